@@ -141,8 +141,8 @@ def _asked(case: Case, folder: Path) -> int:
     """Ask the page's server, in this process: 0 for an answer, 2 for one of 4xx, 1 for anything else."""
     from starlette.testclient import TestClient
 
-    from lolat.web.app import create_app
     from lolat.web.networks import NetworkCache
+    from lolat.web.server import create_app
 
     before = {path.name for path in folder.iterdir()}
     tempfile.tempdir = str(folder)
@@ -243,7 +243,7 @@ def warm_up() -> None:
     import lolat.nas.scorer
     import lolat.readers.onnx
     import lolat.report.text
-    import lolat.web.app  # noqa: F401
+    import lolat.web.server  # noqa: F401
 
 
 def fuzz(

@@ -228,9 +228,9 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 
 def query_case(draw: random.Random, folder: Path) -> list[str]:
     """A query of the page's server: its path and query string."""
-    from lolat.web.fields import FIELDS, family_fields, memory_name, price_name
+    from lolat.web.form import FIELDS, family_fields
 
-    fields = [*FIELDS, price_name("epyc-2t"), memory_name("a100-fp32"), "model", "q", "file"]
+    fields = [*FIELDS, "price.epyc-2t", "memory.a100-fp32", "model", "q", "file"]
     fields += [f.name for family in ("vgg", "fc", "inception") for f in family_fields(family)]
     values = [
         *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "epyc-2t", "a100-fp32",

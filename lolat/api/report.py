@@ -13,11 +13,11 @@ from lolat.fitting.domain import for_network
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
+from lolat.io.writing import write_text
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
-from lolat.report.rows import View, module_paths
+from lolat.report.rows import View, bottleneck_sentence, familiar, module_paths
 from lolat.report.text import print_report, write_csv
-from lolat.report.words import bottleneck_sentence, familiar
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +54,7 @@ class Report(Result):
     def show(self, view: View | None = None) -> None:
         """Print the table of blocks and what it says; `view`: which rows, columns and order."""
         asked = self.model.given, self.network, self.input_size
-        if view is None or view.is_usual:
+        if view is None or view == View():
             print_report(self.model, self.prediction, *asked)
             return
         print_report(self.model, self.prediction, *asked, view, self.paths(), familiar(self.graph))
@@ -78,7 +78,7 @@ class Report(Result):
 
         The page is one file that loads nothing. Raises InputError where it cannot be written.
         """
-        from lolat.report.bottlenecks import Side, write_page
+        from lolat.report.bottlenecks import Side, page
 
         sides = [
             Side(
@@ -88,4 +88,4 @@ class Report(Result):
             for r in (self, against) if r is not None
         ]  # fmt: skip
         size = self.prediction.batch_size
-        write_page(os.fspath(path), sides, size, self.predictor, self.coverage)
+        write_text(os.fspath(path), page(sides, size, self.predictor, self.coverage))

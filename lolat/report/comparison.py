@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES
-from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed, figures
+from lolat.comparison.judging import Comparison, NetworkTime, Speed, figures
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point, times
 from lolat.io.results import element, escape, table
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.report.charts import bars, limits_of, scatter
+from lolat.report.plots import bars, limits_of, scatter
 from lolat.report.text import wide_console
 from lolat.units import percent, plain
 
@@ -51,14 +53,14 @@ def compare(
     speeds: Mapping[str, Speed],
 ) -> dict[str, Any]:
     """Everything `compare --json` prints; "networks" is null where none were given."""
-    predictors = {j.candidate.name: _about(j, speeds[j.candidate.name]) for j in found.judged}
-    measured = times(points)
-    network_ms = np.array([n.measured_ms for n in networks])
+    networks_ms = np.array([n.measured_ms for n in networks])
     names = [
         {"network": n.spec, "batch_size": n.batch_size, "input_size": list(n.input_size or ())}
         | ({} if n.block is None else {"block": n.block})
         for n in networks
     ]
+    left_out = {j.candidate.name: j.left_out_ms for j in found.judged}
+    predicted = {j.candidate.name: j.networks_ms for j in found.judged}
     return {
         "model": model.name,
         "device": model.device,
@@ -68,32 +70,24 @@ def compare(
         "blocks": len({p.name for p in points}),
         "folds": found.folds,
         "fitted_on": list(found.fitted_on),
-        "predictors": predictors,
+        "predictors": {
+            j.candidate.name: {
+                "label": j.candidate.label,
+                "about": j.candidate.about,
+                "counts": list(j.features),
+                "numbers": j.candidate.numbers(j.fitted),
+                "one_query_us": speeds[j.candidate.name].one_us,
+                "million_rows_ms": speeds[j.candidate.name].million_ms,
+                "million_rows_over_product": speeds[j.candidate.name].ratio,
+                "rows_timed": speeds[j.candidate.name].rows,
+            }
+            for j in found.judged
+        },
         "not_compared": dict(found.missing),
         "left_out": _judged(
-            [{"name": p.name, "batch_size": p.batch_size} for p in points],
-            measured,
-            {j.candidate.name: j.left_out_ms for j in found.judged},
+            [{"name": p.name, "batch_size": p.batch_size} for p in points], times(points), left_out
         ),
-        "networks": _judged(
-            names, network_ms, {j.candidate.name: j.networks_ms for j in found.judged}
-        )
-        if networks
-        else None,
-    }
-
-
-def _about(judged: Judged, speed: Speed) -> dict[str, Any]:
-    """What a predictor is and what it costs."""
-    return {
-        "label": judged.candidate.label,
-        "about": judged.candidate.about,
-        "counts": list(judged.features),
-        "numbers": judged.candidate.numbers(judged.fitted),
-        "one_query_us": speed.one_us,
-        "million_rows_ms": speed.million_ms,
-        "million_rows_over_product": speed.ratio,
-        "rows_timed": speed.rows,
+        "networks": _judged(names, networks_ms, predicted) if networks else None,
     }
 
 
@@ -129,9 +123,18 @@ def cell(field: str, value: float | None) -> str:
 def best(judged: Mapping[str, Any], field: str) -> str | None:
     """What the best figure of a column looks like; None where there is none."""
     values = [f[field] for f in judged["summary"].values() if f[field] is not None]
-    if not values:
-        return None
-    return cell(field, max(values) if field in LARGE_IS_GOOD else min(values))
+    take = max if field in LARGE_IS_GOOD else min
+    return cell(field, take(values)) if values else None
+
+
+def figure_rows(
+    judged: Mapping[str, Any], fields: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, list[str], list[bool]]]:
+    """The rows of a table, the best predictor first: its name, its cells, which are a column's best."""
+    bests = [best(judged, field) for field, _ in fields]
+    for name in order(judged):
+        cells = [cell(field, judged["summary"][name][field]) for field, _ in fields]
+        yield name, cells, [text == top for text, top in zip(cells, bests, strict=True)]
 
 
 def headings(result: Mapping[str, Any]) -> dict[str, str]:
@@ -179,18 +182,13 @@ def remarks(result: Mapping[str, Any]) -> Iterator[str]:
 
 def duration(milliseconds: float) -> str:
     """A time to answer in two digits: 4.2 µs, 31 ms, 12 s."""
-    for factor, unit in ((1e3, "s"), (1.0, "ms")):
-        if milliseconds >= factor:
-            return f"{_two(milliseconds / factor)} {unit}"
-    return f"{_two(1e3 * milliseconds)} µs"
+    units = ((1e3, "s"), (1.0, "ms"), (1e-3, "µs"))
+    size, unit = next((u for u in units if milliseconds >= u[0]), units[-1])
+    return f"{two_digits(milliseconds / size)} {unit}"
 
 
-def times_as(ratio: float) -> str:
+def two_digits(value: float) -> str:
     """A ratio in two digits: 1.4, 31, 4200."""
-    return _two(ratio)
-
-
-def _two(value: float) -> str:
     return f"{value:.1f}" if value < 9.95 else f"{float(f'{value:.2g}'):.0f}"
 
 
@@ -204,7 +202,7 @@ def costs(about: Mapping[str, Any]) -> list[str]:
         f"{about['numbers']}",
         duration(about["one_query_us"] / 1e3),
         duration(about["million_rows_ms"]),
-        times_as(about["million_rows_over_product"]),
+        two_digits(about["million_rows_over_product"]),
     ]
 
 
@@ -235,15 +233,11 @@ def print_comparison(result: Mapping[str, Any]) -> None:
 
     console.print(Text(plain(f"{result['model']}: {result['device']}"), style="bold"))
     for field, heading in headings(result).items():
-        judged = result[field]
         console.print(Text(heading))
         rows = []
-        for name in order(judged):
-            cells = []
-            for key, _ in ERRORS:
-                text = cell(key, judged["summary"][name][key])
-                cells.append(Text(text, style="bold" if text == best(judged, key) else ""))
-            rows.append((name, cells))
+        for name, texts, marks in figure_rows(result[field], ERRORS):
+            both = zip(texts, marks, strict=True)
+            rows.append((name, [Text(text, style="bold" if top else "") for text, top in both]))
         table([head for _, head in ERRORS], rows)
     console.print(Text("What it takes to answer"))
     table(COSTS, [(name, costs(about)) for name, about in result["predictors"].items()])
@@ -268,70 +262,8 @@ def write_csv(path: str | Path, result: Mapping[str, Any]) -> None:
     write_text(path, to_csv(header, rows))
 
 
-# ---- The page of `lolat compare --html`: tables and charts in one file; nothing in it is loaded from
-# anywhere. What the functions return is HTML, in which all text is escaped.
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2126; --dim: #5b6570; --paper: #ffffff; --card: #f5f7f9;
-  --line: #d9dfe5; --mark: #0b6e99; --bar: #9aa9b7; --band: #c3dfec; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ec; --dim: #9aa5b0; --paper: #14181c; --card: #1c2228; --line: #333c45;
-    --mark: #5cb8e0; --bar: #64727f; --band: #285064; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 72rem; background: var(--paper);
-  color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .25rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; }
-p { margin: .4rem 0; max-width: 46rem; }
-.dim, caption, figcaption, dd { color: var(--dim); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .4rem; }
-th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-thead th { color: var(--dim); font-weight: 500; vertical-align: bottom; }
-tbody th { font-weight: 500; }
-td.best { font-weight: 700; color: var(--mark); }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(268px, 1fr)); gap: 1rem; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
-  padding: .6rem .7rem; }
-main > figure { width: fit-content; max-width: 100%; }
-figcaption { font-size: .9rem; }
-figcaption b { color: var(--ink); display: block; }
-svg { display: block; max-width: 100%; height: auto; font: 11px system-ui, sans-serif; }
-svg text { fill: var(--dim); } svg .label { fill: var(--ink); font-size: 13px; }
-svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }
-.charts svg { width: 100%; }
-.frame { fill: none; stroke: var(--line); } .grid { stroke: var(--line); stroke-width: .6; }
-.band { fill: var(--band); } .equal { stroke: var(--dim); stroke-width: 1; }
-.point { fill: var(--mark); fill-opacity: .6; stroke: var(--mark); stroke-width: .5; }
-.bar { fill: var(--bar); } .bar.marked { fill: var(--mark); }
-dl { margin: .5rem 0; } dt { font-weight: 600; } dd { margin: 0 0 .5rem; max-width: 46rem; }
-code { font: .92em ui-monospace, "Cascadia Mono", Consolas, monospace; overflow-wrap: anywhere; }
-@media print { body { max-width: none; } figure { break-inside: avoid; } }
-"""
-
-
-def figure(image: str, name: str, words: str = "") -> str:
-    """An image (HTML) with its name and some words below it."""
-    told = f"{element('b', name)} {escape(words)}".strip()
-    return f"<figure>{image}<figcaption>{told}</figcaption></figure>"
-
-
-def document(title: str, body: Sequence[str]) -> str:
-    """A whole page; `body` is HTML."""
-    lines = "\n".join(body)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # Nothing may be loaded, whatever a name in a model file says.
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"{element('title', title)}\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{lines}\n"
-        "</main>\n</body>\n</html>\n"
-    )
-
+# ---- The page of `lolat compare --html`: tables and charts in one file. Nothing in it is loaded from
+# anywhere, whatever a name in a model file says. What the functions return is HTML, all text in it escaped.
 
 FIELDS = (*ERRORS, ("r2", "R²"))
 TITLES = {"left_out": "Blocks left out of the fit", "networks": "Whole networks"}
@@ -346,53 +278,75 @@ def page(result: Mapping[str, Any]) -> str:
     ]
     for field, heading in headings(result).items():
         body += _section(result, field, heading)
-    body += [element("h2", "What it takes to answer"), _costs(result)]
-    body += [element("h2", "What is compared"), _abouts(result)]
+    rows = [[_marked(result, name), *costs(about)] for name, about in result["predictors"].items()]
+    body.append(element("h2", "What it takes to answer"))
+    body.append(table(f"{COST_LEGEND[0].upper()}{COST_LEGEND[1:]}.", ["predictor", *COSTS], rows))
+    abouts = [
+        element("dt", about["label"])
+        + element("dd", f"{about['about']} (from {', '.join(about['counts'])})")
+        for about in result["predictors"].values()
+    ]
+    body += [element("h2", "What is compared"), f"<dl>{''.join(abouts)}</dl>"]
     return document(f"Predictors compared: {result['model']}", body)
+
+
+def document(title: str, body: Sequence[str]) -> str:
+    """A whole page; `body` is HTML."""
+    template = files("lolat.report").joinpath("comparison.html").read_text(encoding="utf-8")
+    return Template(template).substitute(title=element("title", title), body="\n".join(body))
+
+
+def figure(image: str, name: str, words: str = "") -> str:
+    """An image (HTML) with its name and some words below it."""
+    told = f"{element('b', name)} {escape(words)}".strip()
+    return f"<figure>{image}<figcaption>{told}</figcaption></figure>"
 
 
 def _section(result: Mapping[str, Any], field: str, heading: str) -> list[str]:
     """The table of a set of points, its bars and its scatter plots."""
     judged, predictors = result[field], result["predictors"]
-    names = order(judged)
-    labels = {name: predictors[name]["label"] for name in names}
-    found = judged["summary"]
-    rows = [
-        [_marked(result, name), *(cell(f, found[name][f]) for f, _ in FIELDS)] for name in names
+    shown = list(figure_rows(judged, FIELDS))
+    rows = [[_marked(result, name), *cells] for name, cells, _ in shown]
+    medians = [
+        (predictors[name]["label"], f["median"], percent(f["median"]))
+        for name, f in ((name, judged["summary"][name]) for name in order(judged))
     ]
-    marks = [
-        [False, *(cell(f, found[name][f]) == best(judged, f) for f, _ in FIELDS)] for name in names
-    ]
-    medians = [(labels[n], found[n]["median"], percent(found[n]["median"])) for n in names]
-    title = f"Median error: {TITLES[field].lower()}"
     told = "; ".join(f"{label} {text}" for label, _, text in medians)
-    chart = bars(f"{field}-bars", title, told, medians, labels.get(result["default"], ""))
+    default = predictors.get(result["default"], {}).get("label", "")
+    title = f"Median error: {TITLES[field].lower()}"
     measured = [row["measured_ms"] for row in judged["rows"]]
-    points = [_point(row) for row in judged["rows"]]
-    limits = limits_of(measured)
-    limits = (limits[0] / 1.5, limits[1] * 1.5)
+    low, high = limits_of(measured)
     plots = [
         figure(
             scatter(
                 f"{field}-{name}",
-                f"{labels[name]}: measured against predicted",
-                f"{len(measured)} points; median error {percent(found[name]['median'])}, "
-                f"{100 * found[name]['within_10_percent']:.0f} % within the band of 10 %",
+                f"{label}: measured against predicted",
+                f"{len(measured)} points; median error {median}, "
+                f"{100 * judged['summary'][name]['within_10_percent']:.0f} % within the band of 10 %",
                 measured,
                 [row["predicted_ms"][name] for row in judged["rows"]],
-                points,
-                limits,
+                [_point(row) for row in judged["rows"]],
+                (low / 1.5, high * 1.5),
             ),
-            labels[name],
-            f"median error {percent(found[name]['median'])}",
+            label,
+            f"median error {median}",
         )
-        for name in names
+        for (name, _, _), (label, _, median) in zip(shown, medians, strict=True)
     ]
     return [
         element("h2", TITLES[field]),
-        table(heading, ["predictor", *(head for _, head in FIELDS)], rows, marks),
+        table(
+            heading,
+            ["predictor", *(head for _, head in FIELDS)],
+            rows,
+            [[False, *marks] for *_, marks in shown],
+        ),
         element("p", f"{LEGEND}; R²: of the milliseconds.", class_="dim"),
-        figure(chart, "Median error", "the shorter the better"),
+        figure(
+            bars(f"{field}-bars", title, told, medians, default),
+            "Median error",
+            "the shorter the better",
+        ),
         element(
             "p",
             "Measured against predicted milliseconds; the band is 10 % to either side, and a point "
@@ -413,20 +367,6 @@ def _point(row: Mapping[str, Any]) -> str:
 def _marked(result: Mapping[str, Any], name: str) -> str:
     default = " (default)" if name == result["default"] else ""
     return f"{result['predictors'][name]['label']}{default}"
-
-
-def _costs(result: Mapping[str, Any]) -> str:
-    rows = [[_marked(result, name), *costs(about)] for name, about in result["predictors"].items()]
-    return table(f"{COST_LEGEND[0].upper()}{COST_LEGEND[1:]}.", ["predictor", *COSTS], rows)
-
-
-def _abouts(result: Mapping[str, Any]) -> str:
-    parts: list[str] = []
-    for about in result["predictors"].values():
-        counts: Sequence[str] = about["counts"]
-        parts.append(element("dt", about["label"]))
-        parts.append(element("dd", f"{about['about']} (from {', '.join(counts)})"))
-    return f"<dl>{''.join(parts)}</dl>"
 
 
 def write_page(path: str, result: Mapping[str, Any]) -> None:

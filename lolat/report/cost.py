@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lolat.report.words import table_lines
+from lolat.report.rows import table_lines
 from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
 from lolat.training.cost.prices import Offer
 from lolat.units import TIME_UNITS, digits, dollars, duration, percent, plain
@@ -37,9 +37,7 @@ def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
     best: dict[tuple[str, str, str, int], Offer] = {}
     for offer in offers:
         key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
-        known = best.get(key)
-        if known is None or _price(offer) < _price(known):
-            best[key] = offer
+        best[key] = min(best.get(key, offer), offer, key=_price)
     header = ("accelerator", "", "instance type", "$/hour", "spot", "region", "source, read")
     rows = [
         (
@@ -106,8 +104,7 @@ def _short(source: str) -> str:
 
 
 def _price(offer: Offer) -> float:
-    prices = [p for p in (offer.price, offer.spot_price) if p is not None]
-    return prices[0]
+    return next(p for p in (offer.price, offer.spot_price) if p is not None)
 
 
 def _money(value: float | None) -> str:

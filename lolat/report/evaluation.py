@@ -7,8 +7,8 @@ from shlex import quote
 from typing import Any
 
 from lolat.model import Model
+from lolat.report.rows import enumeration
 from lolat.report.text import beside, headline
-from lolat.report.words import enumeration
 from lolat.units import milliseconds, off, percent, plain
 
 
@@ -31,21 +31,15 @@ def _state_lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The tables that `evaluate` prints."""
-    names = result["predictors"]
+    names, stated = result["predictors"], result["state"] is not None
     width = max(len(r["network"]) for r in result["networks"])
-    usual = f"{'as usual':>9}  " if result["state"] is not None else ""
-    yield f"{'network':{width}} batch  measured  {usual}" + "  ".join(f"{n:>18}" for n in names)
+    usual = [f"{'as usual':>9}"] * stated
+    yield "  ".join([f"{'network':{width}} batch  measured", *usual, *(f"{n:>18}" for n in names)])
     for row in result["networks"]:
-        cells = "  ".join(
-            f"{row['predicted_ms'][n]:9.2f} {100 * row['error'][n]:+6.1f} %" for n in names
-        )
-        outside = "" if row["in_domain"] is not False else "  outside the domain"
-        yield (
-            f"{row['network']:{width}} {row['batch_size']:5d}  {row['measured_ms']:8.2f}  "
-            + (f"{row['usual_ms'][result['default']]:9.2f}  " if usual else "")
-            + f"{cells}"
-            f"{outside}"
-        )
+        cells = [f"{row['network']:{width}} {row['batch_size']:5d}  {row['measured_ms']:8.2f}"]
+        cells += [f"{row['usual_ms'][result['default']]:9.2f}"] if stated else []
+        cells += [f"{row['predicted_ms'][n]:9.2f} {100 * row['error'][n]:+6.1f} %" for n in names]
+        yield "  ".join(cells + ["outside the domain"] * (row["in_domain"] is False))
     yield ""
     yield from _state_lines(result)
     floor = result["noise_floor"]
@@ -104,12 +98,8 @@ def _interval_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sizes(found: Mapping[str, Any]) -> str:
-    parts = [
-        f"{text} {percent(found[field])}"
-        for field, text in (("median_from_2_ms", "from 2 ms"), ("median_below_2_ms", "below 2 ms"))
-        if found[field] is not None
-    ]
-    return "".join(f"{p}, " for p in parts)
+    sizes = [(size, found[f"median_{size}_2_ms"]) for size in ("from", "below")]
+    return "".join(f"{size} 2 ms {percent(v)}, " for size, v in sizes if v is not None)
 
 
 def _figure(value: float | None) -> str:
@@ -165,15 +155,11 @@ def state_words(state: Mapping[str, float]) -> str:
     return ", ".join(f"{kind} {factor:.2f}" for kind, factor in state.items())
 
 
-def _change(ratio: float) -> str:
-    if abs(ratio - 1.0) < 0.0005:
-        return "as fast as then"
-    return f"{percent(abs(ratio - 1.0))} {'slower' if ratio > 1 else 'faster'}"
-
-
 def _median(result: Mapping[str, Any]) -> str:
-    low, high = result["spread"]
-    return f"{_change(result['ratio'])} at the median ({low:.2f} to {high:.2f} times as long)"
+    change, (low, high) = result["ratio"] - 1.0, result["spread"]
+    told = f"{percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+    told = "as fast as then" if abs(change) < 0.0005 else told
+    return f"{told} at the median ({low:.2f} to {high:.2f} times as long)"
 
 
 def _answer(result: Mapping[str, Any]) -> Iterator[str]:

@@ -8,10 +8,9 @@ from shlex import quote
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import BudgetAnswer, told
-from lolat.report.rows import short_name
+from lolat.report.rows import TERMS, short_name
 from lolat.report.text import latency, totals, wide_console
-from lolat.report.words import TERMS
-from lolat.units import digits, milliseconds, percent, plain, quantity
+from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Told of one, not of a million."""
@@ -35,7 +34,7 @@ def print_explanation(explanation: Explanation, model_name: str, network: str) -
     def say(text: str = "", style: str = "") -> None:
         console.print(Text(plain(text), style=style))
 
-    def table(rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:
+    def table(rows: Sequence[Sequence[str]], *numbers: int) -> None:
         for line in columns(rows, numbers, console.width):
             say(line)
 
@@ -48,22 +47,20 @@ def print_explanation(explanation: Explanation, model_name: str, network: str) -
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         say(f"{block.name}: {words}", "bold")
-        table(_term_lines(block.terms, block.latency_ms, None), (1, 2, 3, 4))
+        table(_term_lines(block.terms, block.latency_ms, None), 1, 2, 3, 4)
         say("operation by operation", "bold")
-        table(_operations(block, explanation.operations), (2, 3, 4, 5, 6))
+        table(_operations(block, explanation.operations), 2, 3, 4, 5, 6)
     else:
         say("where the time goes", "bold")
         terms = _term_lines(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
-        table(terms, (1, 2, 3, 4))
+        table(terms, 1, 2, 3, 4)
         several = f"the longest of {len(explanation.blocks)} blocks"
         say(several if len(explanation.blocks) > 1 else "the only block", "bold")
-        table(_blocks(explanation.blocks), (1, 2))
+        table(_blocks(explanation.blocks), 1, 2)
     say("what would save time, each counted anew and predicted", "bold")
     if explanation.counterfactuals:
-        of_block = explanation.of_block
-        table(
-            _changes(explanation.counterfactuals, of_block), (0, 1, 2, 3) if of_block else (0, 1, 2)
-        )
+        rows = _changes(explanation.counterfactuals, explanation.of_block)
+        table(rows, *range(len(rows[0]) - 1))
         if any(c.in_domain is False for c in explanation.counterfactuals):
             say("  * the changed network is outside the measured domain", "dim")
     else:
@@ -72,17 +69,12 @@ def print_explanation(explanation: Explanation, model_name: str, network: str) -
         say(batch_sentence(explanation.batches))
     for note in (*prediction.warnings, *explanation.notes):
         say(f"note: {note}", "yellow")
-    for line in _next(explanation, f"{quote(model_name)} {quote(network)}"):
-        say(line)
-
-
-def _next(explanation: Explanation, asked: str) -> Iterator[str]:
-    """What to ask then."""
+    further = f"Next: lolat explain {quote(model_name)} {quote(network)}"
     if explanation.of_block:
-        yield f"Next: lolat explain {asked}"
+        say(further)
     elif explanation.blocks:
         longest = max(explanation.blocks, key=lambda b: b.latency_ms)
-        yield f"Next: lolat explain {asked} --block {quote(longest.name.partition(' · ')[0])}"
+        say(f"{further} --block {quote(longest.name.partition(' · ')[0])}")
 
 
 def rate(term: Term) -> tuple[str, str]:
@@ -116,18 +108,20 @@ def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int], width: int) -
 
 
 def _term_lines(terms: Sequence[Term], whole: float, call_ms: float | None) -> list[list[str]]:
-    rows = []
-    for term in sorted(terms, key=lambda t: -t.latency_ms):
-        if term.latency_ms > 0.0:
-            rows.append(_line(TERMS.get(term.name, term.name), whole, term.latency_ms, *rate(term)))
+    parts = [
+        (TERMS.get(term.name, term.name), term.latency_ms, *rate(term))
+        for term in sorted(terms, key=lambda t: -t.latency_ms)
+        if term.latency_ms > 0.0
+    ]
     if call_ms is not None:
-        rows.append(_line("one call of the framework", whole, call_ms, "1", milliseconds(call_ms)))
-    return [*rows, ["together", "", "", f"= {milliseconds(whole)}", ""]]
-
-
-def _line(words: str, whole: float, ms: float, count: str, each: str) -> list[str]:
-    share = percent(ms / whole) if whole else ""
-    return [words, count, f"x {each}", f"= {milliseconds(ms)}", share]
+        parts.append(("one call of the framework", call_ms, "1", milliseconds(call_ms)))
+    return [
+        *(
+            [words, n, f"x {each}", f"= {milliseconds(ms)}", percent(ms / whole) if whole else ""]
+            for words, ms, n, each in parts
+        ),
+        ["together", "", "", f"= {milliseconds(whole)}", ""],
+    ]
 
 
 def _blocks(blocks: Sequence[Attribution]) -> list[list[str]]:
@@ -141,8 +135,7 @@ def _blocks(blocks: Sequence[Attribution]) -> list[list[str]]:
     rest = ordered[TOP_BLOCKS:]
     if rest:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
-        words = f"{len(rest)} other block{'s' * (len(rest) > 1)}"
-        rows.append([words, digits(times), percent(shares), ""])
+        rows.append([plural(len(rest), "other block"), digits(times), percent(shares), ""])
     return rows
 
 
@@ -160,15 +153,10 @@ def _operations(block: Attribution, operations: Sequence[Attribution]) -> list[l
         if not any(counts.values()):
             continue  # what is free
         sizes = (sum(counts.get(n, 0) for n in names) for names in SIZES)
-        rows.append(
-            [
-                plain(short_name(operation.name, label)),
-                plain((operation.kind or "").replace("_", " ")),
-                *(quantity(n) if n else "" for n in sizes),
-                digits(operation.latency_ms),
-                percent(operation.latency_ms / whole) if whole else "",
-            ]
-        )
+        ms, kind = operation.latency_ms, (operation.kind or "").replace("_", " ")
+        row = [plain(short_name(operation.name, label)), plain(kind)]
+        row += [quantity(n) if n else "" for n in sizes]
+        rows.append([*row, digits(ms), percent(ms / whole) if whole else ""])
     return rows
 
 
@@ -186,11 +174,8 @@ def _changes(found: Sequence[Counterfactual], of_block: bool) -> list[list[str]]
 def batch_sentence(batches: Sequence[BatchEffect]) -> str:
     """What a sample costs alone and in larger batches."""
     first, *rest = batches
-    told = [
-        f"{milliseconds(b.per_sample_ms)} at {b.batch_size}"
-        for b in rest
-        if b.batch_size in (8, 32)
-    ]
+    some = (b for b in rest if b.batch_size in (8, 32))
+    told = [f"{milliseconds(b.per_sample_ms)} at {b.batch_size}" for b in some]
     more = f", {' and '.join(told)}" if told else ""
     return f"a sample takes {milliseconds(first.per_sample_ms)} at batch {first.batch_size}{more}"
 

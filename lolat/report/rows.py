@@ -1,25 +1,198 @@
-"""The rows of a report: blocks, or the modules that they are folded into, sorted and in chosen columns."""
+"""What a report says of a prediction: rows of blocks or modules, the bottlenecks, terms in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lolat.errors import InputError
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.analysis import parameters
 from lolat.graph.blocks import Block
-from lolat.graph.counts import COLUMNS as COUNTS
-from lolat.model.prediction import CALL, BlockPrediction, Prediction, bound_by
-from lolat.report.words import TERMS, terms_of
-from lolat.units import digits, plain, quantity
+from lolat.graph.counts import COLUMNS, KINDS, MEANINGS, count
+from lolat.model import Model
+from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
+from lolat.units import digits, milliseconds, plain, quantity
 
-# ---- Where the blocks of a network belong: module paths from their labels and their
-# operations' paths.
+# ---- A network's parameters, MACs and activations as torchinfo, Keras and fvcore print them.
 #
-# A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1"
-# is in
-# "conv2"; "block_3" and "multi_head" are one name) and in front of a single letter behind a number
+# They are near to our counts, but not the same: parameters have the vectors of the normalizations and whole
+# tables of embeddings, activations the outputs of dense layers and matrix products too (fvcore's
+# ActivationCountAnalysis). MACs are ours; a layer that is used twice counts twice.
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one sample: learned parameters, multiply-accumulates, elements of activations."""
+
+    parameters: int
+    macs: int
+    activations: int
+
+    def __str__(self) -> str:
+        """The summary line, three digits each."""
+        return (
+            f"{quantity(self.parameters)} parameters · {quantity(self.macs)} mult-adds · "
+            f"{quantity(self.activations)} activations (one sample, as torchinfo and fvcore count)"
+        )
+
+
+def familiar(graph: Graph) -> Figures:
+    """The figures of a network."""
+    counts = dict(zip(COLUMNS, count(graph).at(1).sum(axis=0).tolist(), strict=True))
+    products = (o for o in graph.operations if o.kind in ("dense", "matmul"))
+    written = sum(graph.tensors[t].elements() for o in products for t in o.outputs)
+    return Figures(parameters(graph), counts["flops"], counts["acts"] + written)
+
+
+# ---- words ----------------------------------------
+
+TERMS = {
+    **{name: meaning.words for name, meaning in MEANINGS.items()},
+    MEMORY: "memory traffic",
+    NOTHING: "nothing",
+    CALL: "fixed cost",
+}
+_OF_TERMS = {
+    "flops": "Multiplying and adding: MACs times what one takes on the device, and exponentials.",
+    MEMORY: "Reading and writing tensors: the elements that layers read and write.",
+    "weights": "Reading kernels from memory, once a pass, whatever the batch size.",
+    "patches": "What convolutions in groups cost beyond their MACs, where a device is slow at them.",
+    "ops": "What each operation costs before it does anything; a faster device does not help.",
+    CALL: "What one call of the network costs, however small the network is.",
+}
+GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
+    "MAC": "One multiply-accumulate. Some tools call it one FLOP, others two.",
+    "weights": "Kernels and biases of convolutions, dense and recurrent layers. Parameters, as torchinfo "
+    "counts them, also have the vectors of normalizations and whole embedding tables.",
+    "convolution activations": "Elements of the outputs of all convolutions.",
+    "block": "A part of the network between two points where a single tensor goes through.",
+    "latency": "The time of one forward pass; its input is on the device already.",
+    "90 % sure": "Of so many networks like the measured ones, the true time lies in the interval. It is as "
+    "wide as the errors on blocks that were left out of the fit, and wider outside what was measured.",
+    "measured domain": "What the model was learned from. Outside it, layers are of another kind or size.",
+}
+"""The words of the page of a report, each explained."""
+MOST_BOTTLENECKS = 3
+
+
+def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
+    """The blocks that stand out: at most three, each at least half as long again as the average.
+
+    In a network of up to three blocks the longest one always does.
+    """
+    blocks = [b for b in prediction.blocks if b.name != CALL]
+    if not blocks:
+        return []
+    average = sum(b.share for b in blocks) / len(blocks)
+    top = sorted(blocks, key=lambda b: -b.latency_ms)[:MOST_BOTTLENECKS]
+    standing_out = [b for b in top if b.share >= 1.5 * average]
+    return standing_out or (top[:1] if len(blocks) <= MOST_BOTTLENECKS else [])
+
+
+def bottleneck_sentence(prediction: Prediction) -> str:
+    """Which blocks take most of the time, and why."""
+    blocks = [b for b in prediction.blocks if b.name != CALL]
+    if not blocks:
+        return "There is nothing to compute."
+    top = bottlenecks(prediction)
+    longest = max(blocks, key=lambda b: b.latency_ms)
+    most = bound_by(terms_of(blocks))
+    if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
+        share = prediction.call_ms / (prediction.latency_ms or 1.0)
+        return (
+            f"The fixed cost of a call takes {100 * share:.0f} % of the time: ask for more at once."
+        )
+    if not top:
+        return (
+            f"No block stands out: the longest of {len(blocks)}, {named_parts(longest.name)[0]}, takes "
+            f"{100 * longest.share:.0f} % of the time; of all of them, most is {TERMS.get(most, most)}."
+        )
+    time = sum(b.share for b in top)
+    all_flops = prediction.counts["flops"]
+    flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
+    one, most = len(top) == 1, bound_by(terms_of(top))
+    compute = "it computes" if one else "they compute"
+    why = f"most of it is {TERMS.get(most, most)}"
+    if most == "flops":
+        why = compute
+    elif most == MEMORY:
+        why = f"{'it moves' if one else 'they move'} data more than {compute}"
+    names = enumeration([named_parts(b.name)[0] for b in top])
+    return (
+        f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
+        f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {why}."
+    )
+
+
+def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
+    """Milliseconds of each term, of all blocks together."""
+    terms: dict[str, float] = defaultdict(float)
+    for block in blocks:
+        for term, value in block.terms_ms.items():
+            terms[term] += value
+    return dict(terms)
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def bound_sentence(model: Model) -> str:
+    """What the device is bound by, from the coefficients of the default predictor.
+
+    Nothing of `kernels`, whose linear part is the best of all classes and what no network reaches.
+    """
+    formula = model.predictor()
+    if isinstance(formula, Kernels):
+        return ""
+    cost = dict(zip(formula.features, formula.coefficients, strict=True))
+    flop = cost.get("flops", 0.0) or _usual(cost, "flops")
+    element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
+    element = element or _usual(cost, "elements")
+    started = cost.get("ops", 0.0) or _usual(cost, "ops")
+    parts = []
+    if flop > 0:
+        parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
+    if flop > 0 and element > 0:
+        parts.append(
+            f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
+            "element are bound by memory, the others by compute"
+        )
+    if started > 0:
+        parts.append(f"starting one operation costs {1e3 * started:.3g} µs")
+    parts.append(f"one call costs {milliseconds(formula.constant)}")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _usual(cost: Mapping[str, float], family: str) -> float:
+    """The median cost of a family's kinds that cost anything; 0 of a formula that has none of them."""
+    found = [cost[name] for name in KINDS[family] if cost.get(name, 0.0) > 0]
+    return statistics.median(found) if found else 0.0
+
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]
+) -> Iterator[str]:
+    """Columns two blanks apart, those of `left` to the left; empty ones are left out."""
+    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
+    for row in (header, *rows):
+        cells = (row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in shown)
+        yield "  ".join(cells).rstrip()
+
+
+# ---- Where the blocks of a network belong: module paths from their labels and their operations' paths.
+#
+# A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1" is
+# in "conv2"; "block_3" and "multi_head" are one name) and in front of a single letter behind a number
 # ("block2a" is in "block2").
 
 _PLACES = re.compile(r"[/._]|(?<=\d)(?=[a-z](?![a-z0-9]))")
@@ -35,7 +208,8 @@ def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]
     found = []
     for block in blocks:
         paths = [graph.operations[p].path.split("/") for p in block.operations]
-        found.append(levels(_joined(_common(paths), block.label)))
+        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+        found.append(levels(_joined([part for part, *_ in shared if part], block.label)))
     while found and len({f[0] for f in found}) == 1 and min(map(len, found)) > 1:
         found = [f[1:] for f in found]
     return found
@@ -56,24 +230,13 @@ def _is_end(name: str, at: int) -> bool:
     return mark != "_" or bool(_NUMBERED.search(before) and not behind.isdigit())
 
 
-def _common(paths: Sequence[Sequence[str]]) -> list[str]:
-    """The components with which all paths begin."""
-    first = min(paths, default=[], key=len)
-    shared = 0
-    while shared < len(first) and all(path[shared] == first[shared] for path in paths):
-        shared += 1
-    return [part for part in first[:shared] if part]
-
-
 def _joined(path: Sequence[str], label: str) -> str:
     """A label behind the part of the path that it does not repeat."""
     own = label.replace(".", "/").split("/")
     parts = "/".join(path).replace(".", "/").split("/") if path else []
     for start in range(len(parts)):
         inside = parts[start : start + len(own)]
-        if (
-            inside == own[: len(inside)]
-        ):  # the path goes on with the label, or the label with the path
+        if inside == own[: len(inside)]:  # one goes on with the other
             return "/".join([*parts[:start], label])
     return "/".join([*parts, label])
 
@@ -83,10 +246,16 @@ def _joined(path: Sequence[str], label: str) -> str:
 MACS = "macs"
 USUAL = ("ms", "share", "most")
 HEADS = {"ms": "ms", "share": "share", "most": "most of it is", MACS: "MACs"} | {
-    name: name for name in COUNTS if name != "flops"
+    name: name for name in COLUMNS if name != "flops"
 }
 """The columns that there are, and what stands above them."""
-SORTS = ("order", "time", "macs", "name")
+SORTS: dict[str, Callable[[Row], tuple[object, ...]]] = {
+    "order": lambda row: (),
+    "time": lambda row: (-row.latency_ms,),
+    MACS: lambda row: (-row.counts["flops"],),
+    "name": lambda row: (row.label == CALL, row.label),
+}
+"""The orders that there are, and what is smaller for the row that comes first."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +280,6 @@ class View:
                 )
         if self.sort not in SORTS:
             raise InputError(f"--sort {self.sort}: expected one of {', '.join(SORTS)}")
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether nothing was chosen."""
-        return self == View()
 
 
 @dataclass(frozen=True)
@@ -152,18 +316,15 @@ def rows(prediction: Prediction, paths: Sequence[tuple[str, ...]], view: View) -
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
-    groups: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
-        own: object = i
-        if view.depth is not None and i < len(paths):
-            own = paths[i][: view.depth][-1:]
-            own = own if len(paths[i]) >= view.depth else i
-        groups.setdefault(own, []).append(i)
+        deep = view.depth is not None and i < len(paths) and len(paths[i]) >= view.depth
+        groups[paths[i][: view.depth][-1:] if deep else i].append(i)
     found = []
     for key, members in groups.items():
         name = key[-1] if isinstance(key, tuple) and key else prediction.network
         found.append(_row(prediction.blocks, members, str(name)))
-    return sorted(found, key=lambda row: _rank(row, view.sort))
+    return sorted(found, key=SORTS[view.sort])
 
 
 def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> Row:
@@ -176,20 +337,10 @@ def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -
         summary,
         sum(b.latency_ms for b in inside),
         sum(b.share for b in inside),
-        {name: sum(b.counts[name] for b in inside) for name in COUNTS},
+        {name: sum(b.counts[name] for b in inside) for name in COLUMNS},
         terms_of(inside),
         tuple(members),
     )
-
-
-def _rank(row: Row, sort: str) -> tuple[object, ...]:
-    if sort == "time":
-        return (-row.latency_ms,)
-    if sort == MACS:
-        return (-row.counts["flops"],)
-    if sort == "name":
-        return (row.label == CALL, row.label)
-    return ()
 
 
 def named_parts(name: str) -> tuple[str, str]:

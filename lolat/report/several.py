@@ -14,16 +14,11 @@ from lolat.graph.counts import FEATURES
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model.prediction import Prediction
-from lolat.report.rows import View, rows
+from lolat.report.rows import View, rows, table_lines
 from lolat.report.text import BLOCK_HEADER, block_rows, csv_name
-from lolat.report.words import table_lines
 from lolat.units import byte_size, digits, plain, shortened
 
-DOMAIN = {
-    True: "inside",
-    False: "OUTSIDE",
-    None: "not known",
-}  # shown with the share of the time inside
+DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}  # with the share of the time inside
 _OF_TIME = re.compile(r" \([\d.]+ % of its time\)")
 """In a note: differs from answer to answer, and the note would stand there for each."""
 SUMMARY = 40  # characters of what is in a block
@@ -59,28 +54,18 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
     lines = []
     for answer in answers:
         found = answer.prediction
-        low, high = found.interval_ms or (None, None)
-        interval = "" if low is None or high is None else f"{digits(low)} .. {digits(high)}"
+        interval = " .. ".join(map(digits, found.interval_ms or ()))
         sample_ms = _per_sample_ms(answer)
         lines.append(
             [_name(answer, answers), plain(answer.device), str(found.batch_size),
              digits(found.latency_ms), interval, digits(sample_ms) if len(batches) > 1 else "",
-             f"{sample_ms / first:.2f}x" if first else "",
-             _inside(found), _memory(found)]
+             f"{sample_ms / first:.2f}x" if first else "", _inside(found),
+             "" if found.memory is None else byte_size(found.memory.total_bytes)]
         )  # fmt: skip
     coverages = {a.prediction.coverage for a in answers} - {None}
     sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-    header = [
-        "network",
-        "device",
-        "batch",
-        "ms",
-        sure,
-        "ms a sample",
-        "vs. first",
-        "measured domain",
-        "memory",
-    ]
+    header = ["network", "device", "batch", "ms", sure, "ms a sample", "vs. first"]
+    header += ["measured domain", "memory"]
     yield from table_lines(header, lines, {0, 1, 7})
     notes: dict[str, list[Answer]] = {}
     for answer in answers:
@@ -143,10 +128,6 @@ def _inside(prediction: Prediction) -> str:
     return f"{where}, {math.floor(100 * share)} %"
 
 
-def _memory(prediction: Prediction) -> str:
-    return "" if prediction.memory is None else byte_size(prediction.memory.total_bytes)
-
-
 def _per_sample_ms(answer: Answer) -> float:
     return answer.prediction.latency_ms / answer.prediction.batch_size
 
@@ -165,7 +146,8 @@ def _whose(some: Sequence[Answer], answers: Sequence[Answer]) -> list[str]:
         own = [a for a in some if a.network == network]
         name = _name(own[0], answers)
         whole = len(own) == sum(a.network == network for a in answers)
-        names += [name] if whole else [f"{name} on {d}" for d in {plain(a.device): 0 for a in own}]
+        devices = dict.fromkeys(plain(a.device) for a in own)
+        names += [name] if whole else [f"{name} on {device}" for device in devices]
     return names
 
 

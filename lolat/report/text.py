@@ -21,12 +21,18 @@ from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.file import NAMED
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
-from lolat.report.rows import HEADS, View, rows
-from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
+from lolat.report.rows import (
+    HEADS,
+    Figures,
+    View,
+    bottleneck_sentence,
+    bottlenecks,
+    bound_sentence,
+    rows,
+)
 from lolat.units import milliseconds, percent, plain, plural, quantity
 
-# ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
-# marked.
+# ---- The table of a report in the terminal: a row for each block or module, the bottlenecks marked.
 
 BAR = 12
 LABEL = 24
@@ -52,14 +58,13 @@ def block_table(prediction: Prediction, view: View, paths: Sequence[tuple[str, .
     table.add_column("block", no_wrap=True, overflow="ellipsis", min_width=label)
     table.add_column("", overflow="ellipsis", ratio=1, min_width=1)
     for name in view.columns:
-        least = max(len(row.cell(name)) for row in shown)
+        if name == "most":
+            table.add_column(HEADS[name], overflow="ellipsis", min_width=8)
+            continue
         if name == "share":
             table.add_column(HEADS[name], no_wrap=True, min_width=BAR)
-            table.add_column("", no_wrap=True, justify="right", min_width=least)
-        elif name == "most":
-            table.add_column(HEADS[name], overflow="ellipsis", min_width=8)
-        else:
-            table.add_column(HEADS[name], no_wrap=True, justify="right", min_width=least)
+        head, least = "" if name == "share" else HEADS[name], max(len(r.cell(name)) for r in shown)
+        table.add_column(head, no_wrap=True, justify="right", min_width=least)
     for row in shown:
         cells = [Text(row.label), text(row.summary)]
         for name in view.columns:
@@ -91,18 +96,11 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
     write_text(path, to_csv(BLOCK_HEADER, block_rows(prediction)))
 
 
-def block_rows(prediction: Prediction) -> list[list[Any]]:
+def block_rows(prediction: Prediction) -> Iterator[list[Any]]:
     """A row of BLOCK_HEADER for each block."""
-    return [
-        [
-            csv_name(b.name),
-            f"{b.latency_ms:.6g}",
-            f"{b.share:.6g}",
-            b.bound_by,
-            *map(b.counts.get, COLUMNS),
-        ]
-        for b in prediction.blocks
-    ]
+    for b in prediction.blocks:
+        figures = f"{b.latency_ms:.6g}", f"{b.share:.6g}", b.bound_by
+        yield [csv_name(b.name), *figures, *map(b.counts.get, COLUMNS)]
 
 
 def csv_name(name: str) -> str:
@@ -176,25 +174,28 @@ def print_report(
     from rich.text import Text
 
     console = wide_console()
-    console.print(Text(prediction.title, style="bold"))
-    console.print(Text(headline(model), style="dim"), soft_wrap=True)
-    console.print(Text(latency(prediction)))
+
+    def say(words: str, style: str = "", whole: bool = False) -> None:
+        console.print(Text(words, style=style), soft_wrap=whole)
+
+    say(prediction.title, "bold")
+    say(headline(model), "dim", whole=True)
+    say(latency(prediction))
     for line in (totals(prediction), *memory_words(prediction)):
-        console.print(Text(line), soft_wrap=True)
+        say(line, whole=True)
     if figures is not None:
-        console.print(Text(str(figures)))
+        say(str(figures))
     console.print(block_table(prediction, view, paths))
-    console.print(Text(bottleneck_sentence(prediction), style="bold"))
+    say(bottleneck_sentence(prediction), "bold")
     for warning in prediction.warnings:
-        console.print(Text(f"note: {plain(warning)}", style="yellow"))
+        say(f"note: {plain(warning)}", "yellow")
     asked = f"{quote(plain(model_name))} {quote(plain(network))}"
     if prediction.batch_size != 1:
         asked += f" --batch-size {prediction.batch_size}"
     if input_size:
         asked += f" --input-size {','.join(map(str, input_size))}"
     # Commands to copy: never broken into lines by us.
-    further = f"Next: lolat explain {asked} · lolat report {asked} --html report.html"
-    console.print(Text(further), soft_wrap=True)
+    say(f"Next: lolat explain {asked} · lolat report {asked} --html report.html", whole=True)
 
 
 def headline(model: Model) -> str:
@@ -265,7 +266,6 @@ def describe(model: Model) -> Iterator[str]:
     yield headline(model)
     if "predictors" in document:
         yield from inference_lines(model)
-    yield from training_lines(document)
     yield from section_lines(document)
     for remark in document.get("warnings", ()):
         yield f"note: {plain(remark)}"
@@ -297,46 +297,43 @@ def inference_lines(model: Model) -> Iterator[str]:
         yield from ("", bound)
 
 
-def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """What a model file knows of training and how good it is; nothing where it knows nothing."""
-    from lolat.training.learning import Section
-
-    section: Any = document.get("training")
-    if section is None:
-        return
-    try:
-        if fault_of(section, Section):
-            raise ValueError
-        blocks = {p["name"] for p in section["points"]}
-        optimizers = ", ".join(sorted(section["update_ms"]))
-        yield (
-            f"training (`lolat training predict`): {len(section['points'])} passes of {len(blocks)} "
-            f"blocks; each block left out: median error {percent(section['error']['left_out_median'])}"
-            f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
-        )
-        yield from (f"note on training: {plain(r)}" for r in section.get("warnings", ()))
-    except (LookupError, TypeError, ValueError, ArithmeticError):
-        yield "training: damaged; `lolat training predict` says where"
+SECTIONS = ("training", "epochs", *NAMED)
 
 
-def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """What a model file knows of timed epochs, search spaces and links."""
+def section_lines(document: Mapping[str, Any], some: Sequence[str] = SECTIONS) -> Iterator[str]:
+    """What a model file knows of training, timed epochs, search spaces and links, and how good it is."""
     from lolat.training.exchange import MeasuredEntry
     from lolat.training.fitting import EpochSection
+    from lolat.training.learning import Section
 
     shapes: dict[str, Any] = {"epochs": EpochSection, "spaces": dict, "links": MeasuredEntry}
-    parts = [(of, of, document[of]) for of in ("epochs",) if document.get(of) is not None]
-    parts += [(of, *part) for of in NAMED for part in document.get(of, {}).items()]
-    for of, name, part in parts:
-        try:
-            if fault_of(part, shapes[of]):
-                raise ValueError
-            yield _section_line(of, plain(name), part)
-        except (LookupError, TypeError, ValueError, ArithmeticError):
-            yield f"{plain(name)}: damaged; the command that reads it says where"
+    shapes["training"] = Section
+    for of in some:
+        found = document.get(of)
+        if found is None:
+            continue
+        for name, part in found.items() if of in NAMED else [(of, found)]:
+            try:
+                if fault_of(part, shapes[of]):
+                    raise ValueError
+                yield _section_line(of, plain(name), part)
+                if of == "training":
+                    yield from (f"note on training: {plain(r)}" for r in part.get("warnings", ()))
+            except (LookupError, TypeError, ValueError, ArithmeticError):
+                reader = (
+                    "`lolat training predict`" if of == "training" else "the command that reads it"
+                )
+                yield f"{plain(name)}: damaged; {reader} says where"
 
 
 def _section_line(of: str, name: str, part: Mapping[str, Any]) -> str:
+    if of == "training":
+        blocks = {p["name"] for p in part["points"]}
+        return (
+            f"training (`lolat training predict`): {len(part['points'])} passes of {len(blocks)} "
+            f"blocks; each block left out: median error {percent(part['error']['left_out_median'])}"
+            f"{beside(part['noise']['floor'])}; {plain(', '.join(sorted(part['update_ms'])))}"
+        )
     if of == "epochs":
         networks = {p["network"] for p in part["points"]}
         error = median(abs(math.expm1(-r)) for r in part["residuals"])
@@ -379,27 +376,24 @@ def beside(floor: float | None) -> str:
     return "" if floor is None else f" (noise floor {percent(floor)})"
 
 
+JUDGED = {
+    "fitted": "on its points",
+    "left_out": "each block left out",
+    "networks_left_out": "whole networks among them",
+}
+SIZES = (("from", "from 2 ms"), ("below", "below"))
+
+
 def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterator[str]:
     """The errors of a predictor, on its own points and on points left out, with the noise floor."""
     found = entry.get("error")
     if not isinstance(found, Mapping):
         return
-    for key, words in (
-        ("fitted", "on its points"),
-        ("left_out", "each block left out"),
-        ("networks_left_out", "whole networks among them"),
-    ):
+    for key, words in JUDGED.items():
         figures = found.get(key)
         if figures and {"median", "within_10_percent"} <= figures.keys():
-            sizes = [
-                f"{percent(figures[field])} {text}"
-                for field, text in (
-                    ("median_from_2_ms", "from 2 ms"),
-                    ("median_below_2_ms", "below"),
-                )
-                if figures.get(field) is not None
-            ]
-            split = f", {', '.join(sizes)}" if sizes else ""
+            sizes = ((figures.get(f"median_{size}_2_ms"), text) for size, text in SIZES)
+            split = "".join(f", {percent(v)} {text}" for v, text in sizes if v is not None)
             yield (
                 f"  {words}: median error {percent(figures['median'])}{beside(floor)}{split}, "
                 f"{100 * figures['within_10_percent']:.0f} % within 10 %"
@@ -412,13 +406,10 @@ def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str
         width = interval_width(entry, COVERAGE, floor or 0.0)
     except InputError:
         return
-    few, many = (_around(width.half(n)) for n in (width.scale.low, width.scale.high))
-    if few == many:
-        sizes = few
-    else:
-        sizes = (
-            f"{few} up to {width.scale.low:.0f} operations, {many} from {width.scale.high:.0f} on"
-        )
+    low, high = width.scale.low, width.scale.high
+    sizes, many = _around(width.half(low)), _around(width.half(high))
+    if sizes != many:
+        sizes += f" up to {low:.0f} operations, {many} from {high:.0f} on"
     if width.networks is not None:
         sizes += f", {_around(width.half(width.networks[0]))} of whole networks"
     yield f"  {100 * COVERAGE:g} % intervals: {sizes}"
@@ -442,7 +433,7 @@ def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
         yield from interval_line(entry, floor)
     if floor is not None:
         yield f"noise: repeated measurements of a block disagree by {percent(floor)} at the median"
-    yield from training_lines(document)
+    yield from section_lines(document, ["training"])
     yield f"written: {plain(path)}"
     named = quote(plain(path))
     yield f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}"

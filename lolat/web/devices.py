@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,9 @@ from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_price
 from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
-from lolat.web.fields import price_name
 
-EXAMPLE_PRICE = "1.00"
-"""US$ an hour, filled in at first for a device that the price list does not know."""
-
-
-YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
-GROUPS = (YOURS, CPUS, GPUS)
+GROUPS = YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
+"""The first ones were named when the server was started, or learned here."""
 _CPU = re.compile(r"\b(CPU|EPYC|Xeon|Ryzen|Threadripper|Core i\d|Core Ultra|Cortex|Graviton)", re.I)
 
 
@@ -39,13 +35,8 @@ class DeviceModel:
     training: Training | None = None
     lacking: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def own(self) -> bool:
-        """Whether it was named when the server was started, or learned here."""
-        return self.group == YOURS
-
     def answers(self, view: str) -> bool:
-        """Whether it can be asked in a tab of `lolat.web.fields.VIEWS`."""
+        """Whether it can be asked in a tab of `lolat.web.form.VIEWS`."""
         return view not in self.lacking
 
     @property
@@ -61,6 +52,17 @@ class DeviceModel:
         if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
             return None
         return float(size)
+
+
+def shown_path(path: Path) -> str:
+    """A model as it is typed in the server's working directory: its name if that finds it, or its path."""
+    with contextlib.suppress(LolatError, OSError):
+        if places.find_model(path.stem).resolve() == path:
+            return path.stem
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -175,11 +177,3 @@ class PriceList:
         if found is None or found[0] is not model or found[1] is not prices:
             found = self._rented[device.path] = model, prices, rented(model, prices)
         return found[2]
-
-    def at_first(self, models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
-        """The price field of each usable model before anybody types: empty where the list has a price."""
-        return {
-            price_name(m.key): "" if self.rented(m, prices) else EXAMPLE_PRICE
-            for m in models
-            if m.training is not None
-        }

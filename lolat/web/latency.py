@@ -4,114 +4,121 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from shlex import join, quote
 from typing import Any
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+import numpy as np
 
 from lolat.errors import AnswerIsNo, InputError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
+from lolat.model import Model
 from lolat.model.budget import BudgetAnswer, Question, Step, told
-from lolat.model.prediction import Prediction, domain_words
+from lolat.model.prediction import Prediction
+from lolat.report import rows as report_rows
 from lolat.report.bottlenecks import Side, page
-from lolat.report.charts import bar, key
-from lolat.report.rows import View, module_paths, rows
-from lolat.report.words import bottleneck_sentence, enumeration, familiar
-from lolat.units import byte_size, milliseconds, percent, plain, quantity, shapes_text
-from lolat.web.devices import DeviceModel
-from lolat.web.forms import BudgetQuestion, FieldError, LatencyQuestion
-from lolat.web.parts import between, block_rows, named, shown_path
+from lolat.report.rows import View, bottleneck_sentence, enumeration, familiar, module_paths
+from lolat.units import milliseconds, percent, plain, quantity, shapes_text
+from lolat.web import form
+from lolat.web.devices import DeviceModel, shown_path
+from lolat.web.form import FieldError
+
+MOST_BLOCKS = 24
+"""Rows of a table of blocks; of a longer network the rest is one row."""
+
+Answers = Sequence[tuple[DeviceModel, list[Prediction]]]
+"""Of each device a prediction for each batch size of the question."""
+
+# ---- What the other tabs share.
+
+
+def between(ends: tuple[float, float] | None, words: Callable[[float], str]) -> str:
+    """An interval in words, "" for none."""
+    if not ends:
+        return ""
+    low, high = map(words, ends)
+    return f"{low.removesuffix(' ms') if high.endswith(' ms') else low} to {high}"
+
+
+def block_table(
+    names: Sequence[str], times: Sequence[Sequence[float]], sentences: Sequence[str]
+) -> dict[str, Any]:
+    """A table of blocks, in the network's order, the shortest of many together in one row, and its words.
+
+    `times`: of each device, the ms of each block. A row has its name, which blocks it is of, and of each
+    device ms and share; `longest` is the largest share.
+    """
+    ms = np.array(times)
+    totals = ms.sum(axis=1, keepdims=True)
+    shares = ms / np.where(totals == 0.0, 1.0, totals)
+    order = np.argsort(-shares.max(axis=0), kind="stable").tolist()
+    groups = [(names[i], [i]) for i in sorted(order[:MOST_BLOCKS])]
+    if rest := sorted(order[MOST_BLOCKS:]):
+        groups.append((f"{len(rest)} shorter ones together", rest))
+    summed = [np.stack((ms, shares))[:, :, group].sum(axis=2) for _, group in groups]
+    return {
+        "rows": [
+            {"name": name, "blocks": group, "of": None, "cells": pair.T.tolist()}
+            for (name, group), pair in zip(groups, summed, strict=True)
+        ],
+        "longest": max(float(pair[1].max()) for pair in summed) or 1.0,
+        "sentences": sentences,
+    }
+
 
 # ---- Latency.
 
 
-@dataclass(frozen=True)
-class LatencyAnswer:
-    """One device's answer: a prediction for each batch size of the question."""
-
-    device: DeviceModel
-    predictions: tuple[Prediction, ...]
-
-
 def latencies(
-    question: LatencyQuestion, graph: Graph, models: Mapping[str, DeviceModel]
-) -> list[LatencyAnswer]:
-    """An answer of each ticked model that knows of latency, in order; FieldError at the batch sizes."""
-    found = []
-    for device in (models[name] for name in question.models):
-        if device.latency is not None:
-            try:
-                made = [device.latency.predict(graph, size) for size in question.batch]
-            except InputError as error:
-                raise FieldError("batch", str(error)) from error
-            found.append(LatencyAnswer(device, tuple(made)))
-    return found
-
-
-def shown(
-    question: LatencyQuestion,
+    question: form.Question,
     graph: Graph,
     file_name: str,
-    answers: Sequence[LatencyAnswer],
+    models: Mapping[str, DeviceModel],
     link: str,
 ) -> dict[str, Any]:
-    """The answer as the template needs it. `link`: the query string of this view."""
-    several = len(answers) > 1
-    network = named(question.network, file_name)
+    """The answer of each ticked model that knows of latency, as the template needs it; FieldError at the
+    batch sizes. `link`: the query string of this view.
+    """
+    try:
+        answers = [
+            (device, [model.predict(graph, size) for size in question.batch])
+            for device, model in _able(question, models)
+        ]
+    except InputError as error:
+        raise FieldError("batch", str(error)) from error
+    network = question.network.named(file_name)
     advised = " ".join(["--for", *map(quote, network)])
     figures = familiar(graph)
     batches = enumeration([f"{size:,}" for size in question.batch])
-    cards = []
-    for i, a in enumerate(answers):
-        cards.append(_card(a, i if several else None, advised))
-        cards[i]["report"] = f"/report?{link}&{urlencode({'only': a.device.key})}"
-    pair = urlencode([("only", a.device.key) for a in answers[:2]])
+    cards = [
+        {
+            "device": device,
+            "prediction": p,
+            "remarks": [plain(w.replace(FOR_NETWORK, advised)) for w in p.warnings],
+            "report": f"/report?{link}&{urlencode({'only': device.key})}",
+        }
+        for device, (p, *_) in answers
+    ]
     return {
         "network": plain(graph.name),
         "run": f"{shapes_text(graph.shapes(graph.inputs))}, batch {batches} · "
         f"{quantity(figures.macs, 'MACs')}, {quantity(figures.parameters)} parameters",
-        "title": milliseconds(answers[0].predictions[0].latency_ms) if answers else "",
-        "several": several,
+        "title": milliseconds(answers[0][1][0].latency_ms),
         "cards": cards,
         "compared": _compared(question, answers),
         "blocks": _blocks(answers),
-        "pair": f"/report?{link}&{pair}",
+        "pair": f"/report?{link}&{urlencode([('only', d.key) for d, _ in answers[:2]])}",
         "commands": _commands(question, answers, network),
     }
 
 
-def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, Any]:
-    """The first batch size on one device, with what is to be said of it."""
-    p = answer.predictions[0]
-    rate = 1e3 * p.batch_size / (p.latency_ms or 1e-9)
-    memory = [] if p.memory is None else [f"{byte_size(p.memory.total_bytes)} of memory"]
-    return {
-        **card_of(answer.device, series),
-        "total": milliseconds(p.latency_ms),
-        "beside": [f"{float(f'{rate:.3g}'):,g} samples a second", *memory],
-        "sure": sure_of(p),
-        "inside": p.in_domain,
-        "domain": domain_words(p),
-        "remarks": [plain(w.replace(FOR_NETWORK, advised)) for w in p.warnings],
-    }
-
-
-def card_of(device: DeviceModel, series: int | None) -> dict[str, Any]:
-    """What heads a card; `series`: the device's color where there are several."""
-    mark = None if series is None else Markup(key(series))
-    told_later: dict[str, Any] = {
-        "refusal": "",
-        "report": "",
-        "beside": [],
-        "rows": [],
-        "inside": None,
-        "remarks": [],
-    }
-    return told_later | {"key": plain(device.key), "device": device.device, "mark": mark}
+def _able(
+    question: form.Question, models: Mapping[str, DeviceModel]
+) -> list[tuple[DeviceModel, Model]]:
+    ticked = [models[m.key] for m in question.models]
+    return [(device, device.latency) for device in ticked if device.latency is not None]
 
 
 def sure_of(p: Prediction) -> str:
@@ -121,83 +128,62 @@ def sure_of(p: Prediction) -> str:
     return f"{percent(p.coverage)} sure of {between(p.interval_ms, milliseconds)}"
 
 
-def _compared(question: LatencyQuestion, answers: Sequence[LatencyAnswer]) -> dict[str, Any] | None:
-    """Each device at each batch size, the fastest first; None where there is nothing to compare."""
-    if not answers or len(answers) * len(question.batch) < 2:
+def _compared(question: form.Question, answers: Answers) -> dict[str, Any] | None:
+    """Of each batch size the longest time and (number, device, prediction) of each, the fastest first; None
+    where there is nothing to compare.
+    """
+    if len(answers) * len(question.batch) < 2:
         return None
     groups = []
     for i, size in enumerate(question.batch):
-        both = [(a.device, d, a.predictions[i]) for d, a in enumerate(answers)]
-        longest = max((p.interval_ms or (0.0, p.latency_ms))[1] for _, _, p in both) or 1.0
-        lines = [
-            {
-                "key": plain(device.key),
-                "mark": Markup(key(series)),
-                "bar": Markup(bar(p.latency_ms / longest, series, _ends(p, longest))),
-                "ms": milliseconds(p.latency_ms),
-                "sure": between(p.interval_ms, milliseconds) or "not known",
-                "each": milliseconds(p.latency_ms / size),
-                "outside": p.in_domain is False,
-            }
-            for device, series, p in sorted(both, key=lambda b: b[2].latency_ms)
-        ]
-        groups.append({"batch": f"Batch {size:,}", "rows": lines})
+        rows = [(series, device, found[i]) for series, (device, found) in enumerate(answers)]
+        longest = max((p.interval_ms or (0.0, p.latency_ms))[1] for _, _, p in rows) or 1.0
+        groups.append((size, longest, sorted(rows, key=lambda row: row[2].latency_ms)))
     return {"groups": groups, "sentence": _fastest(question, answers)}
 
 
-def _ends(p: Prediction, longest: float) -> tuple[float, float] | None:
-    return p.interval_ms and (p.interval_ms[0] / longest, p.interval_ms[1] / longest)
-
-
-def _fastest(question: LatencyQuestion, answers: Sequence[LatencyAnswer]) -> str:
+def _fastest(question: form.Question, answers: Answers) -> str:
     """Which device is the fastest, and where a sample takes the least."""
     found = []
-    by_time = sorted(answers, key=lambda a: a.predictions[0].latency_ms)
-    first, last = by_time[0], by_time[-1]
-    if first is not last:
-        ratio = last.predictions[0].latency_ms / (first.predictions[0].latency_ms or 1e-9)
+    by_time = sorted((p[0].latency_ms, i) for i, (_, p) in enumerate(answers))
+    (least, first), (most, last) = by_time[0], by_time[-1]
+    if first != last:
         found.append(
-            f"At batch {question.batch[0]:,}, {plain(first.device.key)} is {ratio:.3g} times as fast as "
-            f"{plain(last.device.key)}."
+            f"At batch {question.batch[0]:,}, {plain(answers[first][0].key)} is "
+            f"{most / (least or 1e-9):.3g} times as fast as {plain(answers[last][0].key)}."
         )
     if len(question.batch) > 1:
-        a, p = min(
-            ((a, p) for a in answers for p in a.predictions),
+        device, p = min(
+            ((device, p) for device, own in answers for p in own),
             key=lambda both: both[1].latency_ms / both[1].batch_size,
         )
         found.append(
-            f"A sample takes the least at batch {p.batch_size:,} on {plain(a.device.key)}: "
+            f"A sample takes the least at batch {p.batch_size:,} on {plain(device.key)}: "
             f"{milliseconds(p.latency_ms / p.batch_size)}."
         )
     return " ".join(found)
 
 
-def _blocks(answers: Sequence[LatencyAnswer]) -> dict[str, Any] | None:
+def _blocks(answers: Answers) -> dict[str, Any]:
     """Where the first batch's time goes; of a single device also what most of each block's time is."""
-    if not answers:
-        return None
-    found = [rows(a.predictions[0], (), View()) for a in answers]
-    names = [row.label for row in found[0]]
-    table = block_rows(names, [[row.latency_ms for row in own] for own in found])
-    for line in table:
-        whole = [found[0][i] for i in line["blocks"]]
-        if len(whole) == 1 and len(answers) == 1:
-            line |= {"summary": whole[0].summary, "most": whole[0].cell("most")}
-    told_of = [(a.device.key, bottleneck_sentence(a.predictions[0])) for a in answers]
+    found = [report_rows.rows(own[0], (), View()) for _, own in answers]
     several = len(answers) > 1
-    return {
-        "rows": table,
-        "heads": [a.device.key for a in answers],
-        "sentences": [f"{plain(k)}: {said}" if several else said for k, said in told_of],
-    }
+    told_of = [(plain(device.key), bottleneck_sentence(own[0])) for device, own in answers]
+    table = block_table(
+        [row.label for row in found[0]],
+        [[row.latency_ms for row in own] for own in found],
+        [f"{key}: {said}" if several else said for key, said in told_of],
+    )
+    for line in table["rows"]:
+        if len(line["blocks"]) == 1 and not several:
+            line["of"] = found[0][line["blocks"][0]]
+    return table
 
 
 def _commands(
-    question: LatencyQuestion, answers: Sequence[LatencyAnswer], network: Sequence[str]
+    question: form.Question, answers: Answers, network: Sequence[str]
 ) -> list[tuple[str, str]]:
-    if not answers:
-        return []
-    first, *others = (shown_path(a.device.path) for a in answers)
+    first, *others = (shown_path(device.path) for device, _ in answers)
 
     def line(name: str, sizes: Sequence[int], others: Sequence[str], *more: str) -> str:
         batch = [] if list(sizes) == [1] else ["--batch-size", ",".join(map(str, sizes))]
@@ -213,10 +199,10 @@ def _commands(
 
 
 def report(
-    question: LatencyQuestion, graph: Graph, file_name: str, devices: Sequence[DeviceModel]
+    question: form.Question, graph: Graph, file_name: str, devices: Sequence[DeviceModel]
 ) -> str:
     """The page of `lolat report --html`, of one device or of two beside each other."""
-    network = named(question.network, file_name)
+    network = question.network.named(file_name)
     advised = " ".join(["--for", *map(quote, network)])
     paths = module_paths(graph, cut(graph))
     sides = [
@@ -231,33 +217,30 @@ def report(
 
 
 def budgets(
-    question: BudgetQuestion,
+    question: form.Question,
     graph: Graph,
     file_name: str,
     models: Mapping[str, DeviceModel],
     at_size: Callable[[int], Graph],
 ) -> dict[str, Any]:
-    """The answer as the template needs it, of each ticked model that knows of latency.
+    """The answer of each ticked model that knows of latency, as the template needs it.
 
     `at_size` reads the network again at another resolution; what it raises, apart from InputError, comes
     through.
     """
-    able = [d for d in (models[name] for name in question.models) if d.latency is not None]
-    several = len(able) > 1
     cards, lines = [], []
-    network = named(question.network, file_name)
-    for i, device in enumerate(able):
-        assert device.latency is not None
+    network, able = question.network.named(file_name), _able(question, models)
+    for device, model in able:
         asked = Question(
-            device.latency, graph, question.max_ms, question.at_batch, None, question.sure,
+            model, graph, question.max_ms, question.at_batch, None, question.sure,
             question.sure is not None, None if question.network.uploaded else at_size,
         )  # fmt: skip
-        cards.append(card_of(device, i if several else None) | _most(asked, question.vary))
+        cards.append({"device": device} | _most(asked, question.vary))
         run = [shown_path(device.path), *network, "--vary", question.vary]
         run += ["--max-ms", f"{question.max_ms:g}"]
         run += [] if question.sure is None else ["--sure", f"{100 * question.sure:g}"]
         run += ["--batch-size", str(question.at_batch)] if question.at_batch > 1 else []
-        words = f"The same in a terminal{f': {device.key}' if several else ''}"
+        words = f"The same in a terminal{f': {device.key}' if len(able) > 1 else ''}"
         lines.append((words, join(["lolat", "budget", *run])))
     at = "" if question.vary == "batch" else f", batch {question.at_batch:,}"
     sure = "" if question.sure is None else f", {percent(question.sure)} sure"
@@ -265,8 +248,7 @@ def budgets(
     return {
         "network": plain(graph.name),
         "run": f"the {what[question.vary]} within {question.max_ms:g} ms{at}{sure}",
-        "title": cards[0]["total"] if cards else "",
-        "several": several,
+        "title": cards[0]["total"],
         "cards": cards,
         "commands": lines,
     }
@@ -281,14 +263,12 @@ def _most(question: Question, vary: str) -> dict[str, Any]:
         said = re.sub(
             r"give --(?:max-)?ms (\S+) or more", r"allow \1 ms or more", plain(str(error))
         )
-        return {"total": "does not fit", "refusal": said, "sure": ""}
+        return {"total": "does not fit", "refusal": said, "prediction": None, "rows": ()}
     p = answer.best.prediction
     return {
         "total": _value(vary, answer.best.value),
-        "sure": f"takes {milliseconds(p.latency_ms)}, {sure_of(p)}",
+        "prediction": p,
         "rows": _changes(answer),
-        "inside": p.in_domain,
-        "domain": domain_words(p),
         "remarks": [plain(w) for w in p.warnings],
     }
 
@@ -300,14 +280,14 @@ def _value(vary: str, value: float) -> str:
 def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:
     """(what, value, words): as it is, the next larger one, the sizes."""
 
-    def line(step: Step) -> tuple[str, str]:
-        p = step.prediction
-        return milliseconds(p.latency_ms), between(p.interval_ms, milliseconds)
+    def line(when: str, step: Step) -> tuple[str, str, str]:
+        p, what = step.prediction, f"{when}, {_value(answer.vary, step.value)}"
+        return what, milliseconds(p.latency_ms), between(p.interval_ms, milliseconds)
 
-    vary, best = answer.vary, answer.best.prediction
-    found = [(f"Now, {_value(vary, answer.now.value)}", *line(answer.now))]
+    best = answer.best.prediction
+    found = [line("Now", answer.now)]
     if answer.next is not None:
-        found.append((f"Next, {_value(vary, answer.next.value)}", *line(answer.next)))
+        found.append(line("Next", answer.next))
     else:
         why = plain(answer.refusal) if answer.refusal else "larger is not tried"
         found.append(("Next", "none", why))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
@@ -47,6 +48,11 @@ class NetworkKey:
         """Whether it is a file that was given to the page."""
         return self.spec.startswith(UPLOAD)
 
+    def named(self, file_name: str) -> list[str]:
+        """NETWORK of a command; `file_name`: what one that was given as a file is called."""
+        size = ["--input-size", ",".join(map(str, self.size))] if self.size else []
+        return [file_name if self.uploaded else self.spec, *size]
+
 
 # ---- The process that reads networks: started early, ended when it is slow, replaced when dead.
 #
@@ -65,19 +71,10 @@ class Reader:
         self._lock = threading.Lock()  # of `_process`, which `close` takes from another thread
         self._closed = False
 
-    def start(self) -> None:
-        """Have a process that is ready; NetworkError where none comes up."""
-        self._ready()
-
-    @property
-    def pid(self) -> int | None:
-        """The process that reads, if there is one."""
-        return None if self._process is None else self._process.pid
-
     @property
     def folder(self) -> str:
         """The temporary folder of the process, which goes with it; NetworkError as of `start`."""
-        return self._ready().folder
+        return self.start().folder
 
     def read(self, network: str, size: Sequence[int] = (), again: bool = False) -> Graph:
         """The network as a Graph; `network` is NETWORK of the command line, or a file's path.
@@ -87,11 +84,10 @@ class Reader:
 
         NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
         """
-        process, began = self._ready(), time.monotonic()
+        process, began = self.start(), time.monotonic()
         try:
-            return Graph.from_dict(
-                process.request({"network": network, "size": list(size)}, self.limit_s)
-            )
+            asked = {"network": network, "size": list(size)}
+            return Graph.from_dict(process.request(asked, self.limit_s))
         except ProcessDied as died:
             self._end()
             here = network.startswith(process.folder)
@@ -110,8 +106,10 @@ class Reader:
             self._closed = True
         self._end()
 
-    def _ready(self) -> Child:
-        """The process, a new one where there is none or the last one has died."""
+    def start(self) -> Child:
+        """The process, ready; a new one where there is none or the last one has died. NetworkError where
+        none comes up.
+        """
         if self._process is not None and not self._process.is_running():
             self._end()
         with self._lock:
@@ -124,9 +122,8 @@ class Reader:
             process.ready()
         except (ProcessDied, RequestFailed) as problem:
             self._end()
-            raise NetworkError(
-                "the process that reads networks did not start; try again"
-            ) from problem
+            why = "the process that reads networks did not start; try again"
+            raise NetworkError(why) from problem
         return process
 
     def _end(self) -> None:
@@ -143,6 +140,9 @@ MOST_OPERATIONS = 20_000
 """Of one network; a page of a larger one would take seconds, of everybody's time."""
 MOST_HELD = 10 * MOST_OPERATIONS
 """Of all networks in memory, some 2 KiB each."""
+MOST_BYTES = 200 * MIB
+"""Of a file; ONNX files hold the weights, which are of no use here: a larger network has to be read by
+the command line."""
 MOST_WAITING = 8
 FAILED_S = 3.0
 """So long the same is not read again; everybody who waited for it is told meanwhile."""
@@ -155,17 +155,22 @@ class Busy(LolatError):
 RETRY_S = 5
 
 
+class TooLarge(NetworkError):
+    """A file, or a request with one, of more than `most` bytes."""
+
+    def __init__(self, what: str, most: int, name: str) -> None:
+        super().__init__(
+            f"{what} is larger than {most / MIB:,.0f} MiB, which is the limit here; ask for it in a "
+            f"terminal: lolat predict MODEL {name}"
+        )
+
+
 @dataclass(frozen=True)
 class CachedNetwork:
     """A network that was read; `file_name`: what an uploaded one was called."""
 
     graph: Graph
     file_name: str = ""
-
-
-def read_before(network: str, size: tuple[int, ...]) -> Graph | None:
-    """A network that comes with LoLat, or is kept on disk since it was read: no framework is needed."""
-    return shipped_graph(network, size) or Cache().graph(network, size)
 
 
 class NetworkCache:
@@ -225,7 +230,8 @@ class NetworkCache:
                     "and as long as the server runs; give it again"
                 )
         if job is None:
-            graph = read_before(key.spec, key.size)
+            # What comes with LoLat, or is kept on disk since it was read, needs no framework.
+            graph = shipped_graph(key.spec, key.size) or Cache().graph(key.spec, key.size)
             if graph is not None:
                 return self.put(key, CachedNetwork(graph))
         if not key.uploaded:
@@ -243,10 +249,21 @@ class NetworkCache:
         with self._lock:
             return key in self._jobs and not self._jobs[key].done()
 
-    def begin_file(self, file: BinaryIO, key: NetworkKey, name: str) -> None:
-        """Have a file that was given, called `name`, read into the cache, again if it was before; until
-        `is_reading` is False it has to stay open. Busy. Nothing of it is left on the disk.
+    def begin_file(
+        self, file: BinaryIO, name: str, size: tuple[int, ...] = (), most: int = MOST_BYTES
+    ) -> NetworkKey:
+        """Have a file of at most `most` bytes that was sent, called `name`, read into the cache, also if it
+        was before; its key. Until `is_reading` is False it has to stay open. TooLarge, Busy. Nothing
+        of it is left on the disk.
         """
+        name = plain(re.split(r"[/\\]", name)[-1])[:200]
+        file.seek(0)
+        digest = hashlib.sha256()
+        while piece := file.read(MIB):
+            digest.update(piece)
+        if file.tell() > most:
+            raise TooLarge(name, most, name)
+        key = NetworkKey(UPLOAD + digest.hexdigest(), size)
 
         def read() -> CachedNetwork:
             where = self._reader.folder
@@ -269,6 +286,7 @@ class NetworkCache:
             if self._failed.pop(key, None) is not None:  # perhaps under another name
                 del self._jobs[key]
         self._begin(key, read)
+        return key
 
     def close(self) -> None:
         """Stop reading."""
@@ -307,21 +325,8 @@ class NetworkCache:
 
 # ---- A file that is sent to the page: taken in counted pieces, in a time and a room that are limited.
 
-MOST_BYTES = 200 * MIB
-"""Of a file; ONNX files hold the weights, which are of no use here: a larger network has to be read by
-the command line."""
 OTHER_FIELDS = MIB
 MOST_THROWN_AWAY = 2**30
-
-
-class TooLarge(NetworkError):
-    """A file, or a request with one, of more than `most` bytes."""
-
-    def __init__(self, what: str, most: int, name: str) -> None:
-        super().__init__(
-            f"{what} is larger than {most / MIB:,.0f} MiB, which is the limit here; ask for it in a "
-            f"terminal: lolat predict MODEL {name}"
-        )
 
 
 class TooSlow(NetworkError):
@@ -341,9 +346,10 @@ class Intake:
     taken_bytes: int = 0
     requests: int = 0
 
-    async def receive(self, request: Request) -> tuple[FormData, int]:
-        """The fields of a request with a file, which lies in a temporary file without a name, and the
-        bytes that it takes: `leave` gives them back. TooLarge, TooSlow, Busy.
+    @contextlib.asynccontextmanager
+    async def received(self, request: Request) -> AsyncIterator[FormData]:
+        """The fields of a request with a file, which lies in a temporary file without a name as long as the
+        context is open. TooLarge, TooSlow, Busy.
 
         What arrives is counted: Content-Length is only what somebody says. What is too much is read on and
         thrown away (to a limit), because a browser that is still sending would never see the answer.
@@ -377,37 +383,16 @@ class Intake:
             self.taken_bytes, kept = self.taken_bytes + size, kept + size
             return message
 
+        limits = {"max_files": 1, "max_fields": 400, "max_part_size": 16 * 1024}
         self.requests += 1
         try:
-            form = await Request(request.scope, counted).form(
-                max_files=1, max_fields=400, max_part_size=16 * 1024
-            )
-        except BaseException:
-            self.taken_bytes -= kept
-            raise
+            try:
+                form = await Request(request.scope, counted).form(**limits)
+            finally:
+                self.requests -= 1
+            try:
+                yield form
+            finally:
+                await form.close()
         finally:
-            self.requests -= 1
-        return form, kept
-
-    def leave(self, size_bytes: int) -> None:
-        """The file of a request is gone."""
-        self.taken_bytes -= size_bytes
-
-
-def begin_upload(
-    file: BinaryIO, name: str, size: tuple[int, ...], networks: NetworkCache, most: int = MOST_BYTES
-) -> NetworkKey:
-    """Have the network in a file that was sent, called `name`, read into the cache; its key there.
-
-    NetworkError: too large; Busy. See `NetworkCache.begin_file`.
-    """
-    name = plain(re.split(r"[/\\]", name)[-1])[:200]
-    file.seek(0)
-    content = hashlib.sha256()
-    while piece := file.read(MIB):
-        content.update(piece)
-    if file.tell() > most:
-        raise TooLarge(name, most, name)
-    key = NetworkKey(UPLOAD + content.hexdigest(), size)
-    networks.begin_file(file, key, name)
-    return key
+            self.taken_bytes -= kept

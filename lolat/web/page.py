@@ -9,24 +9,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.model.prediction import domain_words
 from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
+from lolat.report import plots
 from lolat.training.cost.prices import Prices
-from lolat.units import dollars, plain
-from lolat.web import latency, training
-from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList
-from lolat.web.fields import FAMILY_WORDS, FIELDS, family_fields, memory_name, price_name
-from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, TrainingQuestion
+from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
+from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
+from lolat.web.form import FAMILY_WORDS, FIELDS, FieldError, Form, Question, family_fields
+from lolat.web.latency import between, budgets, latencies, report, sure_of
 from lolat.web.networks import MOST_BYTES, Busy, CachedNetwork, NetworkCache, NetworkKey
+from lolat.web.training import trainings
 
 CHOSEN = "Chosen"
+EXAMPLE_PRICE = "1.00"
+"""US$ an hour, filled in at first for a device that the price list does not know."""
 MOST_KEPT = 256
 """Pages of some 60 KiB."""
 BUSY = 503
 """The status of a page whose network cannot be read just now."""
+WORDS = [between, byte_size, domain_words, dollars, duration, milliseconds, percent, plain, plural]
+"""What the templates say numbers with."""
+
+
+def _bar(*arguments: Any) -> Markup:
+    return Markup(plots.bar(*arguments))
+
+
+def _key(series: int) -> Markup:
+    return Markup(plots.key(series))
 
 
 Query = tuple[tuple[str, str], ...]
@@ -66,6 +82,9 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        words = {word.__name__: word for word in (*WORDS, sure_of)}
+        self._environment.filters |= words
+        self._environment.globals |= words | {"bar": _bar, "key": _key}
 
     def page(
         self, query: Iterable[tuple[str, str]], upload_error: str = "", status: int = 200
@@ -77,7 +96,7 @@ class Pages:
         reading: NetworkKey | None = None
         query = tuple(query)
         of: tuple[object, ...] = ()
-        listed: list[dict[str, Any]] = []
+        listed: list[tuple[str, DeviceModel, Rented | None]] = []
         usable = False
         try:
             form, prices = self._form(query)
@@ -96,14 +115,17 @@ class Pages:
                     context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
                 except Busy as busy:
                     form.errors[_network_field(form)], status = plain(str(busy)), BUSY
-            listed = [self._listed(m, form, prices) for m in form.devices.values()]
+            listed = [
+                (CHOSEN if m.key in form.ticked else m.group, m, self.prices.rented(m, prices))
+                for m in form.devices.values()
+            ]
         except InputError as error:  # of a folder, or of the price list
             form = Form(query)
             context["problem"] = plain(str(error))
         html = self._environment.get_template("page.html").render(
             **context,
             form=form,
-            groups=[(g, [m for m in listed if m["group"] == g]) for g in (CHOSEN, *GROUPS)],
+            groups=[(g, [own for at, *own in listed if at == g]) for g in (CHOSEN, *GROUPS)],
             usable=usable,
             fields=FIELDS,
             families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
@@ -141,16 +163,16 @@ class Pages:
         try:
             form, _ = self._form(query)
             question = form.question()
-            if not isinstance(question, LatencyQuestion):
+            if question is None or form.view != "latency":
                 return None
             found = self.networks.get(question.network)
             if found is None:
                 return Page("", reading=question.network)
-            only = [t for n, t in query if n == "only" and t in question.models] or question.models
+            only = [t for n, t in query if n == "only" and t in form.ticked] or form.ticked
             devices = [form.devices[k] for k in only if form.devices[k].latency is not None][:2]
             if not devices:
                 return None
-            return Page(latency.report(question, found.graph, found.file_name, devices))
+            return Page(report(question, found.graph, found.file_name, devices))
         except Busy as busy:
             return Page(plain(str(busy)), BUSY)
         except InputError:
@@ -163,7 +185,11 @@ class Pages:
     def _form(self, query: Iterable[tuple[str, str]]) -> tuple[Form, Prices]:
         """The form as it was filled in; what was not is as the models have it at first."""
         models, prices = self.models.all(), self.prices.current()
-        first = self.prices.at_first(models, prices)
+        first = {
+            f"price.{m.key}": "" if self.prices.rented(m, prices) else EXAMPLE_PRICE
+            for m in models
+            if m.training is not None
+        }
         known = next((m.training for m in models if m.training is not None), None)
         usual = FIELDS["optimizer"].default
         optimizers = getattr(known, "optimizers", ())  # of a model fitted to epochs
@@ -172,51 +198,38 @@ class Pages:
         return Form(query, models, first), prices
 
     def _answer(
-        self,
-        context: dict[str, Any],
-        form: Form,
-        question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
-        prices: Prices,
+        self, context: dict[str, Any], form: Form, question: Question, prices: Prices
     ) -> None:
         """Put the answer into the context, or errors into the form; StillReading, Busy."""
-        models = form.devices
-        context["lacking"] = [
-            (plain(k), models[k].lacking[form.view])
-            for k in form.ticked
-            if not models[k].answers(form.view)
-        ]
-        if len(context["lacking"]) == len(form.ticked):
+        models = [form.devices[key] for key in form.ticked]
+        lacking = [(plain(m.key), m.lacking[form.view]) for m in models if not m.answers(form.view)]
+        context["lacking"] = lacking
+        if len(lacking) == len(models):
             return
         try:
             found = self._network(question.network)
-            context["answer"] = self._answered(form, question, found, prices)
+            shown = self._answered(form, question, found, prices)
+            several, uploaded = len(shown["cards"]) > 1, question.network.uploaded
+            shown |= {"several": several, "uploaded": uploaded, "file_name": found.file_name}
+            context["answer"] = {"blocks": None} | shown
         except InputError as error:
             field = error.field if isinstance(error, FieldError) else _network_field(form)
             form.errors[field] = plain(str(error))
 
     def _answered(
-        self,
-        form: Form,
-        question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
-        network: CachedNetwork,
-        prices: Prices,
+        self, form: Form, question: Question, network: CachedNetwork, prices: Prices
     ) -> dict[str, Any]:
         """The answer as the template of the tab needs it; StillReading."""
-        graph, name = network.graph, network.file_name
+        asked = question, network.graph, network.file_name, form.devices
 
         def at_size(side: int) -> Graph:
             return self._network(NetworkKey(question.network.spec, (side,))).graph
 
-        match question:
-            case LatencyQuestion():
-                answers = latency.latencies(question, graph, form.devices)
-                shown = latency.shown(question, graph, name, answers, form.link())
-            case BudgetQuestion():
-                shown = latency.budgets(question, graph, name, form.devices, at_size)
-            case _:
-                trained = training.answers(question, graph, form.devices, prices)
-                shown = training.shown(question, graph, name, trained)
-        return {"blocks": None} | shown | {"uploaded": question.network.uploaded, "file_name": name}
+        if form.view == "latency":
+            return latencies(*asked, form.link())
+        if form.view == "budget":
+            return budgets(*asked, at_size)
+        return trainings(*asked, prices)
 
     def _network(self, key: NetworkKey) -> CachedNetwork:
         """StillReading, or as `NetworkCache.get`."""
@@ -224,27 +237,6 @@ class Pages:
         if found is None:
             raise StillReading(key)
         return found
-
-    def _listed(self, model: DeviceModel, form: Form, prices: Prices) -> dict[str, Any]:
-        """A model as the form lists it."""
-        offer = self.prices.rented(model, prices)
-        listed_price = offer.machines(1).price_per_hour if offer else None
-        gib = model.memory_bytes
-        return {
-            "key": model.key,
-            "shown": plain(model.key),
-            "device": model.device,
-            "group": CHOSEN if model.key in form.ticked else model.group,
-            "without": [f"no-{v}" for v in model.lacking],
-            "ticked": model.key in form.ticked,
-            "price_name": price_name(model.key),
-            "price": form.text(price_name(model.key)),
-            "price_hint": "" if listed_price is None else f"{listed_price:.2f}",
-            "price_from": "" if offer is None else f"{offer.where}: {dollars(listed_price or 0.0)}",
-            "memory_name": memory_name(model.key),
-            "memory": form.text(memory_name(model.key)),
-            "memory_hint": "" if gib is None else f"{gib / 2**30:.3g}",
-        }
 
 
 def _network_field(form: Form) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.report.charts import Dot, frontier_chart, key
+from lolat.report.plots import Dot, frontier_chart
 from lolat.training.cost import (
     LEFT_OUT,
     Duration,
@@ -30,9 +30,9 @@ from lolat.training.iteration import largest_batch, optimizer_named
 from lolat.training.model import PARTS, BlockTime, Training, TrainingPrediction, iteration_blocks
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import DeviceModel, rented
-from lolat.web.forms import ChosenModel, FieldError, TrainingQuestion
-from lolat.web.parts import between, block_rows, named, options, shown_path
+from lolat.web.devices import DeviceModel, rented, shown_path
+from lolat.web.form import ChosenModel, FieldError, Question, options
+from lolat.web.latency import block_table
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class DeviceAnswer:
     """One device model's answer.
 
     `training`: on the devices that were asked for, over `link`; `option`: what they cost, `plan` what each
-    number of devices costs; where `priced` is False nobody knows a price and their dollars mean nothing.
+    number of devices costs; where `price_from` is "" nobody knows a price and their dollars mean nothing.
     `largest`: the largest batch that fits, None where the memory is not known.
     """
 
     device: DeviceModel
+    chosen: ChosenModel
     training: TrainingPrediction
     option: Option
     plan: Plan
     link: Link
-    priced: bool
     price_from: str
     memory_bytes: float | None
     largest: int | None
@@ -62,30 +62,36 @@ class DeviceAnswer:
             return None
         return self.training.memory_bytes <= self.memory_bytes
 
+    @property
+    def memory_words(self) -> str:
+        """Whether an iteration fits into the device."""
+        if self.memory_bytes is None:
+            return "estimated, on each device; give the device's to see whether it fits"
+        has = f"of {byte_size(self.memory_bytes)} on each device"
+        if self.fits:
+            return f"{has}: fits, and so would a batch of {self.largest:,}"
+        if self.largest:
+            return f"{has}: does not fit; the largest batch that does is {self.largest:,}"
+        return f"{has}: does not fit; nor does a batch of 1"
 
-def answers(
-    question: TrainingQuestion, graph: Graph, models: Mapping[str, DeviceModel], prices: Prices
-) -> tuple[DeviceAnswer, ...]:
-    """An answer of each model that is ticked and knows of training, in that order; FieldError where the
-    library refuses."""
-    chosen = [c for c in question.models if models[c.key].training is not None]
-    return tuple(_answer(question, c, graph, models[c.key], prices) for c in chosen)
+    @property
+    def parts(self) -> str:
+        """What an iteration is made of, as far as the model tells it apart."""
+        found = ((part, self.training.parts_ms.get(part)) for part in PARTS)
+        return ", ".join(f"{part} {milliseconds(ms)}" for part, ms in found if ms)
 
 
 def _answer(
-    question: TrainingQuestion,
-    chosen: ChosenModel,
-    graph: Graph,
-    device: DeviceModel,
-    prices: Prices,
+    question: Question, chosen: ChosenModel, graph: Graph, device: DeviceModel, prices: Prices
 ) -> DeviceAnswer:
+    """FieldError where the library refuses."""
     model = device.training
     assert model is not None
     trained: dict[int, TrainingPrediction] = {}
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return question.link or link_of(rent(count), model, question.strategy)
+        return question.link_gbps or link_of(rent(count), model, question.strategy)
 
     def predict(count: int) -> Duration:
         training = predict_parallel(
@@ -98,14 +104,8 @@ def _answer(
 
     def planned(field: str, devices: tuple[int, ...]) -> Plan:
         try:
-            return plan(
-                predict,
-                rent,
-                devices,
-                question.epochs,
-                question.billing,
-                coverage=question.coverage,
-            )
+            sure = question.coverage
+            return plan(predict, rent, devices, question.epochs, question.billing, coverage=sure)
         except InputError as error:
             raise FieldError(field, str(error)) from error
 
@@ -116,11 +116,11 @@ def _answer(
     optimizer = optimizer_named(question.optimizer)
     return DeviceAnswer(
         device,
+        chosen,
         trained[question.devices],
         one.options[0],
         planned("compare", possible or question.compare),
         link(question.devices),
-        bool(price_from),
         price_from,
         memory,
         None if memory is None else largest_batch(graph, optimizer, memory),
@@ -141,16 +141,14 @@ def _rent(chosen: ChosenModel, model: Training, prices: Prices) -> tuple[Rent, s
 # ---- The command lines that give what a page shows.
 
 
-def commands(
-    question: TrainingQuestion, answer: DeviceAnswer, file_name: str, chosen: ChosenModel
-) -> tuple[str, ...]:
+def _commands(question: Question, answer: DeviceAnswer, file_name: str) -> list[str]:
     """`lolat cost`, where there is a price, and `lolat training predict`, for a POSIX shell.
 
     `file_name`: what a network that was given as a file is called. Options that are as without them are
     left out.
     """
-    network = question.network
-    run = [shown_path(answer.device.path), *named(network, file_name)]
+    chosen = answer.chosen
+    run = [shown_path(answer.device.path), *question.network.named(file_name)]
     run += ["--samples", str(question.samples), "--epochs", str(question.epochs)]
     run += ["--batch-size", str(question.batch_size)]
 
@@ -161,30 +159,39 @@ def commands(
         return options(values)
 
     lines = []
-    if answer.priced:
+    if answer.price_from:
         devices = ["--replicas", ",".join(str(o.devices) for o in answer.plan.options)]
         money = [] if chosen.price is None else ["--price-per-hour", f"{chosen.price:.12g}"]
         money += options({"billing": question.billing})
-        lines.append(["lolat", "cost", *run, *devices, *money, *usual(question.link)])
+        lines.append(["lolat", "cost", *run, *devices, *money, *usual(question.link_gbps)])
     run += ["--replicas", str(question.devices)] if question.devices > 1 else []
     if chosen.memory_bytes is not None:
         run += ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
-    link = question.link
+    link = question.link_gbps
     if answer.device.training is not None and not link:  # without prices it knows no instances
         assumed = assumed_link(device_of(answer.device.training), question.devices)
         link = None if answer.link == assumed else answer.link
     lines.append(["lolat", "training", "predict", *run, *usual(link)])
-    return tuple(map(shlex.join, lines))
+    return [shlex.join(line) for line in lines]
 
 
 # ---- The page's plain data.
 
 
-def shown(
-    question: TrainingQuestion, graph: Graph, file_name: str, answers: Sequence[DeviceAnswer]
+def trainings(
+    question: Question,
+    graph: Graph,
+    file_name: str,
+    models: Mapping[str, DeviceModel],
+    prices: Prices,
 ) -> dict[str, Any]:
-    """The answer as the template needs it."""
-    chosen = {c.key: c for c in question.models}
+    """The answer of each ticked model that knows of training, as the template needs it; FieldError."""
+    ticked = [(chosen, models[chosen.key]) for chosen in question.models]
+    answers = [
+        _answer(question, chosen, graph, device, prices)
+        for chosen, device in ticked
+        if device.training is not None
+    ]
     several = len(answers) > 1
     warnings = []
     for a in answers:
@@ -192,17 +199,17 @@ def shown(
         whose = f"{a.device.key}: " if several else ""
         warnings += [whose + plain(w) for w in (*a.training.warnings, *unsure)]
     devices = "one device" if question.devices == 1 else f"each of {question.devices:,} devices"
-    cards = [_card(question, a, i if several else None) for i, a in enumerate(answers)]
+    total, money = duration(answers[0].option.total_s), dollars(answers[0].option.dollars)
     return {
         "network": plain(graph.name),
         "run": f"{plural(question.epochs, 'epoch')} of {plural(question.samples, 'sample')}, batch "
         f"{question.batch_size:,} on {devices}, {question.optimizer}",
-        "several": several,
-        "cards": cards,
+        "devices": question.devices,
+        "cards": answers,
         "blocks": _blocks(answers),
         "plan": _plan(question, answers),
         "warnings": list(dict.fromkeys(warnings)),
-        "title": " and ".join(filter(None, (cards[0]["total"], cards[0]["dollars"]))),
+        "title": f"{total} and {money}" if answers[0].price_from else total,
         "commands": [
             (
                 f"The same {'costs' if line.startswith('lolat cost') else 'times'} in a terminal"
@@ -210,61 +217,10 @@ def shown(
                 line,
             )
             for a in answers
-            for line in commands(question, a, file_name, chosen[a.device.key])
+            for line in _commands(question, a, file_name)
         ],
         "left_out": ", ".join(LEFT_OUT),
     }
-
-
-def _card(question: TrainingQuestion, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:
-    """One model's answer: the total first."""
-    t, option = answer.training, answer.option
-    assert t.total_s is not None
-    assert t.epoch_s is not None
-    # What an iteration is made of, as far as the model tells it apart.
-    parts = ", ".join(f"{p} {milliseconds(ms)}" for p in PARTS if (ms := t.parts_ms.get(p)))
-    rows = [
-        ("An iteration", milliseconds(t.iteration_ms), parts),
-        ("An epoch", duration(t.epoch_s), plural(t.iterations or 0, "iteration")),
-    ]
-    if t.startup_s:
-        rows.append(("Starting", duration(t.startup_s), "more for the first epoch"))
-    if question.devices > 1:
-        whose = "assumed" if answer.link.name else "the link given"
-        rows.append(("Gradients travel over", str(answer.link), whose))
-    if answer.priced:
-        source = ", ".join(filter(None, (_instances(option), plain(answer.price_from))))
-        rows.append(("An hour costs", dollars(option.price_per_hour), source))
-        rows.append(("An epoch costs", dollars(option.dollars_per_epoch), ""))
-    rows.append(("Memory", byte_size(t.memory_bytes), _memory(answer)))
-    sure = between(t.interval_s, duration)
-    return {
-        "key": answer.device.key,
-        "mark": None if series is None else Markup(key(series)),
-        "device": answer.device.device,
-        "total": duration(t.total_s),
-        "sure": f"{percent(t.coverage)} sure of {sure}" if sure else None,
-        "dollars": dollars(option.dollars) if answer.priced else None,
-        "dollars_sure": between(option.dollars_interval, dollars) if answer.priced else None,
-        "rows": rows,
-        "fits": answer.fits,
-    }
-
-
-def _instances(option: Option) -> str:
-    return f"{option.instances} × {plain(option.instance_type)}" if option.instance_type else ""
-
-
-def _memory(answer: DeviceAnswer) -> str:
-    """Whether an iteration fits into the device."""
-    if answer.memory_bytes is None:
-        return "estimated, on each device; give the device's to see whether it fits"
-    has = f"of {byte_size(answer.memory_bytes)} on each device"
-    if answer.fits:
-        return f"{has}: fits, and so would a batch of {answer.largest:,}"
-    if answer.largest:
-        return f"{has}: does not fit; the largest batch that does is {answer.largest:,}"
-    return f"{has}: does not fit; nor does a batch of 1"
 
 
 def _blocks(answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
@@ -279,58 +235,43 @@ def _blocks(answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
             f"The longest of {len(names)}, {names[longest]}, takes {percent(shares[longest])} of an "
             "iteration on one device."
         )
-    heads = [a.device.key for a in answers]
-    return {"rows": block_rows(names, times), "heads": heads, "sentences": sentences}
+    return block_table(names, times, sentences)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of the table over numbers of devices; `dollars` mean nothing where there is no price."""
+    """A row of the table over numbers of devices; `series`: of which device."""
 
     series: int
     answer: DeviceAnswer
     option: Option
-    on_frontier: bool = False
+    on_frontier: bool
 
 
-def _plan(question: TrainingQuestion, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
+def _plan(question: Question, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
     """The table over numbers of devices, and the chart of money and time."""
     several = len(answers) > 1
-    rows = [_Row(i, a, o) for i, a in enumerate(answers) for o in a.plan.options]
-    priced = [row for row in rows if row.answer.priced]
-    best = frontier([(row.option.total_s, row.option.dollars) for row in priced])
-    priced = [replace(row, on_frontier=b) for row, b in zip(priced, best, strict=True)]
-    unpriced = [row for row in rows if not row.answer.priced]
-    rows = sorted([*priced, *unpriced], key=lambda row: row.series)
+    priced = [o for a in answers if a.price_from for o in a.plan.options]
+    best = iter(frontier([(o.total_s, o.dollars) for o in priced]))
+    rows = [
+        _Row(i, a, o, bool(a.price_from) and next(best))
+        for i, a in enumerate(answers)
+        for o in a.plan.options
+    ]
+    in_money = [row for row in rows if row.answer.price_from]
     # Those whose batches together are larger than the data set.
     compared = {o.devices for o in answers[0].plan.options}
     missing = ", ".join(f"{k:,}" for k in question.compare if k not in compared)
     return {
-        "rows": [_cells(row, several) for row in rows],
+        "rows": rows,
         "priced": bool(priced),
         "rented": any(row.option.instance_type for row in rows),
         "coverage": percent(question.coverage),
         "left_out": missing
         and f"Not shown: {missing} devices, whose batches of {question.batch_size:,} together are larger "
         f"than the data set of {question.samples:,} samples.",
-        "sentence": _choice(priced, several),
-        "chart": _chart(priced, several) if priced else None,
-    }
-
-
-def _cells(row: _Row, several: bool) -> dict[str, Any]:
-    option, priced = row.option, row.answer.priced
-    return {
-        "model": row.answer.device.key,
-        "mark": Markup(key(row.series)) if several else "",
-        "devices": f"{option.devices:,}",
-        "rented": _instances(option),
-        "idle": plural(option.idle_devices, "device") + " idle" if option.idle_devices else "",
-        "total": duration(option.total_s),
-        "between": between(option.interval_s, duration) or "not known",
-        "dollars": dollars(option.dollars) if priced else "",
-        "dollars_between": between(option.dollars_interval, dollars) if priced else "",
-        "on_frontier": row.on_frontier,
+        "sentence": _choice(in_money, several),
+        "chart": _chart(in_money, several) if priced else None,
     }
 
 
@@ -344,9 +285,9 @@ def _choice(priced: Sequence[_Row], several: bool) -> str:
         devices = plural(row.option.devices, "device") + where
         return f"{devices}, {duration(row.option.total_s)}, {dollars(row.option.dollars)}"
 
-    options = [(row.option.dollars, row.option.total_s, row.option.devices, row) for row in priced]
-    cheapest = min(options, key=lambda o: o[:3])[3]
-    fastest = min(options, key=lambda o: (o[1], o[0], o[2]))[3]
+    found = [(row.option.dollars, row.option.total_s, row.option.devices, row) for row in priced]
+    cheapest = min(found, key=lambda o: o[:3])[3]
+    fastest = min(found, key=lambda o: (o[1], o[0], o[2]))[3]
     if cheapest is fastest:
         return f"Cheapest and fastest: {words(cheapest)}."
     return f"Cheapest: {words(cheapest)}. Fastest: {words(fastest)}."

@@ -135,6 +135,19 @@ class Chromium:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def text(self, selector: str) -> str:
+        """The text in an element."""
+        return str(self.run(f"document.querySelector({selector!r}).textContent"))
+
+    def value(self, selector: str) -> str:
+        """What a field holds."""
+        return str(self.run(f"document.querySelector({selector!r}).value"))
+
+    def attribute(self, selector: str, name: str) -> str | None:
+        """An attribute of an element."""
+        found: str | None = self.run(f"document.querySelector({selector!r}).getAttribute({name!r})")
+        return found
+
     def do(self, script: str) -> None:
         """Run statements, then wait until the page has drawn what came of them."""
         drawn = (
@@ -288,9 +301,3 @@ def luminance(color: str) -> float:
     parts = [int(n) / 255 for n in color.removeprefix("rgb(").removesuffix(")").split(",")]
     linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def legible(ink: str, paper: str) -> bool:
-    """Whether words of one color can be read on another: WCAG 2.1, 1.4.3, a contrast of at least 4.5."""
-    low, high = sorted((luminance(ink), luminance(paper)))
-    return (high + 0.05) / (low + 0.05) >= 4.5

@@ -15,13 +15,13 @@ from lolat.graph.counts import GROUPS
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
 from lolat.model.prediction import Prediction
-from lolat.report.bottlenecks import Side, write_page
+from lolat.report.bottlenecks import Side
+from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
-from lolat.report.rows import module_paths
-from lolat.report.words import TERMS
+from lolat.report.rows import TERMS, module_paths
 from lolat.units import byte_size, milliseconds, quantity
 from tests import synthetic
-from tests.browser.chromium import Chromium, accessible, legible, luminance, violations
+from tests.browser.chromium import Chromium, accessible, luminance, violations
 from tests.report.test_bottlenecks import evil, images, other_device, side
 
 DOCUMENT = synthetic.document()
@@ -33,6 +33,7 @@ MODEL = Model(DOCUMENT)
 BENT = synthetic.document()
 BENT["predictors"]["two-regime"] |= {"breakpoint_ms": 30.0, "slope": 0.5, "offset_ms": 15.0}
 TWO = Model(BENT)
+PLAIN = Model(synthetic.document())
 
 
 def network() -> Graph:
@@ -58,7 +59,7 @@ def network() -> Graph:
 def opened(browser: Chromium, tmp_path: Path) -> Any:
     def show(*sides: Side, batch_size: int = 1, predictor: str | None = None) -> Chromium:
         path = tmp_path / "page.html"
-        write_page(str(path), sides, batch_size, predictor)
+        path.write_text(page_of(sides, batch_size, predictor), encoding="utf-8")
         browser.size(1280)
         browser.media()
         browser.open(path)
@@ -92,7 +93,11 @@ def times(page: Chromium, number: int = 0) -> list[float]:
 
 
 def total(page: Chromium) -> float:
-    return float(page.run("document.querySelector('.ms data').value"))
+    return float(page.value(".ms data"))
+
+
+def ms(value: float) -> str:
+    return milliseconds(value).removesuffix(" ms")
 
 
 def numbers(prediction: Prediction) -> list[float]:
@@ -107,11 +112,11 @@ def test_the_numbers_are_the_models(opened: Any, model: Model, predictor: str) -
     page = opened(side(graph, model), batch_size=3, predictor=predictor)
     sizes = [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
     assert page.run("document.getElementById('batch').max") == str(len(sizes) - 1)
-    assert page.run("document.getElementById('batch').value") == "2"
+    assert page.value("#batch") == "2"
     for at, size in [(2, 3), *enumerate(sizes)]:
-        if page.run("document.getElementById('batch').value") != str(at):
+        if page.value("#batch") != str(at):
             choose(page, "batch", at, "input")
-        assert page.run("document.getElementById('size').value") == str(size)
+        assert page.value("#size") == str(size)
         check(page, model.predict(graph, size, predictor))
     for size in (7, 100, 199):
         choose(page, "size", size, "input")
@@ -122,12 +127,12 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     """That the page says what the model predicts; its batch size is one of those it knows all of."""
     assert times(page) == pytest.approx(numbers(wanted), rel=rel)
     assert total(page) == pytest.approx(wanted.latency_ms, rel=rel)
-    shown = [float(milliseconds(b.latency_ms).removesuffix(" ms")) for b in wanted.blocks]
+    shown = [float(ms(b.latency_ms)) for b in wanted.blocks]
     assert [float(text) for text in column(page, ".time")] == shown
     assert column(page, "td.share") == [f"{100 * b.share:.1f} %" for b in wanted.blocks]
     macs = [quantity(b.counts["flops"]) if b.counts["flops"] else "–" for b in wanted.blocks]
     assert column(page, ".macs") == macs
-    low, high = (milliseconds(t).removesuffix(" ms") for t in wanted.interval_ms or ())
+    low, high = (ms(t) for t in wanted.interval_ms or ())
     answer = page.run("document.getElementById('answers').innerText")
     assert f"90 % sure of {low} to {high} ms" in answer
     counts = wanted.counts  # in the words of the terminal
@@ -136,9 +141,7 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     assert wanted.memory is not None
     assert f"{byte_size(wanted.memory.total_bytes)} of memory: " in answer
     assert ("outside the measured domain" in answer.lower()) == (wanted.in_domain is False)
-    assert f"Batch size {wanted.batch_size}:" in page.run(
-        "document.querySelector('#status').textContent"
-    )
+    assert f"Batch size {wanted.batch_size}:" in page.text("#status")
     told = page.run("[...document.querySelectorAll('#doubts li')].map(l => l.textContent)")
     assert told == [*wanted.warnings] or (
         not wanted.warnings and "nothing to remark" in told[0].lower()
@@ -162,12 +165,12 @@ def test_what_is_no_batch_size(opened: Any, typed: str) -> None:
     page = opened(side(network()), batch_size=2)
     before = times(page)
     choose(page, "size", typed, "input")
-    told = page.run("document.getElementById('size-wrong').textContent")
+    told = page.text("#size-wrong")
     assert told.startswith("expected a whole number from 1 to ")
-    assert page.run("document.getElementById('size').getAttribute('aria-invalid')") == "true"
+    assert page.attribute("#size", "aria-invalid") == "true"
     assert times(page) == before
     choose(page, "size", 5, "input")
-    assert page.run("document.getElementById('size-wrong').textContent") == ""
+    assert page.text("#size-wrong") == ""
 
 
 def test_a_device_whose_times_are_no_sums_of_counts(opened: Any) -> None:
@@ -179,7 +182,7 @@ def test_a_device_whose_times_are_no_sums_of_counts(opened: Any) -> None:
         assert times(page) == pytest.approx(numbers(wanted), rel=1e-6)
         assert total(page) == pytest.approx(wanted.latency_ms, rel=1e-6)
     choose(page, "size", 100, "input")  # never between others: it is said how to ask for it
-    told = page.run("document.getElementById('size-wrong').textContent")
+    told = page.text("#size-wrong")
     assert "1 to 32, 40, 48" in told
     assert "lolat report desk.json NETWORK --batch-size 100 --html" in told
     assert total(page) == pytest.approx(model.predict(graph, 128).latency_ms, rel=1e-6)
@@ -188,15 +191,15 @@ def test_a_device_whose_times_are_no_sums_of_counts(opened: Any) -> None:
 def test_two_devices(opened: Any) -> None:
     graph, other = network(), other_device()
     page = opened(side(graph), side(graph, other), batch_size=2)
-    first, second = Model(synthetic.document()).predict(graph, 2), other.predict(graph, 2)
+    first, second = PLAIN.predict(graph, 2), other.predict(graph, 2)
     assert times(page, 0) == pytest.approx(numbers(first), rel=1e-12)
     assert times(page, 1) == pytest.approx(numbers(second), rel=1e-12)
     heads = page.run("[...document.querySelectorAll('#blocks thead th')].map(h => h.textContent)")
     assert heads[3:] == ["a desk, 2 threads, ms", "a faster desk, ms", "difference"]
-    ratio = milliseconds(first.latency_ms / second.latency_ms).removesuffix(" ms")
-    answer = page.run("document.getElementById('answers').textContent")
+    ratio = ms(first.latency_ms / second.latency_ms)
+    answer = page.text("#answers")
     assert f"It is {ratio} times as fast as a desk, 2 threads." in answer
-    said = page.run("document.getElementById('difference').textContent")
+    said = page.text("#difference")
     less = milliseconds(first.latency_ms - second.latency_ms)
     assert said.startswith(f"a faster desk takes {less} less, {ratio} times as fast: ")
     choose(page, "sort", "change")
@@ -221,11 +224,11 @@ def test_two_unlike_networks(opened: Any) -> None:
     graphs = network(), images([28, 14], part="other")
     page = opened(*map(side, graphs), batch_size=2)
     assert column(page, "b") == ["64 px", "28 px", "14 px", "head", "call"]
-    answers = [Model(synthetic.document()).predict(g, 2) for g in graphs]
+    answers = [PLAIN.predict(g, 2) for g in graphs]
     heads = [a.blocks[-2].latency_ms for a in answers]
     shown = page.run(f"[...{ROWS}[3].querySelectorAll('.time data')].map(d => Number(d.value))")
     assert shown == pytest.approx(heads, rel=1e-12)
-    whole = [milliseconds(a.latency_ms).removesuffix(" ms") for a in answers]
+    whole = [ms(a.latency_ms) for a in answers]
     last = page.run(f"[...{ROWS}.at(-1).querySelectorAll('.sum')].map(t => t.textContent)")
     assert last == whole
     rows = f"[...document.querySelectorAll('#causes tbody tr, #causes tfoot tr'){CELLS}"
@@ -234,19 +237,19 @@ def test_two_unlike_networks(opened: Any) -> None:
     for s, answer in enumerate(answers):
         wanted = dict.fromkeys(by_cause, 0.0)
         for block in answer.blocks:
-            for term, ms in block.terms_ms.items():
-                if ms:
-                    wanted[TERMS[GROUPS[term]]] += ms
+            for term, time in block.terms_ms.items():
+                if time:
+                    wanted[TERMS[GROUPS[term]]] += time
         wanted[TERMS["call"]] = answer.call_ms
         assert {name: cells[s] for name, cells in by_cause.items()} == {
-            name: milliseconds(ms).removesuffix(" ms") for name, ms in wanted.items()
+            name: ms(time) for name, time in wanted.items()
         }
 
 
 def test_orders_and_their_names(opened: Any) -> None:
     graph = network()
     page = opened(side(graph))
-    blocks = Model(synthetic.document()).predict(graph).blocks
+    blocks = PLAIN.predict(graph).blocks
     in_order = [b.name.split(" · ")[0] for b in blocks]
     assert column(page, "b") == in_order
     sorts = (
@@ -257,7 +260,7 @@ def test_orders_and_their_names(opened: Any) -> None:
     by_time = sorted(b.latency_ms for b in blocks)
     assert times(page) == pytest.approx(by_time[::-1])
     assert page.run(sorts)[3] == "descending"
-    assert page.run("document.getElementById('sort').value") == "time"
+    assert page.value("#sort") == "time"
     page.do("document.querySelectorAll('thead button')[2].click()")
     assert times(page) == pytest.approx(by_time)
     assert page.run(sorts)[3] == "ascending"
@@ -274,7 +277,7 @@ def test_a_filter(opened: Any) -> None:
     page = opened(side(network()))
     choose(page, "filter", "STAGE2", "input")
     assert column(page, "b") == ["stage2_block1", "stage2_block2", "stage2_block3"]
-    status = page.run("document.querySelector('#status').textContent")
+    status = page.text("#status")
     assert "3 of 9 rows" in status
     assert "% of the time" in status
     choose(page, "filter", "nothing like that", "input")
@@ -286,14 +289,14 @@ def test_a_filter(opened: Any) -> None:
 def test_folding(opened: Any) -> None:
     graph = network()
     page = opened(side(graph))
-    blocks = Model(synthetic.document()).predict(graph).blocks
+    blocks = PLAIN.predict(graph).blocks
     choose(page, "fold", 1)
     assert column(page, "b") == ["stem", "stage1", "stage2", "head", "call"]
     assert column(page, ".block span")[1:3] == ["3 blocks", "3 blocks"]
     wanted = [blocks[0], *blocks[1:4], *blocks[4:7]]
     assert times(page)[1] == pytest.approx(sum(b.latency_ms for b in wanted[1:4]), rel=1e-12)
     page.do("document.querySelectorAll('tbody button')[2].click()")
-    inside = page.run("document.querySelector('.detail ol').textContent")
+    inside = page.text(".detail ol")
     assert "stage2_block1" in inside
     choose(page, "filter", "stage2_block3", "input")
     assert column(page, "b") == ["stage2"]
@@ -301,9 +304,7 @@ def test_folding(opened: Any) -> None:
     choose(page, "fold", 0)
     assert column(page, "b") == ["towers", "call"]
     choose(page, "batch", 4, "input")
-    assert sum(times(page)) == pytest.approx(
-        Model(synthetic.document()).predict(graph, 16).latency_ms, rel=1e-12
-    )
+    assert sum(times(page)) == pytest.approx(PLAIN.predict(graph, 16).latency_ms, rel=1e-12)
     choose(page, "fold", -1)
     assert len(column(page, "b")) == 9
 
@@ -326,24 +327,18 @@ def test_an_open_row_adds_up(opened: Any) -> None:
     shown = lines(page, 0)
     assert [line[0] for line in shown] == [TERMS[t.name] for t in terms]
     assert [tuple(line[1:3]) for line in shown] == [rate(t) for t in terms]
-    assert [line[3] for line in shown] == [
-        milliseconds(t.latency_ms).removesuffix(" ms") for t in terms
-    ]
-    together = page.run("document.querySelector('.detail tfoot').textContent")
-    assert milliseconds(block.latency_ms).removesuffix(" ms") in together
+    assert [line[3] for line in shown] == [ms(t.latency_ms) for t in terms]
+    together = page.text(".detail tfoot")
+    assert ms(block.latency_ms) in together
     operations = [o for o in found.operations if o.latency_ms > 0]
     assert [line[0] for line in lines(page, 1)] == ["a conv", "b conv", "add add"]
-    assert [line[4] for line in lines(page, 1)] == [
-        milliseconds(o.latency_ms).removesuffix(" ms") for o in operations
-    ]
+    assert [line[4] for line in lines(page, 1)] == [ms(o.latency_ms) for o in operations]
     assert [line[0].removesuffix(" *") for line in lines(page, 2)] == [
         c.change for c in found.counterfactuals
     ]
     choose(page, "batch", 0, "input")  # an open row follows
     one = MODEL.predict(graph, 1).blocks[1]
-    assert milliseconds(one.latency_ms).removesuffix(" ms") in page.run(
-        "document.querySelector('.detail tfoot').textContent"
-    )
+    assert ms(one.latency_ms) in page.text(".detail tfoot")
 
 
 def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
@@ -352,10 +347,8 @@ def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
     found = explain_network(MODEL, graph, 3).counterfactuals
     told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
     assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
-    assert [line[1] for line in told] == [
-        milliseconds(c.saves_ms).removesuffix(" ms") for c in found
-    ]
-    assert "batch size 3" in page.run("document.querySelector('#changes').textContent")
+    assert [line[1] for line in told] == [ms(c.saves_ms) for c in found]
+    assert "batch size 3" in page.text("#changes")
 
 
 def test_colors_and_words_are_explained(opened: Any) -> None:
@@ -383,7 +376,7 @@ def test_colors_and_words_are_explained(opened: Any) -> None:
 def test_the_interval_is_drawn(opened: Any) -> None:
     """The band from its lower to its upper end, on one line for both sides."""
     page = opened(side(network()), side(network(), other_device()))
-    answers = [Model(synthetic.document()).predict(network()), other_device().predict(network())]
+    answers = [PLAIN.predict(network()), other_device().predict(network())]
     boxes = page.run("""[...document.querySelectorAll('.range')].map(r => {
       const { left, width } = r.getBoundingClientRect();
       const [band, point] = [...r.children].map(e => e.getBoundingClientRect());
@@ -403,11 +396,8 @@ def test_by_keyboard_alone(opened: Any) -> None:
     page = opened(side(network()))
     page.run("document.getElementById('batch').focus()")
     page.press("ArrowRight")
-    assert page.run("document.getElementById('size').value") == "2"
-    assert (
-        page.run("document.getElementById('batch').getAttribute('aria-valuetext')")
-        == "batch size 2"
-    )
+    assert page.value("#size") == "2"
+    assert page.attribute("#batch", "aria-valuetext") == "batch size 2"
     page.run("document.querySelectorAll('thead button')[2].focus()")
     page.press("Enter")
     assert times(page) == sorted(times(page), reverse=True)
@@ -442,31 +432,12 @@ def test_what_a_screen_reader_is_told(opened: Any) -> None:
     assert all(n for n in names["heading"])
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_can_be_read_and_nothing_is_wider_than_the_window(
-    opened: Any, width: int, scheme: str
-) -> None:
-    page = opened(side(network()), side(network(), other_device()), batch_size=256)
-    page.size(width)
-    page.media(scheme)
-    page.do("document.querySelectorAll('tbody button')[1].click()")
-    assert page.run("document.documentElement.scrollWidth") <= width
-    paper, ink, dim, mark = (
-        page.run(f"getComputedStyle(document.querySelector({s!r})).{p}")
-        for s, p in (("body", "backgroundColor"), ("body", "color"), (".place", "color"),
-                     (".outside, .dim", "color"))
-    )  # fmt: skip
-    assert (luminance(paper) < 0.1) == (scheme == "dark")
-    assert all(legible(color, paper) for color in (ink, dim, mark))
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 @pytest.mark.parametrize("sides", ["one", "two devices", "unlike networks"])
 def test_nothing_stands_in_the_way_of_anyone(
     opened: Any, sides: str, width: int, scheme: str
 ) -> None:
-    """axe-core's rules, with a row open."""
+    """axe-core's rules, of contrast too, with a row open."""
     further = {
         "one": (),
         "two devices": (side(network(), other_device()),),
@@ -476,6 +447,9 @@ def test_nothing_stands_in_the_way_of_anyone(
     page.size(width)
     page.media(scheme)
     page.do("document.querySelectorAll('#blocks tbody button')[1].click()")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    paper = page.run("getComputedStyle(document.body).backgroundColor")
+    assert (luminance(paper) < 0.1) == (scheme == "dark")
     choose(page, "size", "0", "input")  # with what is said of a wrong one
     assert violations(page) == []
 
@@ -557,7 +531,7 @@ def test_names_are_never_markup(opened: Any) -> None:
 def test_a_script_of_another_does_not_run(browser: Chromium, tmp_path: Path) -> None:
     """Were a name ever to become markup, the policy would still not let it run or load anything."""
     path = tmp_path / "page.html"
-    write_page(str(path), [side()])
+    path.write_text(page_of([side()]), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     bad = "<script>window.ran = 1</script><img src='http://127.0.0.1:9/x' onerror='window.ran = 2'>"
     path.write_text(text.replace("<main>", f"<main>{bad}"), encoding="utf-8")

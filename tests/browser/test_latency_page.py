@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ pytest.importorskip("keras")
 
 import lolat
 from lolat.units import milliseconds
-from tests.browser.chromium import ANSWER, DONE, Chromium, answered, violations
-from tests.web.test_reader import onnx_file, pt2_file
+from tests.browser.chromium import DONE, Chromium, answered, violations
+from tests.web.test_reader import keras_file, onnx_file, pt2_file
 
 GPU = "rtx-4090-amp"
 VIEWS = {
@@ -23,6 +24,7 @@ VIEWS = {
     "no": "?view=budget&model=laptop&max_ms=0.001&vary=batch",
     "training": f"?view=training&model=desk&model={GPU}",
     "wrong": "?batch=x&size=y&model=laptop",
+    "wrong training": "?view=training&samples=x&price.desk=-1",
 }
 CHECKED = "document.querySelector('[name=view]:checked').value"
 
@@ -49,7 +51,7 @@ def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) ->
 
 def synthetic_file(page: Chromium) -> Path:
     """The model that the server was given, as its command says."""
-    command = page.run("document.querySelector('.command').value")
+    command = page.value(".command")
     return Path(command.split()[2])
 
 
@@ -113,6 +115,7 @@ def test_by_keys_alone(page: Chromium, address: str) -> None:
     page.press("Enter")
     answered(page, "batch 2")
     assert page.run("document.activeElement.id") == "f-batch"
+    assert "/upload" not in page.run("location.href")
     # A list that scrolls follows the keys.
     page.run(f"document.querySelector('[name=model][value={GPU}]').focus()")
     page.press(" ")
@@ -131,9 +134,12 @@ def test_the_full_report_opens(page: Chromium, address: str) -> None:
         assert "where the time goes" in page.run("document.title")
 
 
-@pytest.mark.parametrize("make", [onnx_file, pt2_file])
-def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: object) -> None:
-    path = make(tmp_path / f"dropped.{'onnx' if make is onnx_file else 'pt2'}")  # type: ignore[operator]
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(onnx_file, "dropped 3x8x8"), (pt2_file, "dropped 3x8x8"), (keras_file, "dropped 4")],
+)
+def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: Any, said: str) -> None:
+    path = make(tmp_path / f"dropped.{make.__name__.removesuffix('_file')}")
     content = base64.b64encode(path.read_bytes()).decode()
     page.run(
         f"""(() => {{
@@ -144,21 +150,9 @@ def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: object
             new DragEvent(kind, {{ dataTransfer: data, bubbles: true, cancelable: true }}));
         }})()"""
     )
-    said = answered(page, "dropped 3x8x8")
+    said = answered(page, said)
     assert "dropped" in said
-    assert page.run("document.querySelector('[name=source]:checked').value") == "upload"
-
-
-def test_it_works_without_the_script(page: Chromium, address: str) -> None:
-    page.ask("Emulation.setScriptExecutionDisabled", value=True)
-    page.visit(address)
-    page.click(".tabs label:nth-of-type(2)")
-    page.write("#f-max_ms", "321")
-    page.events.clear()
-    page.key("Enter")
-    page.loaded()
-    assert "the widest within 321 ms" in page.run(ANSWER)
-    assert page.run(CHECKED) == "budget"
+    assert page.value("[name=source]:checked") == "upload"
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -174,6 +168,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
         page.do("")
         assert page.run("document.documentElement.scrollWidth") <= width
         assert width in (320, 800) or violations(page) == []
+    ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
 
 
 def test_on_paper_there_is_the_answer_alone(page: Chromium, address: str) -> None:

@@ -11,9 +11,17 @@ import pytest
 
 from lolat.io.results import element
 from lolat.model import Model
-from lolat.report.charts import Dot, bars, frontier_chart, limits_of, scatter
 from lolat.report.comparison import document, write_page
-from lolat.report.plots import evaluation_plot, fit_plot, front_plot
+from lolat.report.plots import (
+    Dot,
+    bars,
+    evaluation_plot,
+    fit_plot,
+    front_plot,
+    frontier_chart,
+    limits_of,
+    scatter,
+)
 from tests import synthetic
 from tests.browser.chromium import Chromium, cut_off, overlaps, violations
 from tests.report.test_comparison import result as compared

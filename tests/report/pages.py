@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 class Page(HTMLParser):
     """What a browser would see: tags with attributes, text; every tag must be closed in order."""
 
-    VOID = ("meta", "!doctype")
+    VOID = ("meta", "!doctype", "input", "link", "option", "circle", "rect", "line", "polyline")
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
+        self.text, self.texts = "", dict[str, str]()  # of all, and by the element around it
         self.open: list[str] = []
         self.feed(text)
         self.close()
@@ -25,10 +25,13 @@ class Page(HTMLParser):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self.open:
+            self.texts[self.open[-1]] = self.texts.get(self.open[-1], "") + data
 
     def named(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]

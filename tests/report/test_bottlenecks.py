@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from lolat.report.bottlenecks import (
 )
 from lolat.report.rows import module_paths
 from tests import synthetic
+from tests.report.pages import Page
 
 MODEL = Model(synthetic.document())
 
@@ -230,30 +230,6 @@ def test_what_tells_two_sides_apart() -> None:
     assert side_names([one, one]) == ["hand made (1)", "hand made (2)"]
 
 
-class Seen(HTMLParser):
-    """Tags and the text of the elements, as a browser takes them apart."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.inside: list[str] = []
-        self.texts: dict[str, str] = {}
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        while self.inside and self.inside.pop() != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        key = self.inside[-1] if self.inside else ""
-        self.texts[key] = self.texts.get(key, "") + data
-
-
 EVIL = "</script><script>alert(1)</script><!-- \u2028 & \" ' ]]> <img src=x onerror=alert(2)>"
 
 
@@ -272,7 +248,7 @@ def evil() -> Side:
 
 def test_names_stay_text() -> None:
     text = page([evil()])
-    found = Seen(text)
+    found = Page(text)
     scripts = [attributes for tag, attributes in found.tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
     assert not {"img", "b", "i"} & {tag for tag, _ in found.tags}
@@ -293,7 +269,7 @@ def test_embedded_json_is_data(key: str, value: str) -> None:
 
 def test_the_page_loads_nothing() -> None:
     text = page([side(), side(model=other_device())])
-    found = Seen(text)
+    found = Page(text)
     (policy,) = [a["content"] for tag, a in found.tags if "http-equiv" in a]
     assert policy is not None
     parts = dict(part.split(" ", 1) for part in policy.split("; "))
@@ -307,10 +283,10 @@ def test_the_page_loads_nothing() -> None:
 
 
 def test_what_is_known_of_the_device() -> None:
-    text = Seen(page([side()])).texts
+    text = Page(page([side()])).texts
     assert "a desk, 2 threads" in text["dd"]
     assert "tensorflow 2.21.0" in text["dd"]
     assert "3.0 %: measuring a block again differs by that" in text["dd"]
     assert "56x56x3 a sample" in text["dd"]
     bare = Model(synthetic.document(environment={}, noise={}))
-    assert "noise floor" not in Seen(page([side(model=bare)])).texts["dt"]
+    assert "noise floor" not in Page(page([side(model=bare)])).texts["dt"]

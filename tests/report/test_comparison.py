@@ -1,4 +1,4 @@
-"""The tables of `compare` from predictions made up by hand, and the page made of them."""
+"""The tables of `compare` from predictions made up by hand, the page made of them, and its frame."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lolat.comparison.candidates import CANDIDATES, FlopsOnly
 from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
 from lolat.fitting.points import Point
+from lolat.io.results import element, escape, table
 from lolat.model import Model
 from lolat.report.comparison import (
     FIELDS,
     best,
     cell,
     compare,
+    document,
     duration,
+    figure,
     order,
     page,
     print_comparison,
     remarks,
     summary,
-    times_as,
+    two_digits,
     verdict,
     write_csv,
     write_page,
@@ -142,7 +148,7 @@ def test_without_networks_or_a_noise_floor() -> None:
 def test_times_to_answer(milliseconds: float, text: str) -> None:
     assert duration(milliseconds) == text
     ratios = {0.41: "0.4", 2.77: "2.8", 9.96: "10", 237.7: "240", 4812.0: "4800"}
-    assert [times_as(value) for value in ratios] == list(ratios.values())
+    assert [two_digits(value) for value in ratios] == list(ratios.values())
 
 
 @pytest.mark.parametrize("wide", [None, 80])
@@ -201,3 +207,57 @@ def test_the_page_has_the_tables_and_a_chart_for_each(tmp_path: Path) -> None:
     assert "4800" in found.text
     heads = [tag for tag, _ in found.tags if tag in ("h1", "h2")]
     assert heads == ["h1"] + ["h2"] * 4
+
+
+EVIL = "<script>alert('\"&')</script>"
+
+
+@given(st.text())
+def test_text_stays_text(text: str) -> None:
+    parsed = ElementTree.fromstring(element("p", text, title=text))
+    shown = text if text.isprintable() else None
+    if shown is not None:
+        assert (parsed.text or "") == shown
+        assert parsed.get("title") == shown
+    assert len(parsed) == 0
+
+
+def test_what_a_terminal_would_act_on_is_shown() -> None:
+    assert escape("a\x1b[1m\n") == "a\\x1b[1m\\n"
+
+
+def test_numbers_and_names_of_attributes() -> None:
+    assert element("rect", x=1.0, y=2.25, class_="a", stroke_width=3) == (
+        '<rect x="1" y="2.2" class="a" stroke-width="3"></rect>'
+    )
+    assert element("b", "<i>", raw=True) == "<b><i></b>"
+
+
+def test_a_page_is_whole_and_loads_nothing() -> None:
+    page = document(f"t {EVIL}", [element("h1", EVIL)])
+    found = Page(page)
+    assert page.startswith("<!doctype html>")
+    assert found.named("script") == []
+    assert found.named("html") == [{"lang": "en"}]
+    assert EVIL in found.text
+    policy = [a["content"] for a in found.named("meta") if "http-equiv" in a]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert not any({"src", "href", "onload"} & set(attributes) for _, attributes in found.tags)
+    for word in ("http:", "https:", "url(", "@import"):
+        assert word not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_a_table_has_a_caption_heads_and_marks() -> None:
+    found = Page(table("c <b>", ["name", "a", "b"], [["x&", "1", "2"]], [[False, True, False]]))
+    assert found.named("th") == [{"scope": "col"}] * 3 + [{"scope": "row"}]
+    assert found.named("td") == [{"class": "best"}, {}]
+    assert found.named("b") == []
+    assert found.text == "c <b>nameabx&12"
+    (region,) = found.named("div")
+    assert (region["role"], region["tabindex"], region["aria-label"]) == ("region", "0", "c <b>")
+
+
+def test_a_figure_says_what_it_is() -> None:
+    found = Page(figure("<svg></svg>", "a<", "words"))
+    assert found.text == "a< words"

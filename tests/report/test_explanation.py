@@ -20,17 +20,11 @@ NETWORK = synthetic.network()
 @pytest.mark.parametrize(
     ("term", "count", "each"),
     [
-        (Term("flops", 3_860_000_000, 6.1e-9, 23.5), "3.86 GMACs", "6.10 ms/G"),
-        (Term("traffic", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
-        (Term("weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
-        (Term("ops", 175, 0.02, 3.5), "175 started", "0.020 ms"),
         (Term("spatial_macs", 3_860_000_000, 6.1e-9, 23.5), "3.86 GMACs", "6.10 ms/G"),
         (Term("dense_weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
         (Term("pair_elements", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
         (Term("conv_ops", 53, 0.02, 1.06), "53 started", "0.020 ms"),
-        (Term("gelus", 2_000_000, 1e-6, 2.0), "2.00 M elements", "1.00 ms/M"),
         (Term("serial", 12, 0.02, 0.24), "12 in line", "0.020 ms"),
-        (Term("patches", 2_000_000, 1e-6, 2.0), "2.00 M elements", "1.00 ms/M"),
     ],
 )
 def test_a_term_in_its_units(term: Term, count: str, each: str) -> None:

@@ -106,7 +106,7 @@ def test_not_too_many_wait(networks: NetworkCache, reader: FakeReader) -> None:
     with pytest.raises(Busy, match="8 networks are waiting to be read; try again"):
         networks.get(named("Another"), 0)
     with pytest.raises(Busy, match="8 networks are waiting to be read; try again"):
-        networks.begin_file(BytesIO(b"abc"), NetworkKey("upload:1"), "x.onnx")
+        networks.begin_file(BytesIO(b"abc"), "x.onnx")
 
 
 def test_it_is_ready_once_the_reader_is(networks: NetworkCache, reader: FakeReader) -> None:

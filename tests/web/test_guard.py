@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from lolat.web.app import HEADERS, POLICY
+from lolat.web.server import HEADERS, POLICY
 from tests.web.pages import ORIGIN, Site, site
 
 WEB = Path(__file__).resolve().parent.parent.parent / "lolat" / "web"

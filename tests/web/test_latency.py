@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 from click.testing import CliRunner
@@ -28,6 +27,7 @@ from lolat.model.budget import Question
 from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
+from lolat.web.form import OF_VIEW
 from tests import synthetic
 from tests.web.pages import FakeReader, Site, site
 from tests.web.test_uploads import send
@@ -129,14 +129,6 @@ def test_what_is_outside_says_why(
     assert "NETWORK" not in page.answer()  # the advice names the network
 
 
-def test_the_link_gives_the_same_view(page: Site) -> None:
-    first = page.get(BOTH + "&batch=1,16&size=64,64,3")
-    link = page.link()
-    assert page.get(link.removeprefix("/")) == first
-    assert "samples" not in link
-    assert dict(parse_qsl(link.partition("?")[2]))["batch"] == "1,16"
-
-
 WRONG = [
     ({"view": "other"}, "view", "'other' is not known; choose one of latency, budget, training"),
     ({"batch": "0"}, "batch", "'0' is no list of batch sizes; expected at most 8"),
@@ -144,21 +136,13 @@ WRONG = [
     ({"batch": "99999999"}, "batch", "from 1 to 65,536"),
     ({"name": "transformers:/etc/passwd"}, "name", "is no name of a network; expected one of"),
     ({"name": "timm:../x"}, "name", "is no name of a network"),
-    (
-        {"view": "budget", "max_ms": ""},
-        "max_ms",
-        "nothing is given; expected a number of milliseconds",
-    ),
-    ({"view": "budget", "max_ms": "0"}, "max_ms", "'0'; expected a number of milliseconds above 0"),
-    ({"view": "budget", "max_ms": "soon"}, "max_ms", "'soon' is not a time; expected"),
-    ({"view": "budget", "vary": "depth"}, "vary", "'depth' is not known; choose one of width"),
-    (
-        {"view": "budget", "sure": "100"},
-        "sure",
-        "'100': expected a percentage above 0 and below 100",
-    ),
-    ({"view": "budget", "sure": "very"}, "sure", "'very' is not a percentage"),
-    ({"view": "budget", "at_batch": "0"}, "at_batch", "'0'; expected a whole number from 1"),
+    ({"max_ms": ""}, "max_ms", "nothing is given; expected a number of milliseconds"),
+    ({"max_ms": "0"}, "max_ms", "'0'; expected a number of milliseconds above 0"),
+    ({"max_ms": "soon"}, "max_ms", "'soon' is not a time; expected"),
+    ({"vary": "depth"}, "vary", "'depth' is not known; choose one of width"),
+    ({"sure": "100"}, "sure", "'100': expected a percentage above 0 and below 100"),
+    ({"sure": "very"}, "sure", "'very' is not a percentage"),
+    ({"at_batch": "0"}, "at_batch", "'0'; expected a whole number from 1"),
 ]
 
 
@@ -166,7 +150,7 @@ WRONG = [
 def test_what_is_wrong_is_said_at_its_field(
     page: Site, fields: dict[str, str], name: str, said: str
 ) -> None:
-    page.get(**{"view": "latency", **fields})
+    page.get(**{"view": "budget" if name in OF_VIEW["budget"] else "latency", **fields})
     found = page.errors() or {"view": page.answer()}
     assert list(found) == [name]
     assert said in found[name]
@@ -198,31 +182,24 @@ def test_a_device_that_only_knows_training_says_so(made: Path, laptop: Path) -> 
 def test_the_list_has_its_groups_and_examples(tmp_path: Path, laptop: Path) -> None:
     shipped = tmp_path / "shipped"
     environment = synthetic.document()["environment"]
-    written(shipped, "epyc-2t", environment={**environment, "device": "cpu"})
-    written(
-        shipped, "i9", device="Intel Core i9-10940X", environment={**environment, "device": "x"}
-    )
-    written(shipped, "rtx-4090-amp", device="RTX 4090", environment={**environment, "device": "x"})
-    written(shipped, "a100", environment={**environment, "device": "gpu"})
+    kinds = {"epyc-2t": "cpu", "i9": "x", "rtx-4090-amp": "x", "a100": "gpu"}
+    labels = {"i9": "Intel Core i9-10940X", "rtx-4090-amp": "RTX 4090"}
+    for name, kind in kinds.items():
+        where = {**environment, "device": kind}
+        written(shipped, name, device=labels.get(name, "a desk"), environment=where)
     found = {d.key: d.group for d in DeviceModels([laptop]).all()}
-    assert found == {
-        "laptop": YOURS,
-        "a100": GPUS,
-        "epyc-2t": CPUS,
-        "i9": CPUS,
-        "rtx-4090-amp": GPUS,
-    }
-    ticked = r'value="([^"]*)" checked aria-describedby="e-model"'
-    with site([], view="latency") as page:
-        page.get("?view=latency")
-        assert re.findall(ticked, page.raw) == ["epyc-2t", "rtx-4090-amp"]
-    with site([laptop], view="latency") as page:
-        page.get("?view=latency")
-        assert re.findall(ticked, page.raw) == ["laptop"]
+    assert list(found) == ["laptop", "a100", "epyc-2t", "i9", "rtx-4090-amp"]
+    assert list(found.values()) == [YOURS, GPUS, CPUS, CPUS, GPUS]
+
+    def ticked(*given: Path) -> list[str]:
+        with site(given, view="latency") as page:
+            page.get("?view=latency")
+            return re.findall(r'value="([^"]*)" checked aria-describedby="e-model"', page.raw)
+
+    assert ticked() == ["epyc-2t", "rtx-4090-amp"]
+    assert ticked(laptop) == ["laptop"]
     written(places.local_folder(), "here")
-    with site([], view="latency") as page:
-        page.get("?view=latency")
-        assert re.findall(ticked, page.raw) == ["here"]
+    assert ticked() == ["here"]
 
 
 # ---- The full report.

@@ -23,7 +23,7 @@ from lolat.training.exchange import Link
 from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration
-from lolat.web.fields import FIELDS, OF_VIEW
+from lolat.web.form import FIELDS, OF_VIEW
 from tests import synthetic
 from tests.strategies import queries
 from tests.training import known_device

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from tests.processes import is_running, wait_until
-from tests.web.pages import Browsed
+from tests.report.pages import Page
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def test_clients_that_send_half_of_a_file(server: Running) -> None:
     """More than there are threads; they are told, the page is answered, nothing is left."""
     wait_until(lambda: len(server.reader()) == 1, 120, "the start of the reader")
     clients = [server.client(HALF) for _ in range(45)]
-    Browsed(server.page())
+    Page(server.page())
     found = answers(clients)
     assert {a[:13] for a in found} == {b"HTTP/1.1 408 "}
     assert all(b"the file did not arrive" in a for a in found)
@@ -157,7 +157,7 @@ def test_clients_that_send_half_of_a_file(server: Running) -> None:
 def test_clients_that_never_finish(server: Running, request_: bytes) -> None:
     """More than there may be connections: those that wait longest make room."""
     clients = [server.client(request_) for _ in range(90)]
-    Browsed(server.page())
+    Page(server.page())
     assert server.connections() <= 70
     assert all(not a or a.startswith(b"HTTP/1.1 403 ") for a in answers(clients))
     wait_until(lambda: server.connections() < 10, 60, "the end of the connections")

@@ -8,13 +8,13 @@ that is no sum of counts (`Kernels`).
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from hashlib import sha256
 from importlib.resources import files
 from shlex import quote
 from string import Template
@@ -34,12 +34,18 @@ from lolat.graph.blocks import Block
 from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS, STREAMED_FROM, THREADED_FROM
 from lolat.graph.edits import square_side
 from lolat.io.results import element
-from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
 from lolat.model.prediction import CALL, Prediction, domain_words, memory_words, operation_terms
-from lolat.report.rows import named_parts, short_name
-from lolat.report.words import GLOSSARY, TERMS, bottleneck_sentence, bottlenecks, familiar
+from lolat.report.rows import (
+    GLOSSARY,
+    TERMS,
+    bottleneck_sentence,
+    bottlenecks,
+    familiar,
+    named_parts,
+    short_name,
+)
 from lolat.units import percent, plain, shapes_text
 
 STEPS = tuple(2**n for n in range(9))
@@ -136,14 +142,10 @@ def document(
 
 def side_names(sides: Sequence[Side]) -> list[str]:
     """What tells the sides apart: the network, else the device, else what the user typed."""
-    for names in (
-        [s.graph.name for s in sides],
-        [s.model.device for s in sides],
-        [s.network for s in sides],
-        [s.model_name for s in sides],
-    ):
+    named = [(s.graph.name, s.model.device, s.network, s.model_name) for s in sides]
+    for names in zip(*named, strict=True):
         if len(set(names)) == len(sides):
-            return names
+            return list(names)
     return [f"{s.graph.name} ({i})" for i, s in enumerate(sides, start=1)]
 
 
@@ -170,17 +172,16 @@ def are_unlike(sides: Sequence[Side]) -> bool:
     """
     if len(sides) < 2:
         return False
-    graphs = [s.graph for s in sides]
-    blocks = [analyze(g).blocks for g in graphs]
-    same = 0
-    for i, j in pairs([[b.label for b in own] for own in blocks]):
-        if i < 0 or j < 0:
-            continue
-        one, other = (
-            {g.operations[p].kind for p in own[n].operations}
-            for g, own, n in zip(graphs, blocks, (i, j), strict=True)
-        )
-        same += len(one & other) >= SAME_KINDS * len(one | other)
+    blocks = [analyze(s.graph).blocks for s in sides]
+    first, second = (
+        [{s.graph.operations[p].kind for p in block.operations} for block in own]
+        for s, own in zip(sides, blocks, strict=True)
+    )
+    same = sum(
+        len(first[i] & second[j]) >= SAME_KINDS * len(first[i] | second[j])
+        for i, j in pairs([[b.label for b in own] for own in blocks])
+        if min(i, j) >= 0
+    )
     return 2 * same < min(map(len, blocks))
 
 
@@ -188,13 +189,10 @@ def _stages(sides: Sequence[Side], told: Sequence[dict[str, Any]]) -> list[str]:
     """The names of the stages of two networks, in order; each of `told` learns those of its blocks."""
     found = [[stage(s.graph, b) for b in analyze(s.graph).blocks] for s in sides]
     keys = sorted({key for own in found for key, _ in own})
-    names = []
-    for key in keys:
-        sizes = dict.fromkeys(name for own in found for at, name in own if at == key)
-        names.append(" and ".join(sizes).replace(" px and", " and"))
     for entry, own in zip(told, found, strict=True):
         entry["stages"] = [keys.index(key) for key, _ in own]
-    return names
+    names = (dict.fromkeys(name for own in found for at, name in own if at == key) for key in keys)
+    return [" and ".join(sizes).replace(" px and", " and") for sizes in names]
 
 
 def stage(graph: Graph, block: Block) -> tuple[int, str]:
@@ -225,7 +223,13 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
     analysis = analyze(side.graph)
     parts = [named_parts(name) for name in answers[0].names]
     place = {b.name: i for i, b in enumerate(answers[0].blocks)}
-    remarks, sentences = _Texts(), _Texts()
+    # Texts that many batch sizes have in common, each once, and where it stands.
+    remarks: dict[str, int] = {}
+    sentences: dict[str, int] = {}
+
+    def at(texts: dict[str, int], text: str) -> int:
+        return texts.setdefault(plain(text), len(texts))
+
     floor = noise_floor(side.model.document)
     advised = side.advice.removeprefix("--for ")
     asked = next(a for a in answers if a.batch_size == batch_size)
@@ -236,8 +240,8 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
             "inside": a.in_domain,
             "domain": domain_words(a),
             "memory": "".join(memory_words(a)),
-            "remarks": [remarks.at(w.replace(FOR_NETWORK, side.advice)) for w in a.warnings],
-            "sentence": sentences.at(bottleneck_sentence(a)),
+            "remarks": [at(remarks, w.replace(FOR_NETWORK, side.advice)) for w in a.warnings],
+            "sentence": at(sentences, bottleneck_sentence(a)),
             "marked": [place[b.name] for b in bottlenecks(a)],
         }
         for a in answers
@@ -264,25 +268,11 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
         },
         "counts": _counts(side, formula),
         "times": _times(side, formula, answers) if isinstance(formula, Kernels) else None,
-        "remarks": remarks.texts,
-        "sentences": sentences.texts,
+        "remarks": list(remarks),
+        "sentences": list(sentences),
         "answers": told,
         "changes": _changes(side, asked),
     }
-
-
-class _Texts:
-    """Texts that many batch sizes have in common, each once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def at(self, text: str) -> int:
-        """Where a text stands."""
-        text = plain(text)
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text)
 
 
 def _formula(formula: Formula) -> dict[str, Any]:
@@ -361,13 +351,13 @@ def _changes(side: Side, asked: Prediction) -> dict[str, Any]:
     found = explain_network(*given, asked.batch_size, asked.predictor, side.at_size)
     times = asked.block_terms.sum(axis=1)
     longest = np.argsort(-times, kind="stable")[: MOST_EXPLAINED if len(times) <= MANY else 0]
-    blocks: dict[str, Any] = {}
-    for i in map(int, longest):
-        own = explain_block(*given, asked.names[i], asked.batch_size, asked.predictor)
-        blocks[str(i)] = told(own.counterfactuals)
+    own = {
+        str(i): explain_block(*given, asked.names[i], asked.batch_size, asked.predictor)
+        for i in longest.tolist()
+    }
     return {
         "network": told(found.counterfactuals),
-        "blocks": blocks,
+        "blocks": {i: told(block.counterfactuals) for i, block in own.items()},
         "notes": [plain(note) for note in found.notes],
     }
 
@@ -395,20 +385,10 @@ def page(
         facts="".join(_facts(s, e, len(sides) > 1) for s, e in both),
         style=_template("page.css"),
         script=script,
-        script_hash=f"sha256-{_hash(script)}",
+        # What a Content-Security-Policy names the script by.
+        script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
         data=embedded(data),
     )
-
-
-def write_page(
-    path: str,
-    sides: Sequence[Side],
-    batch_size: int = 1,
-    predictor: str | None = None,
-    coverage: float | None = None,
-) -> None:
-    """Write the page; see `page`. InputError where `path` cannot be written."""
-    write_text(path, page(sides, batch_size, predictor, coverage))
 
 
 def embedded(data: Any) -> str:
@@ -421,33 +401,24 @@ def _template(name: str) -> str:
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
 
 
-def _hash(script: str) -> str:
-    """What a Content-Security-Policy names the script by."""
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
 def _facts(side: Side, entry: Mapping[str, Any], several: bool) -> str:
     """Device, framework, when it was learned and how good it is, as a list."""
     where: Mapping[str, Any] = side.model.document["environment"]
     found = side.model.document["predictors"][entry["formula"]["name"]]
-    rows = [("device", side.model.device)]
+    rows = {"device": side.model.device}
     if "framework" in where:
-        rows.append(
-            ("framework", f"{where['framework']} {where.get('framework_version', '')}".strip())
-        )
+        rows["framework"] = f"{where['framework']} {where.get('framework_version', '')}".strip()
     if isinstance(where.get("date"), str):
-        rows.append(("learned", where["date"][:16].replace("T", " ")))
-    rows.append(("model", f"{side.model.name}, predictor {entry['formula']['name']}"))
+        rows["learned"] = where["date"][:16].replace("T", " ")
+    rows["model"] = f"{side.model.name}, predictor {entry['formula']['name']}"
     floor = noise_floor(side.model.document)
     if floor is not None:
-        rows.append(("noise floor", f"{percent(floor)}: measuring a block again differs by that"))
+        rows["noise floor"] = f"{percent(floor)}: measuring a block again differs by that"
     error = found.get("error")
     left_out = error.get("left_out") if isinstance(error, Mapping) else None
     if isinstance(left_out, Mapping) and isinstance(left_out.get("median"), float):
-        rows.append(
-            ("median error", f"{percent(left_out['median'])}, of blocks left out of the fit")
-        )
-    rows.append(("input", f"{shapes_text(side.graph.shapes(side.graph.inputs))} a sample"))
-    cells = "".join(element("dt", name) + element("dd", plain(text)) for name, text in rows)
+        rows["median error"] = f"{percent(left_out['median'])}, of blocks left out of the fit"
+    rows["input"] = f"{shapes_text(side.graph.shapes(side.graph.inputs))} a sample"
+    cells = "".join(element("dt", name) + element("dd", plain(rows[name])) for name in rows)
     name = element("h3", entry["name"]) if several else ""
     return f"<div>{name}<dl>{cells}</dl></div>"
