@@ -28,7 +28,7 @@ from lolat.errors import (
     NetworkError,
 )
 from lolat.graph import SCHEMA, Graph
-from lolat.io.apart import FILES_APART
+from lolat.io import FILES_APART
 from lolat.io.documents import read_json
 from lolat.units import one_line, shortened
 

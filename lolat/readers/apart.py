@@ -15,7 +15,7 @@ from typing import Any
 
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.apart import LIMITS, USUAL
+from lolat.io import LIMITS, USUAL
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
 from lolat.readers import attribute_of, brief, is_function
 from lolat.readers.archives import ARCHIVES, check_file

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lolat.cli import compare
+from lolat.cli import evaluate as compare
 from lolat.comparison.candidates import CANDIDATES, fit_forest
 from tests import synthetic
 from tests.cli.commands import Command

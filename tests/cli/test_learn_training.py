@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lolat.api.extending import grown, without
+from lolat.api.learning import grown, without
 from lolat.errors import InputError
 from lolat.model.file import read, write
 from lolat.training.file import load_training
