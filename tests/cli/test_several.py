@@ -152,33 +152,6 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
         assert words in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("explain", "keras:A", "--batch-size", 1, "--batch-size", 4), "1 and 4"),
-        (("explain", "keras:A", "--batch-size", "1,4"), "1,4"),
-        (("predict", "keras:A", "--batch-size", "1,x"), "1,x"),
-        (("predict", "keras:A", "--batch-size", 0), "0"),
-        (("predict", "keras:A", "--device", "nothing"), "nothing"),
-        (("predict", "keras:A", "--device", "MODEL2", "--state", "now"), "--state"),
-        (
-            ("predict", "keras:A", "keras:B", "--max-ratio", 2, "--against", "keras:A"),
-            "--max-ratio",
-        ),
-        (("report", "keras:A", "keras:B", "--columns", "ms"), "--columns"),
-        (("report", "keras:A", "keras:B", "--device", "MODEL2", "--html", "x.html"), "--html"),
-        (("report", "keras:A", "--batch-size", "1,2", "--html", "x.html"), "--html"),
-    ],
-)
-def test_what_cannot_be_asked(
-    lolat: Command, model: Path, slower: Path, arguments: tuple[Any, ...], said: str
-) -> None:
-    command, *rest = (slower if a == "MODEL2" else a for a in arguments)
-    assert said in lolat.refused(command, model, *rest)
-    assert READ == []
-    assert not Path("x.html").exists()
-
-
 def test_two_sides_of_a_page(lolat: Command, model: Path, slower: Path, tmp_path: Path) -> None:
     """As --against says it."""
     pages = []
@@ -198,7 +171,11 @@ def test_two_sides_of_a_page(lolat: Command, model: Path, slower: Path, tmp_path
         ("report MODEL keras:A keras:B --columns ms", "--columns is for one answer"),
         ("report MODEL keras:A --batch-size 1,2 --html r.html", "at one batch size"),
         ("report MODEL keras:A keras:B --against c --html r.html", "at most two devices"),
+        ("report MODEL keras:A keras:B --device SLOWER --html r.html", "at most two devices"),
         ("explain MODEL keras:A --batch-size 1 --batch-size 2", "1 and 2: this command takes one"),
+        ("explain MODEL keras:A --batch-size 1,4", "1,4"),
+        ("predict MODEL keras:A --batch-size 1,x", "1,x"),
+        ("predict MODEL keras:A --device nothing", "nothing"),
     ],
 )  # fmt: skip
 def test_what_is_of_one_answer(
