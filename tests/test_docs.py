@@ -206,6 +206,54 @@ def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
     )
 
 
+# ---- the README: what it tells people to type works as it stands
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_one_page_with_the_five_questions() -> None:
+    assert len(README.splitlines()) <= 100
+    assert {"predict", "report", "explain", "budget", "cost"} <= {w[0] for w in commands(README)}
+    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"learn", "test"} <= set(targets)
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
+    """As they stand; `local` is the shipped model. In one process, which imports its framework once."""
+    pytest.importorskip("keras")
+    told = [["epyc-2t" if w == "local" else w for w in words] for words in commands(README)]
+    assert len(told) >= 6
+    snippets = [block for _, language, block in FENCED.findall(README) if language == "python"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = python(PLAYER, json.dumps([told, snippets]), cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rpartition("\x1e\n")[2].count("slowest:") == len(snippets) > 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_snippet_that_times_as_lolat_does_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("keras")
+    text = (DOCS / "explanation" / "stopwatch.md").read_text(encoding="utf-8")
+    (snippet,) = (block for _, language, block in FENCED.findall(text) if language == "python")
+    exec(snippet, {})
+    assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)
+
+
+def test_shipped_models_load_and_are_listed() -> None:
+    text = (ROOT / "models" / "README.md").read_text(encoding="utf-8")
+    shipped = sorted((ROOT / "models").glob("*.json"))
+    assert shipped
+    for path in shipped:
+        model = api.load(path)
+        assert f"`{path.stem}`" in text
+        # Those that others measured keep the formulas, not the times.
+        of_tables = "kernels" in model.predictors
+        assert of_tables or len(model.document["points"]) >= 90
+        assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) > 0
+
+
 # ---- figures
 
 

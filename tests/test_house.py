@@ -148,10 +148,6 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_lolat_loads_nothing_heavy() -> None:
-    assert not loaded_after("import lolat") & {"numpy", "scipy", "rich", "click", *FRAMEWORKS}
-
-
 def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(synthetic.document()))
@@ -170,13 +166,6 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
         f"lolat.load({str(path)!r}).predict(network()).to_dict()['latency_ms'])"
     )
     assert not loaded_after(of_a_network) & (heavy - {"click"})
-
-
-def test_a_reader_is_imported_without_its_framework() -> None:
-    assert not loaded_after("import lolat.readers") & {*FRAMEWORKS, "scipy"}
-    assert not loaded_after("import lolat.cli.main, lolat.cli.predict") & {
-        *FRAMEWORKS, "scipy", "rich", "matplotlib", "microbench",
-    }  # fmt: skip
 
 
 def test_the_version_is_said_once() -> None:

@@ -17,13 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def imported(source: str, checkout: Path, folder: Path) -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks/importing.py"),
-        source,
-        str(checkout),
-        str(folder),
-    ]
+    command = [sys.executable, ROOT / "benchmarks/importing.py", source, checkout, folder]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -60,11 +54,8 @@ def test_operations_and_networks_of_neusight(tmp_path: Path) -> None:
     assert float(row["forward_ms"]) + float(row["backward_ms"]) == float(row["latency_ms"])
     with (tmp_path / "neusight/devices.csv").open() as file:
         (facts,) = csv.DictReader(file)
-    assert (facts["device"], facts["bandwidth_gb_s"], facts["fp32_matrix_gflops"]) == (
-        "t4",
-        "320",
-        "8141",
-    )
+    wanted = {"device": "t4", "bandwidth_gb_s": "320", "fp32_matrix_gflops": "8141"}
+    assert wanted.items() <= facts.items()
 
 
 def test_results_of_timm(tmp_path: Path) -> None:

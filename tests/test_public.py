@@ -52,7 +52,10 @@ from lolat.cli.main import lolat
 assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
 """
 STEPS = {
+    "import lolat": "click",
     "import lolat.model.file": "click tempfile",
+    "import lolat.readers": "",
+    "import lolat.cli.main, lolat.cli.predict": "",
     # The package's lazy names must not shadow its modules.
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",

@@ -309,7 +309,6 @@ def test_quiet_before_a_command_and_behind_it(
     assert lolat(*words, *rest).err.splitlines() == ["lolat: no"]
 
 
-
 def test_the_table_of_exit_codes_has_each() -> None:
     section = command_line.text().partition("## Exit codes")[2].partition("\n## ")[0]
     codes = re.findall(r"^\| (\d+) \|", section, re.MULTILINE)

@@ -146,7 +146,9 @@ def test_every_help_is_whole_and_names_no_type_of_click(lolat: Run) -> None:
         shown = lolat.done(*name.split(), "--help").out
         assert shown.startswith(f"Usage: lolat {name}")
         assert not re.search(r"INTEGER|FLOAT|TEXT\b|<=x", shown), name
-        whole = shown.partition("\n\n")[2].replace("[NETWORK]...", "").replace("normalization ...", "")
+        whole = (
+            shown.partition("\n\n")[2].replace("[NETWORK]...", "").replace("normalization ...", "")
+        )
         assert "..." not in whole, name
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from lolat.api import fitting
 from lolat.api.answers import inference, training
 from lolat.io.results import VERSION
 from lolat.io.writing import write_text
@@ -33,7 +34,7 @@ ANSWERS: dict[str, Any] = {
     "model-summary": inference.Model,
     "fleet": inference.Fleet,
     "models": inference.Models,
-    "suggestion": inference.Suggestion,
+    "suggestion": fitting.Suggestion,
     "training": training.Training,
     "training-fit": training.TrainingFit,
     "cost": training.Cost,

@@ -107,7 +107,7 @@ def test_training_and_gpus_without_a_formula(
     assert "(LoLat's model justus2018-v100 knows forward passes only, so it cannot" in found.out
     other = ("--gpu", "K80", *USUAL[2:])
     assert "6 operations (no LoLat model of K80 to" in lolat("mlp", "network", *asked, *other).out
-    answer = json.loads(lolat("mlp", "network", *asked, *other, "--json").out)
+    answer = lolat.answer("mlp", "network", *asked, *other)
     assert (answer["formula_model"], answer["unpredicted_formula_ms"]) == (None, None)
 
 
@@ -154,7 +154,7 @@ def test_without_what_layers_pay_alone(
     forward = {"optimizer": "none", "kernel_size": "3", "out_channels": "64"}
     timed = write(tmp_path / "alone.csv", [{**row, **forward} for row in rows])
     ask = ("mlp", "network", *asked, *USUAL, "--alone", timed)
-    answer = json.loads(lolat.done(*ask, "--json").out)
+    answer = lolat.answer(*ask)
     layers = sum(layer["predicted_ms"] for layer in answer["layers"])
     assert answer["batch_ms"] == pytest.approx(layers + answer["call_ms"])
     assert answer["layers"][0]["predicted_ms"] < 2  # what the model says of it alone

@@ -255,7 +255,7 @@ def test_a_search_by_samples(lolat: Command, both: Path, tmp_path: Path) -> None
     assert "latencies by 14 measured networks of nasbench201" in told
     # what is asked for by name, or at another batch size, is answered by the formula
     for more in (("--predictor", "extended"), ("--batch-size", 2)):
-        assert json.loads(lolat.done(*ask, *more, "--json").out)["predictor"] == "extended"
+        assert lolat.answer(*ask, *more)["predictor"] == "extended"
 
 
 def test_a_space_without_samples_is_answered_by_inference(
@@ -307,7 +307,7 @@ def test_a_whole_space_scored_by_samples(lolat: Command, both: Path, tmp_path: P
     ask = ("nas", "score", CELLS, both, "--output", tmp_path / "out", "--best", 3, "--limit", 50)
     told = lolat.done(*ask).out
     assert "latencies by 14 measured networks of nasbench201" in told
-    answer = json.loads(lolat.done(*ask, "--json").out)
+    answer = lolat.answer(*ask)
     assert (answer["predictor"], len(answer["best"])) == ("samples", 3)
     for found in answer["best"]:
         assert found["latency_ms"] == pytest.approx(everything(found["arch"]), rel=0.05)

@@ -110,7 +110,7 @@ def test_it_is_added_to_a_model_and_used_from_there(
 
     cost = ("cost", model, network, "--samples", 800, "--batch-size", 8, "--replicas", "1,2,16")
     cost = (*cost, "--price-per-hour", 1, "--strategy", "mirrored")
-    links = json.loads(lolat.done(*cost, "--json").out)["links"]
+    links = lolat.answer(*cost)["links"]
     assert [(i["devices"], "measured" in i["link"]) for i in links] == [(2, True), (16, False)]
     assert "mirrored over mirrored measured on 2 replicas, 8 Gbit/s (the model's)" in (
         lolat.done(*cost).out

@@ -58,8 +58,7 @@ def test_a_table_becomes_a_model_that_answers(lolat: Command, tmp_path: Path) ->
 
 def test_an_input_pipeline_that_is_slower_sets_the_pace(lolat: Command, made: Path) -> None:
     """10 ms a sample are 250 ms a batch; 40 of them make an epoch."""
-    found = lolat("training", "predict", made, NETWORK, *RUN, "--input-ms-per-sample", 10, "--json")
-    answer = json.loads(found.out)
+    answer = lolat.answer("training", "predict", made, NETWORK, *RUN, "--input-ms-per-sample", 10)
     assert answer["iteration_ms"] == pytest.approx(250)
     assert answer["parts_ms"]["input"] > 0
     assert answer["epoch_s"] == pytest.approx(10, rel=0.01)
