@@ -1,8 +1,12 @@
-"""`lolat predict` and `lolat report`: a network's latency from a model file."""
+"""`lolat predict` and `report`, `explain` and `budget`: a network's latency from a model file.
+
+With limits `lolat predict` is a check, of a pull request for example.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -12,41 +16,35 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.limits import Limited, coverage_of, limit_options
 from lolat.cli.parsing import Names, Number
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
-from lolat.io.writing import check_file
+from lolat.io.writing import check_file, write_bytes
+from lolat.units import plain
 
 if TYPE_CHECKING:
     from lolat.api import Model
     from lolat.api.report import Report
+    from lolat.model.check import Finding, Limits
+    from lolat.model.prediction import Prediction
     from lolat.model.state import State
     from lolat.report.rows import View
     from lolat.report.several import Answer
 
 
 def opened(model: str) -> Model:
-    """The model, with a warning where `local` is of another processor than this one."""
+    """The model, with a warning where `local` is of another processor than this one, or does not say."""
     loaded = lolat.load(model)
-    warn_of_processor(model, loaded)
-    return loaded
-
-
-def warn_of_processor(model: str, loaded: Model) -> None:
-    """Say where the model called `local` is of another processor than this one, or does not say."""
     where = loaded.document["environment"]
-    if model != LOCAL or where.get("device") != "cpu":
-        return
-    from microbench import environment as comparable
+    if model == LOCAL and where.get("device") == "cpu":
+        from microbench import environment as comparable
 
-    here = comparable.here(where, "cpu")
-    found = comparable.differences_of_device(loaded.device, where, here)
-    if found:
-        said = "; ".join(map(str, found))
-        common.say(f"warning: {loaded.source}: {said}; learn again with: lolat learn cpu")
-    elif unsaid := comparable.unsaid(where):
-        common.say(f"warning: {loaded.source}: {unsaid}")
+        here = comparable.here(where, "cpu")
+        found = comparable.differences_of_device(loaded.device, where, here)
+        said = "; ".join(map(str, found)) + "; learn again with: lolat learn cpu"
+        if said := said if found else comparable.unsaid(where):
+            common.say(f"warning: {loaded.source}: {said}")
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,131 @@ def fail(failures: dict[str, str]) -> None:
         raise NetworkError(last)
 
 
+# ---- The limits of `lolat predict`.
+
+
+def coverage_of(sure: float | None, given: float | None) -> float | None:
+    """Of the interval. InputError where --sure and --coverage say two things."""
+    if sure is not None and given not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * given:g} alone"
+        )
+    return given if sure is None else sure
+
+
+@dataclass(frozen=True)
+class Limited:
+    """The options of a check."""
+
+    max_ms: float | None
+    sure: float | None
+    max_ratio: float | None
+    against: str | None
+    github: bool
+    junit: str | None
+
+    def limits(
+        self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
+    ) -> Limits:
+        """The limits; the model is for `--against` a network. InputError for wrong ones."""
+        from lolat.model.check import TOGETHER, Limits, before_of, is_prediction, read_before
+
+        if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
+            raise InputError(
+                "--github and --junit are of a check; expected --max-ms or --max-ratio too"
+            )
+        before = None
+        if self.against is not None and self.max_ratio is not None:
+            if is_prediction(self.against):
+                before = read_before(self.against)
+            else:
+                asked = (self.against, batch_size, predictor)
+                before = before_of(lolat.load(model).predict(*asked, input_size=input_size))
+        elif self.against is not None or self.max_ratio is not None:
+            raise InputError(TOGETHER)
+        return Limits(self.max_ms, self.sure, self.max_ratio, before)
+
+    def check(
+        self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
+    ) -> None:
+        """Say and write what was found; AnswerIsNo where a limit is not kept. `devices`: to be named."""
+        from lolat.model.check import check
+
+        found = check(predictions, limits, devices)
+        for line in github_lines(found) if self.github else ():
+            click.echo(line, err=True)
+        if self.junit is not None:
+            write_junit(self.junit, found)
+        if wrong := [f.words for f in found if not f.holds]:
+            many = f"{len(wrong)} of {len(found)} limits: " if len(found) > 1 else ""
+            raise AnswerIsNo(many + "; ".join(wrong))
+
+
+limit_options = common.as_one(
+    "limited",
+    lambda: Limited,
+    common.max_ms_option(more="Exit code 3 where it takes longer."),
+    common.sure_option,
+    common.option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
+                  help="Exit code 3 where it takes more than R times as long as --against."),
+    common.against_option(more="A network, or what `predict --json` wrote of the base branch."),
+    common.option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
+    common.option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
+)  # fmt: skip
+"""The options of a check, which the command gets as one `limited`."""
+
+
+# ---- Findings as machines that run checks read them: annotations of GitHub Actions, JUnit's XML.
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def github_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """A workflow command for each: ::error where a limit is not kept, else ::notice.
+
+    GitHub's escapes: docs.github.com, "Workflow commands for GitHub Actions".
+    """
+    data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+    properties = data | str.maketrans({":": "%3A", ",": "%2C"})
+    for finding in findings:
+        kind = "notice" if finding.holds else "error"
+        title = f"latency {finding.limit}".translate(properties)
+        yield f"::{kind} title={title}::{finding.words.translate(data)}"
+
+
+def write_junit(path: str | Path, findings: Sequence[Finding]) -> None:
+    """Write a test case for each limit of each prediction. InputError where it cannot be written.
+
+    The layout that CI servers read: testsuites/testsuite/testcase, a failure in those not kept. The time of
+    a case is the predicted latency, in seconds.
+    """
+    from xml.etree import ElementTree
+
+    def text(words: str) -> str:
+        """What XML can hold: names come out of files."""
+        return _NOT_XML.sub("?", plain(words))
+
+    failures = sum(not f.holds for f in findings)
+    numbers = {"tests": str(len(findings)), "failures": str(failures), "errors": "0"}
+    root = ElementTree.Element("testsuites", numbers)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "lolat", **numbers})
+    for finding in findings:
+        p = finding.prediction
+        name = text(f"batch {p.batch_size} {finding.limit}")
+        about = {"classname": text(f"{p.model}.{p.network}"), "name": name}
+        about["time"] = f"{p.latency_ms / 1e3:.6f}"
+        case = ElementTree.SubElement(suite, "testcase", about)
+        if finding.holds:
+            ElementTree.SubElement(case, "system-out").text = text(finding.words)
+        else:
+            ElementTree.SubElement(case, "failure", {"message": text(finding.words)})
+    ElementTree.indent(root)
+    write_bytes(path, ElementTree.tostring(root, "utf-8", xml_declaration=True) + b"\n")
+
+
+# ---- `lolat predict`.
+
+
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
@@ -134,10 +257,11 @@ def predict(
     """
     if state is not None and asked.devices:
         raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
+    known: State | None = None
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
-        read_state(state)  # a wrong file is found out before a framework starts
+        known = read_state(state)  # a wrong file is found out before a framework starts
     asked = replace(asked, coverage=coverage_of(limited.sure, asked.coverage))
     if limited.max_ratio is not None and not asked.is_one:
         raise InputError(
@@ -145,8 +269,12 @@ def predict(
         )
     limits = limited.limits(asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size)
     reports, failures = asked.reports()
-    if state is not None:
-        known = _state(state, reports[0].model)
+    if state == "now":
+        from lolat.api.measuring import state_of_now
+
+        with common.progress() as bar:
+            known = state_of_now(reports[0].model, asked.model, bar)
+    if known is not None:
         reports = [replace(r, prediction=r.prediction.under(known)) for r in reports]
     answers = _answers(reports)
     _show_totals(asked, answers, failures, as_json)
@@ -185,18 +313,6 @@ def _show_totals(
     else:
         found = document(answers, failures) if as_json else {}
         common.answer("predictions", found, as_json, totals_table(answers))
-
-
-def _state(given: str, loaded: Model) -> State:
-    """The state that --state names: a file's, or that of this machine now."""
-    from lolat.model.state import read_state
-
-    if given != "now":
-        return read_state(given)
-    from lolat.api.measuring import state_of_now
-
-    with common.progress() as bar:
-        return state_of_now(loaded, loaded.given, bar)
 
 
 @common.command(
