@@ -39,15 +39,10 @@ def named(path: Path) -> str:
 
 def commands(text: str) -> Iterator[list[str]]:
     """The `lolat ...` lines of the blocks without a language, as words."""
-    lines = [
-        line
-        for _, language, block in FENCED.findall(text)
-        if not language
-        for line in block.splitlines()
-    ]
-    for line in lines:
-        if line.removeprefix("$ ").startswith("lolat "):
-            yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+    for _, language, block in FENCED.findall(text):
+        for line in () if language else block.splitlines():
+            if line.removeprefix("$ ").startswith("lolat "):
+                yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -59,9 +54,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {p: p.read_text(encoding="utf-8") for p in tmp_path.rglob("*.html")}
-    assert [
-        p.name for p, text in pages.items() if "```" in text
-    ] == []  # a block that is shown as text
+    shown_as_text = [p.name for p, text in pages.items() if "```" in text]
+    assert shown_as_text == []
     built = pages[tmp_path / "index.html"]
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', built)
 
@@ -104,12 +98,8 @@ def test_its_commands_are_commands(page: Path) -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = {
-        " ".join(w[: 1 + (w[0] in GROUPS)])
-        for p in OWN
-        for w in commands(p.read_text("utf-8"))
-        if w
-    }
+    every_line = (words for page in OWN for words in commands(page.read_text("utf-8")))
+    shown = {" ".join(w[: 1 + (w[0] in GROUPS)]) for w in every_line if w}
     context = click.Context(lolat)
     every = {n for n in lolat.list_commands(context) if n not in GROUPS}
     every |= {
@@ -133,23 +123,19 @@ GROUPS = {
 
 def files(text: str) -> dict[str, str]:
     """The files that a tutorial has its reader save."""
-    titled = [
-        (re.fullmatch(r'python title="([\w.]+)"', info), block)
+    return {
+        title[1]: block
         for _, info, block in FENCED.findall(text)
-    ]
-    return {title[1]: block for title, block in titled if title}
+        if (title := re.fullmatch(r'python title="([\w.]+)"', info))
+    }
 
 
 def samples(text: str) -> list[tuple[str, list[str]]]:
     """The commands with `$ ` that are run, and the lines that stand below each."""
-    run = [
-        block.splitlines()
-        for skipped, language, block in FENCED.findall(text)
-        if not (skipped or language)
-    ]
-    return [
-        (lines[0].removeprefix("$ "), lines[1:]) for lines in run if lines[0].startswith("$ lolat")
-    ]
+    found = FENCED.findall(text)
+    run = [block.splitlines() for skipped, language, block in found if not (skipped or language)]
+    run = [lines for lines in run if lines[0].startswith("$ lolat")]
+    return [(lines[0].removeprefix("$ "), lines[1:]) for lines in run]
 
 
 PLAYER = """
@@ -198,12 +184,9 @@ def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for (command, shown), printed in zip(samples(text), answers(text, tmp_path), strict=True):
         assert timeless(printed) == timeless(shown), command
-    skipped = [
-        line for mark, _, block in FENCED.findall(text) if mark for line in block.splitlines()
-    ]
-    assert len(list(commands(text))) == len(samples(text)) + sum(
-        line.startswith("lolat ") for line in skipped
-    )
+    marked = [block for mark, _, block in FENCED.findall(text) if mark]
+    skipped = sum(len(re.findall("^lolat ", block, re.M)) for block in marked)
+    assert len(list(commands(text))) == len(samples(text)) + skipped
 
 
 # ---- the README: what it tells people to type works as it stands
@@ -310,9 +293,8 @@ def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
     facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
     model = api.fit(facts=facts, name="probe")
-    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"][
-        "probe_ms"
-    ]
+    of_kernels = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"]
+    recorded = of_kernels["probe_ms"]
     found = {n: model.predict(n).latency_ms for n in recorded}
     assert found == pytest.approx(recorded, rel=1e-3)
 

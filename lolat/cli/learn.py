@@ -89,13 +89,11 @@ def learn(
     With --fleet: measure every node of a Ray cluster once. Those whose model is there are left out.
     """
     chosen = [name for name, is_given in options.items() if is_given]
-    if threads is not None:
-        chosen.append(f"threads={threads}")
+    chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
     if extend is not None:
-        _check_extend(
-            extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
-        )
+        unfit = ["backend"] * (backend is not None) + chosen
+        _check_extend(extend, network, unfit, training, fleet)
         sizes = batch_sizes or (1,)
         _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return

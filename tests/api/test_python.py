@@ -247,17 +247,6 @@ def test_a_search_by_a_function(tmp_path: Path) -> None:
     assert repr(found).startswith("<SearchAnswer: nasbench201: 12 scored")
 
 
-def test_a_space_from_samples(tmp_path: Path) -> None:
-    archs = lolat.nas.suggest("nasbench201", 12)
-    assert len(set(archs)) == 12
-    table = tmp_path / "samples.csv"
-    times = [f"{arch},{3.0 + 0.25 * arch.count('nor_conv_3x3')}" for arch in archs]
-    table.write_text("\n".join(["arch,latency_ms", *times]))
-    model = lolat.nas.fit("nasbench201", table, tmp_path / "space.json")
-    assert model.times_ms == tuple(float(t.rpartition(",")[2]) for t in times)
-    assert (tmp_path / "space.json").exists()
-
-
 # ---- What is public, and that the documents say it.
 
 

@@ -245,10 +245,3 @@ def test_the_price_is_found_by_the_devices_name(lolat: Command, sheet: Path) -> 
     assert option["interval_s"] == pytest.approx(alone.interval_s)
     own = asked(lolat, "cost", *ask, "--price-per-hour", 7200)["options"][0]
     assert own["dollars"] == pytest.approx(2 * own["total_s"])
-
-
-def test_the_length_of_a_text_costs(lolat: Command, sheet: Path) -> None:
-    pytest.importorskip("torch")
-    ask = ("cost", sheet, TEXT, "--samples", 100, "--batch-size", 10, "--sequence-length")
-    short, long = (asked(lolat, *ask, n)["options"][0]["total_s"] for n in (128, 1024))
-    assert 5 < long / short < 9
