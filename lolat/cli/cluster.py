@@ -7,7 +7,6 @@ import importlib
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -119,6 +118,8 @@ def _init(ray: Any, address: str, limit_s: float) -> None:
 
 def require_answer(address: str, limit_s: float) -> None:
     """InputError unless a gRPC server, as Ray's head is one, answers at host:port within `limit_s`."""
+    import socket
+
     host, _, port = address.rpartition(":")
     end = time.monotonic() + limit_s
     secret = os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
