@@ -231,7 +231,7 @@ def warm_up() -> None:
 
     import lolat.cli.cost
     import lolat.cli.evaluate
-    import lolat.cli.learn
+    import lolat.cli.fit
     import lolat.cli.mlp
     import lolat.cli.nas
     import lolat.cli.predict

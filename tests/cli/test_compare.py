@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lolat.cli import evaluate as compare
+from lolat.cli import compare
 from lolat.comparison.candidates import CANDIDATES, fit_forest
 from lolat.errors import NetworkError
 from lolat.model import load

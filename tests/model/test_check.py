@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lolat.cli.predict import github_lines, write_junit
+from lolat.cli.limits import github_lines, write_junit
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.model.check import Limits, before_of, check, is_prediction, read_before
