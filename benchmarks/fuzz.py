@@ -110,7 +110,7 @@ def _command(case: Case) -> int:
     """As `lolat` does; files of networks in a process of their own only where that is looked at."""
     from lolat.cli.common import run as run_command
     from lolat.cli.main import lolat
-    from lolat.io.apart import FILES_APART
+    from lolat.io import FILES_APART
 
     FILES_APART.set(case.kind in SLOW_KINDS)
     return run_command(lolat, case.arguments, "lolat")

@@ -40,14 +40,8 @@ _HOMES = {
     "Prediction": "lolat.model.prediction",
     "nas": "lolat",
     "read": "lolat.readers",
-    **dict.fromkeys(
-        (
-            "AnswerIsNo", "DeviceError", "InputError", "LolatError", "MeasuringError",
-            "MissingPackageError", "ModelFileError", "NetworkError",
-        ),
-        "lolat.errors",
-    ),
-}  # fmt: skip
+}
+"""Public names and the modules that have them; all others are errors."""
 __all__ = [
     "AnswerIsNo",
     "DeviceError",
@@ -72,11 +66,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'lolat' has no attribute {name!r}")
     import importlib
 
-    home = _HOMES[name]
+    home = _HOMES.get(name, "lolat.errors")
     if home == __name__:  # a part of this package, which its import puts here
         return importlib.import_module(f"{home}.{name}")
     value = getattr(importlib.import_module(home), name)

@@ -71,16 +71,8 @@ def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float 
             row = {c: int(made[c][i]) * (1 if c in STAYS else batch) for c in COLUMNS}
             time = CALL_MS + sum(TRUE[c] * row[c] for c in FEATURES)
             time *= float(np.exp(noise * random.standard_normal()))
-            points.append(
-                Point(
-                    f"block {i}",
-                    batch,
-                    {c: row[c] for c in columns},
-                    time,
-                    (time, 1.01 * time),
-                    kinds=kinds(),
-                )
-            )
+            known, samples = {c: row[c] for c in columns}, (time, 1.01 * time)
+            points.append(Point(f"block {i}", batch, known, time, samples, kinds=kinds()))
     return points
 
 

@@ -1,8 +1,11 @@
-"""Scripts in benchmarks/: repeatability.py's arithmetic by hand; design.py judges measured points."""
+"""Scripts in benchmarks/: repeatability.py by hand; what design, kills, importing and fuzz find."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import killing, kills, repeatability
+from lolat.devices.tables import read_networks, read_operations
 from lolat.model import Model
 from tests import synthetic
 
@@ -183,3 +187,103 @@ def test_kills_are_judged(code: str, kinds: set[str]) -> None:
     assert told.kills == 6
     found = {kind for kind, faults in told.faults.items() if faults}
     assert found & {"half", "lost"} == kinds if kinds else found == set()
+
+
+# ---- importing.py: published files become the tables that are read.
+
+
+def imported(source: str, checkout: Path, folder: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks/importing.py", source, checkout, folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def save(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_operations_and_networks_of_neusight(tmp_path: Path) -> None:
+    checkout, base = tmp_path / "checkout", "scripts/asplos"
+    collected = checkout / base / "data/dataset/train/collect"
+    save(
+        collected / "bmm/p2.1.0/Tesla V100-PCIE-32GB.csv",
+        "OPName,Latency,Device,Kernels,B,M,N,K\nbmm,0.0354,Tesla V100-PCIE-32GB,;a,13,27,15,29\n",
+    )
+    save(
+        collected / "add/p2.1.0/Tesla V100-PCIE-32GB.csv",
+        "OPName,Latency,Device,B,H\nadd,0.026,Tesla V100-PCIE-32GB,127,168\n",
+    )
+    save(checkout / base / "data/dataset/dims/test.csv", "B,H\n1,2\n")
+    label = {"num_layer": 24, "e2e_latency": 12.5, "fw_latency": 5.0, "bwall_latency": 7.5}
+    save(checkout / base / "label/Tesla_T4/bert_large-train-512-2-dp4.json", json.dumps(label))
+    sheet = {"Device": "Tesla T4", "Dev_Mem": 15, "Mem_Bw": 320, "Num_Sm": 40, "Core_Per_SM": 64,
+             "Freq": 1590, "SingleFLOPs": 8141, "L2Cache": 4}  # fmt: skip
+    save(checkout / base / "data/device_configs/Tesla_T4.json", json.dumps(sheet))
+    imported("neusight", checkout, tmp_path)
+    timed = read_operations(tmp_path / "neusight/kernels-v100-pcie-32gb.csv.gz")
+    assert sorted(t.latency_ms for t in timed) == [0.026, 0.0354]
+    with (tmp_path / "neusight/networks.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["device"], row["network"], row["pass"]) == ("t4", "bert_large", "training")
+    assert (row["sequence_length"], row["batch_size"], row["parallel"]) == ("512", "2", "dp4")
+    assert float(row["forward_ms"]) + float(row["backward_ms"]) == float(row["latency_ms"])
+    with (tmp_path / "neusight/devices.csv").open() as file:
+        (facts,) = csv.DictReader(file)
+    wanted = {"device": "t4", "bandwidth_gb_s": "320", "fp32_matrix_gflops": "8141"}
+    assert wanted.items() <= facts.items()
+
+
+def test_results_of_timm(tmp_path: Path) -> None:
+    save(
+        tmp_path / "checkout/results/benchmark-infer-amp-nchw-pt1-gpu.csv",
+        "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,infer_gmacs,"
+        "infer_macts,param_count\nresnet18,1,12.5,64,224,1.82,2.48,11.69\n",
+    )
+    imported("timm", tmp_path / "checkout", tmp_path)
+    (found,) = read_networks(tmp_path / "timm/infer-amp-nchw-pt1-gpu.csv.gz").rows
+    assert (found.latency_ms, found.batch_size) == (12.5, 64)
+
+
+def test_spaces_of_help(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    data = tmp_path / "checkout/data"
+    for space, archs in (("nasbench201", {"|a|": 0, "|b|": 1}), ("fbnet", [[0] * 22, [8] * 22])):
+        (data / space / "latency").mkdir(parents=True)
+        torch.save([1.5, 2.5], data / space / "latency/phone_1.pt")
+        torch.save(
+            archs, data / space / ("str_arch2idx.pt" if space == "nasbench201" else "arch.pt")
+        )
+    imported("help", tmp_path / "checkout", tmp_path)
+    with gzip.open(tmp_path / "fbnet_latency.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["arch"], float(r["phone_1"])) for r in rows] == [("0" * 22, 1.5), ("8" * 22, 2.5)]
+
+
+# ---- fuzz.py: a fixed number of hostile inputs; by itself it runs as many as one likes.
+
+
+FOUND_ONCE = (
+    "models:930017", "models:930144", "models:940316", "networks:300335", "options:300337",
+    "options:500129", "sections:940425", "tables:900013", "tables:930134",
+)  # fmt: skip
+"""What it found once; another generator of cases would need others."""
+
+
+@pytest.mark.slow
+def test_nothing_is_found() -> None:
+    """Every command answers what is right, or damaged input would be refused for another reason; what was
+    found stays mended; what is damaged ends in one line. In one run: it imports much once.
+    """
+    pytest.importorskip("onnx")
+    pytest.importorskip("starlette.testclient")
+    from benchmarks.fuzzing.cases import KINDS, commands
+
+    cases = [f"whole:{seed}" for seed in range(len(commands()))]
+    cases += [f"{kind}:{seed}" for kind in KINDS for seed in range(18, 24)]
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks/fuzz.py", "--case", *FOUND_ONCE, *cases],
+        capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    found = re.findall(r"^\w+:\d+  (?!nothing wrong).*", done.stdout, re.MULTILINE)
+    assert (done.returncode, found) == (0, []), done.stderr

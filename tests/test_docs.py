@@ -39,15 +39,10 @@ def named(path: Path) -> str:
 
 def commands(text: str) -> Iterator[list[str]]:
     """The `lolat ...` lines of the blocks without a language, as words."""
-    lines = [
-        line
-        for _, language, block in FENCED.findall(text)
-        if not language
-        for line in block.splitlines()
-    ]
-    for line in lines:
-        if line.removeprefix("$ ").startswith("lolat "):
-            yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+    for _, language, block in FENCED.findall(text):
+        for line in () if language else block.splitlines():
+            if line.removeprefix("$ ").startswith("lolat "):
+                yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -59,9 +54,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {p: p.read_text(encoding="utf-8") for p in tmp_path.rglob("*.html")}
-    assert [
-        p.name for p, text in pages.items() if "```" in text
-    ] == []  # a block that is shown as text
+    shown_as_text = [p.name for p, text in pages.items() if "```" in text]
+    assert shown_as_text == []
     built = pages[tmp_path / "index.html"]
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', built)
 
@@ -104,12 +98,8 @@ def test_its_commands_are_commands(page: Path) -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = {
-        " ".join(w[: 1 + (w[0] in GROUPS)])
-        for p in OWN
-        for w in commands(p.read_text("utf-8"))
-        if w
-    }
+    every_line = (words for page in OWN for words in commands(page.read_text("utf-8")))
+    shown = {" ".join(w[: 1 + (w[0] in GROUPS)]) for w in every_line if w}
     context = click.Context(lolat)
     every = {n for n in lolat.list_commands(context) if n not in GROUPS}
     every |= {
@@ -133,23 +123,19 @@ GROUPS = {
 
 def files(text: str) -> dict[str, str]:
     """The files that a tutorial has its reader save."""
-    titled = [
-        (re.fullmatch(r'python title="([\w.]+)"', info), block)
+    return {
+        title[1]: block
         for _, info, block in FENCED.findall(text)
-    ]
-    return {title[1]: block for title, block in titled if title}
+        if (title := re.fullmatch(r'python title="([\w.]+)"', info))
+    }
 
 
 def samples(text: str) -> list[tuple[str, list[str]]]:
     """The commands with `$ ` that are run, and the lines that stand below each."""
-    run = [
-        block.splitlines()
-        for skipped, language, block in FENCED.findall(text)
-        if not (skipped or language)
-    ]
-    return [
-        (lines[0].removeprefix("$ "), lines[1:]) for lines in run if lines[0].startswith("$ lolat")
-    ]
+    found = FENCED.findall(text)
+    run = [block.splitlines() for skipped, language, block in found if not (skipped or language)]
+    run = [lines for lines in run if lines[0].startswith("$ lolat")]
+    return [(lines[0].removeprefix("$ "), lines[1:]) for lines in run]
 
 
 PLAYER = """
@@ -198,12 +184,57 @@ def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for (command, shown), printed in zip(samples(text), answers(text, tmp_path), strict=True):
         assert timeless(printed) == timeless(shown), command
-    skipped = [
-        line for mark, _, block in FENCED.findall(text) if mark for line in block.splitlines()
-    ]
-    assert len(list(commands(text))) == len(samples(text)) + sum(
-        line.startswith("lolat ") for line in skipped
-    )
+    marked = [block for mark, _, block in FENCED.findall(text) if mark]
+    skipped = sum(len(re.findall("^lolat ", block, re.M)) for block in marked)
+    assert len(list(commands(text))) == len(samples(text)) + skipped
+
+
+# ---- the README: what it tells people to type works as it stands
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_one_page_with_the_five_questions() -> None:
+    assert len(README.splitlines()) <= 100
+    assert {"predict", "report", "explain", "budget", "cost"} <= {w[0] for w in commands(README)}
+    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"learn", "test"} <= set(targets)
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
+    """As they stand; `local` is the shipped model. In one process, which imports its framework once."""
+    pytest.importorskip("keras")
+    told = [["epyc-2t" if w == "local" else w for w in words] for words in commands(README)]
+    assert len(told) >= 6
+    snippets = [block for _, language, block in FENCED.findall(README) if language == "python"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = python(PLAYER, json.dumps([told, snippets]), cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rpartition("\x1e\n")[2].count("slowest:") == len(snippets) > 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_snippet_that_times_as_lolat_does_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("keras")
+    text = (DOCS / "explanation" / "stopwatch.md").read_text(encoding="utf-8")
+    (snippet,) = (block for _, language, block in FENCED.findall(text) if language == "python")
+    exec(snippet, {})
+    assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)
+
+
+def test_shipped_models_load_and_are_listed() -> None:
+    text = (ROOT / "models" / "README.md").read_text(encoding="utf-8")
+    shipped = sorted((ROOT / "models").glob("*.json"))
+    assert shipped
+    for path in shipped:
+        model = api.load(path)
+        assert f"`{path.stem}`" in text
+        # Those that others measured keep the formulas, not the times.
+        of_tables = "kernels" in model.predictors
+        assert of_tables or len(model.document["points"]) >= 90
+        assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) > 0
 
 
 # ---- figures
@@ -262,9 +293,8 @@ def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
     facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
     model = api.fit(facts=facts, name="probe")
-    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"][
-        "probe_ms"
-    ]
+    of_kernels = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"]
+    recorded = of_kernels["probe_ms"]
     found = {n: model.predict(n).latency_ms for n in recorded}
     assert found == pytest.approx(recorded, rel=1e-3)
 

@@ -61,13 +61,8 @@ def test_installed_the_address_that_pip_had_it_from(
     )  # fmt: skip
     pip, verb, what = shlex.split(done.stdout)
     asked = Requirement(what)
-    assert (pip, verb, asked.name, asked.extras, asked.url) == (
-        "pip",
-        "install",
-        "lolat",
-        {"onnx"},
-        url,
-    )
+    assert (pip, verb, asked.name) == ("pip", "install", "lolat")
+    assert (asked.extras, asked.url) == ({"onnx"}, url)
 
 
 def test_a_missing_package_travels_between_processes() -> None:
@@ -79,15 +74,7 @@ def test_a_missing_package_travels_between_processes() -> None:
 def test_nobody_is_told_to_install_what_is_not_released() -> None:
     """`pip install lolat` finds nothing on the package index, or one day somebody else's package."""
     told = re.compile(r"pip install (--upgrade )?'?lolat\b(?!\[\w+\] @)")
-    places = [*ROOT.glob("*.md"), *(ROOT / "examples").iterdir()]
-    places += [
-        p
-        for folder in ("lolat", "microbench", "docs", "benchmarks")
-        for p in (ROOT / folder).rglob("*")
-    ]
-    texts = {
-        p: p.read_text(encoding="utf-8")
-        for p in places
-        if p.suffix in {".py", ".md", ".yml", ".html"}
-    }
-    assert [str(p) for p, text in texts.items() if told.search(text)] == []
+    folders = ("lolat", "microbench", "docs", "benchmarks", "examples")
+    places = [*ROOT.glob("*.md"), *(p for f in folders for p in (ROOT / f).rglob("*"))]
+    texts = [p for p in places if p.suffix in {".py", ".md", ".yml", ".html"}]
+    assert [str(p) for p in texts if told.search(p.read_text(encoding="utf-8"))] == []

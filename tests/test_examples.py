@@ -1,22 +1,203 @@
-"""The example networks are what they say; the table of time_operations.py is one that `lolat fit` takes."""
+"""The examples of docs/how-to/pull-requests.md: scripts that ask first, and the workflow with a budget."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
 import random
+import re
 import runpy
+import shlex
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import lolat
 from lolat.devices.tables import read_operations
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
+from lolat.model import load
 from lolat.readers import open_network
+from tests import synthetic
+from tests.cli.commands import Command
 
-EXAMPLES = ("unet", "vit", "transformer", "transfer", "sound", "recurrent", "deep", "wide",
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+WORKFLOW = EXAMPLES / "latency_check.yml"
+DOC = (ROOT / "docs/how-to/pull-requests.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(synthetic.document()))
+    return path
+
+
+@pytest.fixture
+def trained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[str]]:
+    """What a training script prints of one epoch of six samples, in two batches."""
+
+    def run(script: str, *more: object) -> list[str]:
+        pytest.importorskip(script.removesuffix(".py").removeprefix("train_"))
+        few = ["--epochs", "1", "--samples", "6", "--batch-size", "4"]
+        monkeypatch.setattr(sys, "argv", [script, *few, *map(str, more)])
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "framework", "size"),
+    [("train_torch.py", "torch", 32), ("train_keras.py", "keras", None)],
+)
+def test_a_script_asks_before_it_trains(
+    model: Path, script: str, framework: str, size: int | None, trained: Callable[..., list[str]]
+) -> None:
+    lines = trained(script, "--lolat-model", model)
+    network = lolat.read(f"examples.{script.removesuffix('.py')}:network", size)
+    asked = load(model).predict(network, 4)
+    assert asked.interval_ms is not None
+    low, high = asked.interval_ms
+    assert lines[0] == (
+        f"LoLat: a forward pass of 4 takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), "
+        "most of it"
+    )
+    most = sorted((b.latency_ms for b in asked.blocks), reverse=True)[:3]
+    assert [float(line.split(": ")[1].split(" ms")[0]) for line in lines[1:4]] == [
+        float(f"{ms:.3g}") for ms in most
+    ]
+    notes = [line for line in lines if line.startswith("  note: ")]
+    assert notes == [f"  note: {w}" for w in asked.warnings]
+    # The model was learned with TensorFlow.
+    assert any("this is a PyTorch network" in n for n in notes) == (framework == "torch")
+    (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
+    assert loss > 3  # first the answer, then the training
+    # Without the option it trains as ever.
+    lines = trained(script)
+    assert not any("LoLat" in line for line in lines)
+    assert sum("loss" in line for line in lines) == 1
+
+
+def test_both_scripts_train_the_same_network() -> None:
+    pytest.importorskip("keras")
+    pytest.importorskip("torch")
+    from lolat.graph.counts import count
+
+    of_torch = count(lolat.read("examples.train_torch:network", 32))
+    of_keras = count(lolat.read("examples.train_keras:network"))
+    assert of_torch.at(32).sum(0).tolist() == of_keras.at(32).sum(0).tolist()
+
+
+def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
+    """Its lines are run as GitHub runs them: by `bash -e`, with what is under `env`."""
+    pytest.importorskip("keras")
+    pytest.importorskip("onnx")
+    from tests.readers.onnx_networks import model, node, saved
+
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
+    (job,) = found["jobs"].values()
+    install, before, predict, report = [s for s in job["steps"] if "run" in s]
+    checkouts = [s["with"]["path"] for s in job["steps"] if "path" in s.get("with", {})]
+    assert checkouts == [before["working-directory"]]
+    assert report["if"] == "failure()"
+    assert "if" not in predict
+    (extra,) = re.findall(r"lolat\[(\w+)\]", install["run"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extra in project["optional-dependencies"]
+
+    command = tmp_path / "bin" / "lolat"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lolat.cli.main "$@"\n')
+    command.chmod(0o755)
+    summary = tmp_path / "summary.md"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env |= {k: str(v) for k, v in job["env"].items()} | {
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "RUNNER_TEMP": str(tmp_path),
+    }
+
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "examples").symlink_to(EXAMPLES)  # the workflow writes its results beside them
+
+    def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-e", "-c", script],
+            capture_output=True, text=True, timeout=120, cwd=folder, env=env | changes, check=False,
+        )  # fmt: skip
+
+    # A file is read faster than Keras is imported; the network that is named there is read by the page's
+    # commands below.
+    assert env["NETWORK"] == "examples.train_keras:network"
+    file = saved(tmp_path, model([node("Conv", "x w", "y")], x=("N", 3, 64, 64), w=(8, 3, 3, 3)))
+    assert step(before["run"], NETWORK=file).returncode == 0
+    held = step(predict["run"], NETWORK=file)
+    assert held.returncode == 0, held.stderr
+    assert held.stderr.count("::notice title=") == 2
+    assert 'tests="2" failures="0"' in (folder / "latency.xml").read_text(encoding="utf-8")
+    (latency,) = re.findall(r"^network · batch 1 · \S+: ([\d.]+) ms", held.stdout, re.MULTILINE)
+    assert float(latency) < float(env["BUDGET_MS"])
+    slower = step(predict["run"], NETWORK=file, MAX_RATIO="0.5")
+    assert slower.returncode == 3
+    assert "of --max-ratio" in slower.stderr.splitlines()[-1]
+    broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
+    assert broken.returncode == 3
+    assert broken.stderr.startswith("::error title=latency")
+    *_, line = broken.stderr.splitlines()
+    assert line.startswith("lolat: 1 of 2 limits: network · batch 1 · 3x64x64 takes ")
+    assert "of --max-ms" in line
+    told = step(report["run"], NETWORK=file)
+    assert told.returncode == 0, told.stderr
+    written = summary.read_text(encoding="utf-8")
+    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+\n.* ms .*\n```\n", written, re.DOTALL)
+
+
+def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("keras")
+    shown = [shlex.split(line, comments=True) for line in DOC.splitlines()
+             if line.startswith(("lolat predict", "python "))]  # fmt: skip
+    checks = [
+        words for words in shown if words[0] == "lolat" and "examples.train_keras:network" in words
+    ]
+    assert len(checks) == 4
+    for words in shown:
+        if words[0] == "python":  # run above; here: what they are asked exists
+            assert load(words[words.index("--lolat-model") + 1])
+    for words in checks:
+        if ">" in words:
+            found = Command(capsys)(*words[1 : words.index(">")])
+            (tmp_path / words[-1]).write_text(found.out, encoding="utf-8")
+        else:
+            told = [str(tmp_path / w) if w.endswith((".json", ".xml")) else w for w in words[1:]]
+            found = Command(capsys)(*told)
+        assert found.code == 0, found.err
+    assert (tmp_path / "latency.xml").exists()
+
+
+def test_the_page_shows_what_the_callback_prints() -> None:
+    pytest.importorskip("keras")
+    asked = load("epyc-2t").predict(lolat.read("examples.train_keras:network"), 32)
+    assert asked.interval_ms is not None
+    low, high = asked.interval_ms
+    assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC
+
+
+# ---- The example networks are what they say; time_operations.py writes a table that `lolat fit` takes.
+
+
+NETWORKS = ("unet", "vit", "transformer", "transfer", "sound", "recurrent", "deep", "wide",
             "perceptron", "line")  # fmt: skip
 PER_BLOCK = 4 * 196 * 192 * 192 + 2 * 196 * 196 * 192 + 2 * 196 * 192 * 768
 MACS = {
@@ -30,7 +211,7 @@ MACS = {
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_an_example_reads_without_warnings(name: str) -> None:
     pytest.importorskip("keras")
     graph = open_network(f"examples.networks:{name}").graph()
@@ -39,7 +220,7 @@ def test_an_example_reads_without_warnings(name: str) -> None:
     assert count(graph).total().flops == MACS.get(name, count(graph).total().flops)
 
 
-SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "time_operations.py"
+SCRIPT = EXAMPLES / "time_operations.py"
 
 
 @pytest.fixture

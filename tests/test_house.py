@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import inspect
 import json
 import subprocess
@@ -12,11 +13,14 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import lolat
 from lolat import errors
+from lolat.readers.cache import shipped_graph
 from tests import synthetic
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntime", "jax"}
 
 LONGEST = 520  # "some 500": room for a row in a table
@@ -89,13 +93,9 @@ def writes(node: ast.AST) -> bool:
     name = ast.unparse(node.func)
     last = name.rpartition(".")[2]
     if last in ("open", "fdopen"):
-        values = [
-            *node.args[not isinstance(node.func, ast.Attribute) :],
-            *(k.value for k in node.keywords),
-        ]
-        modes = {
-            m.value for m in values if isinstance(m, ast.Constant) and isinstance(m.value, str)
-        }
+        given = node.args[not isinstance(node.func, ast.Attribute) :]
+        values = [getattr(v, "value", None) for v in (*given, *(k.value for k in node.keywords))]
+        modes = {v for v in values if isinstance(v, str)}
         return any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
     if last in ("save", "savez", "savefig", "tofile", "dump"):
         return not node.args or ast.unparse(node.args[0]) not in IN_MEMORY
@@ -106,11 +106,7 @@ IN_MEMORY = ("content", "drawn")
 
 
 def test_files_are_written_by_the_one_writer() -> None:
-    found = {
-        path.as_posix()
-        for path in sources()
-        if any(map(writes, ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))))
-    }
+    found = {p.as_posix() for p, (_, tree) in sources().items() if any(map(writes, ast.walk(tree)))}
     assert found == set(WRITERS)
 
 
@@ -147,10 +143,6 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_lolat_loads_nothing_heavy() -> None:
-    assert not loaded_after("import lolat") & {"numpy", "scipy", "rich", "click", *FRAMEWORKS}
-
-
 def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(synthetic.document()))
@@ -171,13 +163,82 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     assert not loaded_after(of_a_network) & (heavy - {"click"})
 
 
-def test_a_reader_is_imported_without_its_framework() -> None:
-    assert not loaded_after("import lolat.readers") & {*FRAMEWORKS, "scipy"}
-    assert not loaded_after("import lolat.cli.main, lolat.cli.predict") & {
-        *FRAMEWORKS, "scipy", "rich", "matplotlib", "microbench",
-    }  # fmt: skip
-
-
 def test_the_version_is_said_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == lolat.__version__
+
+
+# ---- What `import lolat` offers.
+
+
+def test_the_names_of_the_contract_are_there() -> None:
+    names: dict[str, object] = {}
+    exec("from lolat import *", names)
+    assert {"Graph", "Model", "Prediction", "load", "read"} <= set(lolat.__all__)
+    for name in lolat.__all__:
+        assert getattr(lolat, name) is names[name]
+        assert name in dir(lolat)
+    assert sorted(lolat.__all__) == [name for name in dir(lolat) if not name.startswith("_")]
+    with pytest.raises(AttributeError, match="'lod'"):
+        _ = lolat.lod
+
+
+HEAVY = (
+    "keras tensorflow torch torchvision timm transformers onnx scipy pandas rich matplotlib sklearn optuna "
+    "ray nni nn_meter microbench"
+)
+ADAPTERS = sorted(
+    f"lolat.nas.adapters.{p.stem}" for p in (ROOT / "lolat/nas/adapters").glob("*.py")
+)
+CACHED = """
+import tempfile, numpy
+from pathlib import Path
+from lolat.graph import GraphBuilder
+from lolat.readers.cache import Cache
+b = GraphBuilder("small")
+graph = b.build([b.add("relu", [b.input((1, 4))], (1, 4))])
+with tempfile.TemporaryDirectory() as folder:
+    kept = Cache(Path(folder))
+    for spec in ("timm:a", "keras:A", "torchvision:a"):
+        kept.put(spec, 32, graph)
+        assert kept.graph(spec, 32) == graph
+        kept.put_array(spec, None, "a", numpy.ones(2))
+        assert kept.array(spec, None, "a") is not None
+"""
+PREDICTED = """
+from lolat.cli.common import run
+from lolat.cli.main import lolat
+assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
+"""
+STEPS = {
+    "import lolat": "click",
+    "import lolat.model.file": "click tempfile",
+    "import lolat.readers": "",
+    "import lolat.cli.main, lolat.cli.predict": "",
+    # The package's lazy names must not shadow its modules.
+    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
+    "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
+    f"import {', '.join(ADAPTERS)}": "",
+    "import lolat.comparison.judging, lolat.report.comparison": "",
+    "from lolat.readers.generated import parse; parse('generate:resnet')": "",
+    CACHED: "",
+}
+LOADED = """
+import json, sys, numpy
+for code, more in json.loads(sys.argv[1]).items():
+    before = set(sys.modules)
+    exec(code, {})
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+    assert not loaded & set(more.split()), (code, loaded & set(more.split()))
+"""
+
+
+def test_nothing_heavy_is_imported_until_it_is_asked_for() -> None:
+    """Each step after the others in one process, which would have loaded it for them."""
+    steps = dict(STEPS)
+    if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
+        steps[PREDICTED] = ""
+    told = {code: f"{HEAVY} {more}" for code, more in steps.items()}
+    done = python(LOADED, json.dumps(told))
+    assert done.returncode == 0, done.stderr
+    assert ("ResNet50" in done.stdout) == (PREDICTED in steps)

@@ -385,7 +385,7 @@ class Model(core.Model, Result):
         for this network before. Returns the extended `Model`. Raises InputError where the model is not of
         this machine or its framework.
         """
-        from lolat.api.extending import extend_model
+        from lolat.api.learning import extend_model
         from lolat.io.progress import Silent
         from lolat.readers import as_size
 

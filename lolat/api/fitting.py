@@ -217,9 +217,9 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class Suggestion(Result):
-    """Operations to time, the most telling first: `operations` are rows of the table that `fit` takes."""
+    """Operations to time, the most telling first, each as a row of the table that `fit` takes."""
 
-    operations: Sequence[Any]
+    operations: list[dict[str, Any]]
     output: str | None
 
     def words(self) -> str:
@@ -229,7 +229,7 @@ class Suggestion(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each operation."""
-        return [dict(row) for row in self.operations]
+        return self.operations
 
 
 def suggest(
@@ -250,7 +250,7 @@ def suggest(
         raise InputError("--facts and --name go together: a table of data sheets, and its row")
     known = MIDDLING if facts is None or name is None else read_facts(os.fspath(facts), name)
     candidates = drawn() if among is None else read_operations(os.fspath(among))
-    chosen = [candidates[i].row for i in suggested(candidates, count, known)]
+    chosen = [dict(candidates[i].row) for i in suggested(candidates, count, known)]
     if output is not None:
         write_bytes(os.fspath(output), as_table(chosen).encode())
     return Suggestion(chosen, None if output is None else os.fspath(output))
@@ -313,12 +313,6 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
     source = document["environment"].get("source")
     if isinstance(source, dict):  # of single layers: which
         source = source.get("sample")
-    off = left_out["median"] if left_out and isinstance(source, str) else None
-    return ListedModel(
-        name,
-        str(path),
-        origin,
-        document["device"],
-        source if isinstance(source, str) else None,
-        off,
-    )
+    source = source if isinstance(source, str) else None
+    off = left_out["median"] if left_out and source is not None else None
+    return ListedModel(name, str(path), origin, document["device"], source, off)

@@ -18,7 +18,7 @@ from lolat.devices.tables import columns_of, is_of_operations, read_networks, re
 from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
-from lolat.io.results import Result
+from lolat.io.results import Result, plain_data
 from lolat.model import Model
 from lolat.model.state import State
 from lolat.readers.many import Said
@@ -35,10 +35,18 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Result):
-    """Networks measured and compared: `answer` is what `evaluate --json` prints."""
+class Measured(Result):
+    """What was measured: `answer` is what the command prints with --json."""
 
     answer: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer."""
+        return dict(self.answer)
+
+
+class Evaluation(Measured):
+    """Networks measured and compared: `answer` is what `evaluate --json` prints."""
 
     @property
     def median_error(self) -> float:
@@ -51,23 +59,21 @@ class Evaluation(Result):
         device = plain(self.answer["device"])
         return f"{networks} measured on {device}: median error {percent(self.median_error)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `evaluate --json`."""
-        return dict(self.answer)
-
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
         best = self.answer["default"]
+        as_told = (
+            "network",
+            "batch_size",
+            "measured_ms",
+            "predicted_ms",
+            "error",
+            "inside",
+            "in_domain",
+        )
+        of_best = ("predicted_ms", "error")  # by predictor
         return [
-            {
-                "network": r["network"],
-                "batch_size": r["batch_size"],
-                "measured_ms": r["measured_ms"],
-                "predicted_ms": r["predicted_ms"][best],
-                "error": r["error"][best],
-                "inside": r["inside"],
-                "in_domain": r["in_domain"],
-            }
+            {name: r[name][best] if name in of_best else r[name] for name in as_told}
             for r in self.answer["networks"]
         ]
 
@@ -97,13 +103,9 @@ class TableEvaluation(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
+        told = ("latency_ms", "predicted_ms", "interval_ms")
         return [
-            {
-                **c.row,
-                "latency_ms": c.latency_ms,
-                "predicted_ms": c.predicted_ms,
-                "interval_ms": None if c.interval_ms is None else list(c.interval_ms),
-            }
+            {**c.row, **{name: plain_data(getattr(c, name)) for name in told}}
             for c in self.compared
         ]
 
@@ -112,11 +114,8 @@ class TableEvaluation(Result):
         return predictions(self.compared, self.columns)
 
 
-@dataclass(frozen=True, repr=False)
-class Diagnosis(Result):
+class Diagnosis(Measured):
     """Whether a model still holds: `answer` is what `doctor --json` prints."""
-
-    answer: Mapping[str, Any]
 
     @property
     def holds(self) -> bool:
@@ -134,10 +133,6 @@ class Diagnosis(Result):
         ratio = self.answer["ratio"]
         times = "" if ratio is None else f": {ratio:.2f} times as long as learned"
         return f"{plain(self.answer['model'])}: {self.answer['verdict']}{times}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `doctor --json`."""
-        return dict(self.answer)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network measured again: learned_ms, now_ms, ratio."""

@@ -7,7 +7,6 @@ import importlib
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
+from lolat.units import plural
 
 if TYPE_CHECKING:
     from microbench.fleet import Failed, Measure, Measured, Node
@@ -118,6 +118,8 @@ def _init(ray: Any, address: str, limit_s: float) -> None:
 
 def require_answer(address: str, limit_s: float) -> None:
     """InputError unless a gRPC server, as Ray's head is one, answers at host:port within `limit_s`."""
+    import socket
+
     host, _, port = address.rpartition(":")
     end = time.monotonic() + limit_s
     secret = os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
@@ -209,7 +211,11 @@ def learn_fleet(
     if backend is not None:
         backends.joined(backend, options)
     folder = local_folder() / "fleet" if output is None else output
-    check_folder(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            f"--output {folder} is a file; with --fleet expected a folder, for a model of each node"
+        )
+    common.check_writable(folder / "model.json")
     with connected(address):
         nodes, failed = fleet.survey(device)
         if not nodes and not failed:
@@ -226,11 +232,28 @@ def learn_fleet(
         todo = measure or fleet.measure_here
         measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
         written = _gathered(measured, len(left), targets, failed)
-    told = fleet_answer(folder, written, len(there), failed)
-    lines = summary(folder, len(nodes), len(written), len(there))
+    _tell(folder, len(nodes), written, len(there), failed, as_json)
+
+
+def _tell(
+    folder: Path, nodes: int, written: Sequence[Path], before: int, failed: Sequence[Failed],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """What became of the nodes; MeasuringError where some failed."""
+    told = {
+        "folder": str(folder), "written": list(map(str, written)), "before": before,
+        "failed": [{"node": bad.name, "reason": bad.reason} for bad in failed],
+    }  # fmt: skip
+    earlier = f", {before} measured before" if before else ""
+    lines = (f"{plural(nodes, 'node')}: {len(written)} measured now{earlier}", f"models: {folder}")
     common.answer("fleet", told, as_json, lines)
     if failed:
-        raise _not_measured(failed)
+        first = "; ".join(f"{bad.name}: {bad.reason}" for bad in failed[:3])
+        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        raise MeasuringError(
+            f"{len(failed)} node{'s' * (len(failed) > 1)} not measured ({first}{more}); the same command "
+            "measures those only, once they are back"
+        )
 
 
 def _gathered(
@@ -249,41 +272,19 @@ def _gathered(
                 model = keep(targets[node], came)
                 if isinstance(model, Failed):
                     failed.append(model)
+                    remarks = [f"not measured: {model.reason}"]
                 else:
                     written.append(model)
                     forget(node, came)
-                for remark in _remarks(model, came):
+                    warnings = getattr(came, "warnings", ())
+                    remarks = [f"written {model}", *(f"warning: {r}" for r in warnings)]
+                for remark in remarks:
                     bar.note(f"{node.name}: {remark}")
                 bar.step()
         except KeyboardInterrupt:
             there = f"{len(written)} models are written"
             raise KeyboardInterrupt(f"interrupted; {there}, the same command goes on") from None
     return written
-
-
-def _remarks(model: Path | Failed, came: Measured | Failed) -> list[str]:
-    """What is said of a node."""
-    if not isinstance(model, Path):
-        return [f"not measured: {model.reason}"]
-    return [f"written {model}", *(f"warning: {r}" for r in getattr(came, "warnings", ()))]
-
-
-def fleet_answer(
-    folder: Path, written: Sequence[Path], before: int, failed: Sequence[Failed]
-) -> dict[str, Any]:
-    """The answer of `learn --fleet --json`."""
-    told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
-    models = [str(path) for path in written]
-    return {"folder": str(folder), "written": models, "before": before, "failed": told}
-
-
-def _not_measured(failed: Sequence[Failed]) -> MeasuringError:
-    first = "; ".join(f"{bad.name}: {bad.reason}" for bad in failed[:3])
-    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    return MeasuringError(
-        f"{len(failed)} node{'s' * (len(failed) > 1)} not measured ({first}{more}); the same command "
-        "measures those only, once they are back"
-    )
 
 
 def files(folder: Path, nodes: Sequence[Node], with_what: str) -> dict[Node, Path]:
@@ -311,21 +312,3 @@ def keep(path: Path, came: Measured | Failed) -> Path | Failed:
     except LolatError as error:
         return Failed(path.stem, str(error))
     return path
-
-
-def summary(folder: Path, nodes: int, written: int, there: int) -> list[str]:
-    """What became of the nodes, for people."""
-    before = f", {there} measured before" if there else ""
-    return [
-        f"{nodes} node{'s' * (nodes != 1)}: {written} measured now{before}",
-        f"models: {folder}",
-    ]
-
-
-def check_folder(folder: Path) -> None:
-    """InputError now rather than after minutes of measuring, if `folder` cannot hold the models."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(
-            f"--output {folder} is a file; with --fleet expected a folder, for a model of each node"
-        )
-    common.check_writable(folder / "model.json")

@@ -22,7 +22,7 @@ from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
-from lolat.io.apart import FILES_APART, LIMITS, USUAL
+from lolat.io import FILES_APART, LIMITS, USUAL
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
 
@@ -205,6 +205,15 @@ def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
+    """The file of a plot; InputError now, rather than after minutes, where none can be drawn there."""
+    if path is not None and not ctx.resilient_parsing:
+        from lolat.report.plots import check_plot
+
+        check_plot(path)
+    return path
+
+
 def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> None:
     """Make it a limit of what this call reads."""
     limits = LIMITS.get()._replace(**{str(param.name): value})
@@ -328,7 +337,13 @@ count_option = option("--count", type=WHOLE, show_default=True, help="How many."
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
-plot_option = option("--plot", type=click.Path(), metavar="FILE", help="Draw it (.svg or .png).")
+plot_option = option(
+    "--plot",
+    type=click.Path(),
+    callback=_check_plot,
+    metavar="FILE",
+    help="Draw it (.svg or .png).",
+)
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 
 

@@ -48,7 +48,11 @@ def compare(
     check_sklearn()
     loaded = load(model)
     points = [Point.from_dict(p) for p in loaded.inference["points"]]
-    require_points(loaded.source, points)
+    if not points:
+        raise InputError(
+            f"{loaded.source} has no points, so there is nothing to compare on; expected a model that was "
+            "measured (lolat learn) or fitted from a table (lolat fit)"
+        )
     networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
     if device is not None and device != loaded.device:
         both = f"{evaluation} was measured for {device}; {model} was learned on {loaded.device}"
@@ -59,8 +63,11 @@ def compare(
         networks, counts, skipped = count_networks(networks, done=bar.step)
         for label, reason in skipped.items():
             bar.note(f"warning: skipped {label}: {reason}")
-        if evaluation is not None:
-            require_networks(evaluation, networks)
+        if evaluation is not None and not networks:
+            raise InputError(
+                f"none of the networks in {evaluation} could be read here; run the command where they are, "
+                "or leave --networks out"
+            )
         bar.start("fitting", steps(points))
         found = judge(points, counts, done=bar.step)
         bar.start("timing", ROUNDS)
@@ -88,24 +95,6 @@ def of_one_name(one: str, other: str) -> str:
             "or measure it again to know"
         )
     return ""
-
-
-def require_points(source: str, points: list[Any]) -> None:
-    """InputError where a model has no points."""
-    if not points:
-        raise InputError(
-            f"{source} has no points, so there is nothing to compare on; expected a model that was "
-            "measured (lolat learn) or fitted from a table (lolat fit)"
-        )
-
-
-def require_networks(path: str, networks: list[Any]) -> None:
-    """InputError where no network of an evaluation could be read."""
-    if not networks:
-        raise InputError(
-            f"none of the networks in {path} could be read here; run the command where they are, or "
-            "leave --networks out"
-        )
 
 
 def _speeds(points: list[Any], found: Any, done: Any) -> dict[str, Any]:

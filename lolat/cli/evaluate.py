@@ -93,10 +93,6 @@ def _measured(
     from lolat.api.measuring import evaluate as measure
     from lolat.report.evaluation import lines
 
-    if plot is not None:
-        from lolat.report.plots import check_plot
-
-        check_plot(plot)  # now rather than after minutes of measuring
     loaded = lolat.load(model)
     with common.progress(
         "minutes: each network is timed in several rounds, at each batch size"

@@ -12,7 +12,7 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.cluster import NO_ADDRESS, Address
+from lolat.cli.cluster import NO_ADDRESS, Address, learn_fleet
 from lolat.errors import InputError
 from lolat.units import plain
 
@@ -88,31 +88,34 @@ def learn(
     With --fleet: measure every node of a Ray cluster once. Those whose model is there are left out.
     """
     chosen = [name for name, is_given in options.items() if is_given]
-    if threads is not None:
-        chosen.append(f"threads={threads}")
+    chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
     if extend is not None:
-        _check_extend(
-            extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
-        )
+        unfit = ["backend"] * (backend is not None) + chosen
+        _check_extend(extend, network, unfit, training, fleet)
         sizes = batch_sizes or (1,)
         _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return
-    _only_with_extend(network, batch_sizes, input_size)
-    if fleet is not None:
-        from lolat.cli.cluster import learn_fleet
-
-        if training:
-            raise InputError(
-                "--mode training does not go with --fleet: log in to each node and give the command "
-                "there; leave one out"
-            )
-        _check_threads(threads, device or "cpu", of_nodes=True)
-        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart, as_json=as_json)
-        return
-    if device is None:
+    given = {"--for": network, "--batch-size": batch_sizes, "--input-size": input_size}
+    if name := next(filter(given.get, given), None):
+        raise InputError(
+            f"{name} goes with --extend MODEL only: a new model is learned from predefined blocks"
+        )
+    if fleet is not None and training:
+        raise InputError(
+            "--mode training does not go with --fleet: log in to each node and give the command "
+            "there; leave one out"
+        )
+    if fleet is None and device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    _check_threads(threads, device, of_nodes=False)
+    device = device or "cpu"
+    if threads is not None:  # before anything is started; how many nodes have, they say
+        from microbench.backends import check_threads
+
+        check_threads(threads, device, here=fleet is None)
+    if fleet is not None:
+        learn_fleet(fleet, device, output, backend, chosen, restart, as_json=as_json)
+        return
     _learn(device, output, backend, chosen, restart, training, as_json)
 
 
@@ -142,23 +145,6 @@ def _check_extend(
         )
 
 
-def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Sequence[int]) -> None:
-    given = {"--for": network, "--batch-size": batch_sizes, "--input-size": size}
-    for name, value in given.items():
-        if value:
-            raise InputError(
-                f"{name} goes with --extend MODEL only: a new model is learned from predefined blocks"
-            )
-
-
-def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
-    """InputError where there are not so many: before anything is started; how many nodes have, they say."""
-    if threads is not None:
-        from microbench.backends import check_threads
-
-        check_threads(threads, device, here=not of_nodes)
-
-
 def _extend(
     model: str,
     network: str,
@@ -170,7 +156,7 @@ def _extend(
     as_json: bool,
 ) -> None:
     """Extend the model, and say what came of it."""
-    from lolat.api.extending import extend_model, standing
+    from lolat.api.learning import extend_model, standing
     from lolat.report.text import learned
 
     asked = model, network, batch_sizes, input_size, device, output, restart

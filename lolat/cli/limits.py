@@ -103,14 +103,12 @@ def github_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
     GitHub's escapes: docs.github.com, "Workflow commands for GitHub Actions".
     """
+    data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+    properties = data | str.maketrans({":": "%3A", ",": "%2C"})
     for finding in findings:
         kind = "notice" if finding.holds else "error"
-        title = _data(f"latency {finding.limit}").replace(":", "%3A").replace(",", "%2C")
-        yield f"::{kind} title={title}::{_data(finding.words)}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        title = f"latency {finding.limit}".translate(properties)
+        yield f"::{kind} title={title}::{finding.words.translate(data)}"
 
 
 def write_junit(path: str | Path, findings: Sequence[Finding]) -> None:
@@ -121,29 +119,23 @@ def write_junit(path: str | Path, findings: Sequence[Finding]) -> None:
     """
     from xml.etree import ElementTree
 
+    def text(words: str) -> str:
+        """What XML can hold: names come out of files."""
+        return _NOT_XML.sub("?", plain(words))
+
     failures = sum(not f.holds for f in findings)
     numbers = {"tests": str(len(findings)), "failures": str(failures), "errors": "0"}
     root = ElementTree.Element("testsuites", numbers)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "lolat", **numbers})
     for finding in findings:
         p = finding.prediction
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            {
-                "classname": _text(f"{p.model}.{p.network}"),
-                "name": _text(f"batch {p.batch_size} {finding.limit}"),
-                "time": f"{p.latency_ms / 1e3:.6f}",
-            },
-        )
+        name = text(f"batch {p.batch_size} {finding.limit}")
+        about = {"classname": text(f"{p.model}.{p.network}"), "name": name}
+        about["time"] = f"{p.latency_ms / 1e3:.6f}"
+        case = ElementTree.SubElement(suite, "testcase", about)
         if finding.holds:
-            ElementTree.SubElement(case, "system-out").text = _text(finding.words)
+            ElementTree.SubElement(case, "system-out").text = text(finding.words)
         else:
-            ElementTree.SubElement(case, "failure", {"message": _text(finding.words)})
+            ElementTree.SubElement(case, "failure", {"message": text(finding.words)})
     ElementTree.indent(root)
     write_bytes(path, ElementTree.tostring(root, "utf-8", xml_declaration=True) + b"\n")
-
-
-def _text(text: str) -> str:
-    """What XML can hold: names come out of files."""
-    return _NOT_XML.sub("?", plain(text))

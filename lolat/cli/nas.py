@@ -214,10 +214,6 @@ def search(
 
     check_file(output, "--output")
     check_file(journal, "--journal")
-    if plot is not None:
-        from lolat.report.plots import check_plot
-
-        check_plot(plot)
     loaded = lolat.load(model)
     if predictor is not None:
         loaded.predictor(predictor)

@@ -64,21 +64,17 @@ def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
         ctx.meta[QUIET] = True
 
 
-def quiet_option() -> click.Option:
-    """--quiet, before a command and behind it."""
-    return Option(
-        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_be_quiet,
-        help="Nothing on stderr but errors: no progress, no remarks, no warnings.",
-    )  # fmt: skip
-
-
 class _Helpful(click.Command):
-    """A command with examples and --quiet."""
+    """A command with examples and --quiet, before a command and behind it."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.params.append(quiet_option())
+        quiet = Option(
+            ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_be_quiet,
+            help="Nothing on stderr but errors: no progress, no remarks, no warnings.",
+        )  # fmt: skip
+        self.params.append(quiet)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, a line each."""
@@ -240,9 +236,6 @@ class Percent(Number):
 
 class Numbers(Number):
     """Numbers with commas between them, each once: a tuple."""
-
-    def __init__(self, unit: str = "N[,N]", **about: Any) -> None:
-        super().__init__(unit, **about)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a tuple."""

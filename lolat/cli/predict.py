@@ -1,4 +1,7 @@
-"""`lolat predict` and `lolat report`: a network's latency from a model file."""
+"""`lolat predict` and `report`, `explain` and `budget`: a network's latency from a model file.
+
+With limits `lolat predict` is a check, of a pull request for example.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +30,18 @@ if TYPE_CHECKING:
 
 
 def opened(model: str) -> Model:
-    """The model, with a warning where `local` is of another processor than this one."""
+    """The model, with a warning where `local` is of another processor than this one, or does not say."""
     loaded = lolat.load(model)
-    warn_of_processor(model, loaded)
-    return loaded
-
-
-def warn_of_processor(model: str, loaded: Model) -> None:
-    """Say where the model called `local` is of another processor than this one, or does not say."""
     where = loaded.document["environment"]
-    if model != LOCAL or where.get("device") != "cpu":
-        return
-    from microbench import environment as comparable
+    if model == LOCAL and where.get("device") == "cpu":
+        from microbench import environment as comparable
 
-    here = comparable.here(where, "cpu")
-    found = comparable.differences_of_device(loaded.device, where, here)
-    if found:
-        said = "; ".join(map(str, found))
-        common.say(f"warning: {loaded.source}: {said}; learn again with: lolat learn cpu")
-    elif unsaid := comparable.unsaid(where):
-        common.say(f"warning: {loaded.source}: {unsaid}")
+        here = comparable.here(where, "cpu")
+        found = comparable.differences_of_device(loaded.device, where, here)
+        said = "; ".join(map(str, found)) + "; learn again with: lolat learn cpu"
+        if said := said if found else comparable.unsaid(where):
+            common.say(f"warning: {loaded.source}: {said}")
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -110,6 +105,9 @@ def fail(failures: dict[str, str]) -> None:
         raise NetworkError(last)
 
 
+# ---- `lolat predict`.
+
+
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
@@ -134,10 +132,11 @@ def predict(
     """
     if state is not None and asked.devices:
         raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
+    known: State | None = None
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
-        read_state(state)  # a wrong file is found out before a framework starts
+        known = read_state(state)  # a wrong file is found out before a framework starts
     asked = replace(asked, coverage=coverage_of(limited.sure, asked.coverage))
     if limited.max_ratio is not None and not asked.is_one:
         raise InputError(
@@ -145,8 +144,12 @@ def predict(
         )
     limits = limited.limits(asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size)
     reports, failures = asked.reports()
-    if state is not None:
-        known = _state(state, reports[0].model)
+    if state == "now":
+        from lolat.api.measuring import state_of_now
+
+        with common.progress() as bar:
+            known = state_of_now(reports[0].model, asked.model, bar)
+    if known is not None:
         reports = [replace(r, prediction=r.prediction.under(known)) for r in reports]
     answers = _answers(reports)
     _show_totals(asked, answers, failures, as_json)
@@ -185,18 +188,6 @@ def _show_totals(
     else:
         found = document(answers, failures) if as_json else {}
         common.answer("predictions", found, as_json, totals_table(answers))
-
-
-def _state(given: str, loaded: Model) -> State:
-    """The state that --state names: a file's, or that of this machine now."""
-    from lolat.model.state import read_state
-
-    if given != "now":
-        return read_state(given)
-    from lolat.api.measuring import state_of_now
-
-    with common.progress() as bar:
-        return state_of_now(loaded, loaded.given, bar)
 
 
 @common.command(

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import click
@@ -49,13 +48,6 @@ AGAIN_S = 60.0  # between two lines that the same stage begins
 FEW = 4  # steps: with fewer there is nothing to tell between beginning and end
 
 
-def announced(takes: str) -> str:
-    """Say how long something takes; "" as it is said now."""
-    if takes:
-        say(f"this takes {takes}")
-    return ""
-
-
 class PlainProgress:
     """A line at the start of a stage and at every quarter of it, unless they come thick and fast."""
 
@@ -71,9 +63,15 @@ class PlainProgress:
     def __exit__(self, *unused: object) -> None:
         return None
 
+    def announce(self) -> None:
+        """Say how long it takes, once."""
+        if self.takes:
+            say(f"this takes {self.takes}")
+        self.takes = ""
+
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins; one that comes again and again is told once a minute."""
-        self.takes = announced(self.takes)
+        self.announce()
         now = self.clock()
         if now - self.told.get(text, -AGAIN_S) >= AGAIN_S:
             say(f"{text}: {total} step{'s' * (total != 1)}")
@@ -95,45 +93,33 @@ class PlainProgress:
         say(text)
 
 
-class BarProgress:
+class BarProgress(PlainProgress):
     """rich's progress bar."""
 
     def __init__(self, takes: str = "") -> None:
+        from rich import progress as bars
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        self.bar = Progress(
-            TextColumn("{task.description:10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
+        super().__init__(takes=takes)
+        self.bar = bars.Progress(
+            bars.TextColumn("{task.description:10}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeRemainingColumn(elapsed_when_finished=True),
             console=Console(stderr=True),
         )
         self.task: Any = None
-        self.takes = takes
-        self.text = ""
 
-    def __enter__(self) -> BarProgress:
+    def __enter__(self) -> PlainProgress:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *unused: object) -> None:
         self.bar.stop()
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""
-        self.takes = announced(self.takes)
+        self.announce()
         if text == self.text:
             self.bar.reset(self.task, total=total)
         else:
@@ -149,7 +135,7 @@ class BarProgress:
         self.bar.console.print(f"lolat: {text}", markup=False, highlight=False)
 
 
-def progress(takes: str = "") -> PlainProgress | BarProgress:
+def progress(takes: str = "") -> PlainProgress:
     """What suits stderr; `takes`: how long, of what takes more than a minute."""
     shown = sys.stderr.isatty() and not is_quiet()
     return BarProgress(takes) if shown else PlainProgress(takes=takes)

@@ -19,10 +19,6 @@ def show(model: str, plot: str | None, as_json: bool) -> None:
     """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.report.text import describe
 
-    if plot is not None:
-        from lolat.report.plots import check_plot
-
-        check_plot(plot)
     loaded = lolat.load(model)
     common.answer("model-summary", loaded, as_json, describe(loaded))
     if plot is not None:

@@ -90,17 +90,10 @@ class Table:
         return [reader.line_num for cells in reader if cells]
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
-        """The table as CSV text with one column more, the last one; one of that name is replaced.
-
-        `values` need no quotes. Where the file has no quotes either, its lines stay as they are.
-        """
-        if name in self.names or '"' in self.content:
-            kept = [i for i, n in enumerate(self.names) if n != name]
-            header = [*(self.header[i] for i in kept), name]
-            return to_csv(header, zip(*(self.columns[i] for i in kept), values, strict=True))
-        lines = _lines(self.content)
-        rows = (f"{line},{value}" for line, value in zip(lines, [name, *values], strict=True))
-        return "\n".join(rows) + "\n"
+        """The table as CSV text with one column more, the last one; one of that name is replaced."""
+        kept = [i for i, n in enumerate(self.names) if n != name]
+        header = [*(self.header[i] for i in kept), name]
+        return to_csv(header, zip(*(self.columns[i] for i in kept), values, strict=True))
 
 
 class Row(Mapping[str, str]):
@@ -230,16 +223,11 @@ class _Lines(list[str]):
     write = list.append
 
 
-def _lines(content: str) -> list[str]:
-    """The lines that are not empty, ended by any of the three ways."""
-    text = content.replace("\r\n", "\n").replace("\r", "\n")
-    return [line for line in text.split("\n") if line]
-
-
 def _unquoted(
     content: str, source: str, expected: str
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
-    lines = _lines(content)
+    text = content.replace("\r\n", "\n").replace("\r", "\n")
+    lines = [line for line in text.split("\n") if line]
     if not lines:
         raise InputError(f"{source} is empty; {expected}")
     limit = csv.field_size_limit()  # of the reader that tells a row's line

@@ -22,7 +22,7 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, MissingPackageError, ModelFileError, NetworkError
 from lolat.graph import SCHEMA, Graph
-from lolat.io.apart import FILES_APART
+from lolat.io import FILES_APART
 from lolat.io.documents import read_json
 from lolat.units import one_line, shortened
 

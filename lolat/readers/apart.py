@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.apart import LIMITS, USUAL
+from lolat.io import LIMITS, USUAL
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
 from lolat.readers import attribute_of, brief, is_function
 from lolat.units import shortened

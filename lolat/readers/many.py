@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.apart import FILES_APART, LIMITS, USUAL, Limits
+from lolat.io import FILES_APART, LIMITS, USUAL, Limits
 from lolat.io.process import (
     Child,
     Handler,

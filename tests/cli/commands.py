@@ -62,14 +62,22 @@ class Command:
         Without its schema and version, which `valid_answer` has looked at.
         """
         (line,) = self.text(*arguments, "--json", code=code).splitlines()
-        answer = json.loads(line)
-        return {k: v for k, v in answer.items() if k not in ("schema", "version")}
+        return without_schema(line)
+
+    def answer(self, *arguments: object) -> Any:
+        """The same of a call that works, whatever it remarks on."""
+        return without_schema(self.done(*arguments, "--json").out)
 
     def refused(self, *arguments: object, code: int = 2) -> str:
         """The one line on stderr of a call that must fail."""
         result = self(*arguments)
         assert (result.code, result.out) == (code, ""), result.err
         return one_line(result.err)
+
+
+def without_schema(text: str) -> dict[str, Any]:
+    """An answer but for its schema and version."""
+    return {k: v for k, v in json.loads(text).items() if k not in ("schema", "version")}
 
 
 def valid_answer(arguments: Sequence[str], out: str) -> dict[str, Any]:

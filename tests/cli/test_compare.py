@@ -12,6 +12,8 @@ import pytest
 
 from lolat.cli import compare
 from lolat.comparison.candidates import CANDIDATES, fit_forest
+from lolat.errors import NetworkError
+from lolat.model import load
 from tests import synthetic
 from tests.cli.commands import Command
 
@@ -30,9 +32,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def evaluation(
-    tmp_path: Path, rows: list[dict[str, Any]], device: str = "a desk, 2 threads"
-) -> Path:
+def evaluation(tmp_path: Path, rows: list[Any], device: str = "a desk, 2 threads") -> Path:
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps({"device": device, "networks": rows}))
     return path
@@ -44,17 +44,14 @@ HERE = "tests.synthetic:network"
 def test_a_whole_run(
     lolat: Command, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No framework: the network is a graph already.
     def read(spec: str, size: Any) -> Any:
-        from lolat.errors import NetworkError
-
+        """No framework: the network is a graph already."""
         if spec != HERE:
             raise NetworkError(f"no network {spec!r}")
         return synthetic.network()
 
-    monkeypatch.setattr(
-        "lolat.comparison.judging.count_networks.__defaults__", (read, lambda: None)
-    )
+    reading = "lolat.comparison.judging.count_networks.__defaults__"
+    monkeypatch.setattr(reading, (read, lambda: None))
     rows = [
         {"network": HERE, "batch_size": 1, "measured_ms": 3.0},
         {"network": HERE, "batch_size": 4, "measured_ms": 11.0},
@@ -62,9 +59,8 @@ def test_a_whole_run(
     ]
     networks = evaluation(tmp_path, rows, "another desk")
     table, page = tmp_path / "c.csv", tmp_path / "c.html"
-    found = lolat.done(
-        "compare", small, "--networks", networks, "--csv", table, "--html", page, "--json"
-    )
+    files = ("--networks", networks, "--csv", table, "--html", page)
+    found = lolat.done("compare", small, *files, "--json")
     result = json.loads(found.out)
     names = [c.name for c in CANDIDATES]
     assert list(result["predictors"]) == names
@@ -77,8 +73,6 @@ def test_a_whole_run(
     assert result["left_out"]["summary"]["extended"]["median"] < 0.1
     assert all(p["one_query_us"] > 0 for p in result["predictors"].values())
     # Fitted on all points, as the model itself was.
-    from lolat.model import load
-
     expected = load(small).predict(synthetic.network(), 4).latency_ms
     assert result["networks"]["rows"][1]["predicted_ms"]["extended"] == pytest.approx(expected)
     assert len(table.read_text().splitlines()) == 1 + 2 * len(names)
@@ -98,11 +92,7 @@ def test_the_tables_in_the_terminal(lolat: Command, small: Path) -> None:
 
 def test_a_model_without_points(lolat: Command, tmp_path: Path) -> None:
     path = tmp_path / "bare.json"
-    document = synthetic.document() | {"points": []}
-    for entry in document["predictors"].values():
-        entry.pop("residuals", None)
-        entry.pop("interval", None)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(synthetic.document() | {"points": []}))
     assert "has no points, so there is nothing to compare on" in lolat.refused("compare", path)
 
 
@@ -115,8 +105,7 @@ def test_networks_that_are_no_evaluation(lolat: Command, small: Path) -> None:
 def test_no_network_that_can_be_read(lolat: Command, small: Path, tmp_path: Path) -> None:
     rows = [{"network": "no", "batch_size": 1, "measured_ms": 1.0}]
     found = lolat("compare", small, "--networks", evaluation(tmp_path, rows))
-    assert found.code == 2
-    assert found.out == ""
+    assert (found.code, found.out) == (2, "")
     assert "none of the networks in" in found.err.splitlines()[-1]
 
 

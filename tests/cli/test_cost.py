@@ -1,4 +1,4 @@
-"""`lolat cost`, with a training model whose seconds are known by hand and networks made by hand."""
+"""`lolat cost` and `prices`, with a training model whose seconds are known by hand and such networks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
 from tests.training.known_training import KnownTraining
+from tests.training.site import served
 
-HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice,vCPUs\n"
-LIST = f"""{HEAD}one,3.0,V100,1,there,1.0,8
+LIST = """InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice,vCPUs
+one,3.0,V100,1,there,1.0,8
 eight,20,V100,8,there,,64
 small,0.1,,,here,,1
 box,0.2,,,here,,4
@@ -58,11 +59,7 @@ ASK = ("cost", "m.json", "n", "--samples", 800, "--epochs", 5, "--batch-size", 1
 
 
 def asked(lolat: Command, *more: object) -> dict[str, Any]:
-    found = lolat(*ASK, *more, "--json")
-    assert (found.code, found.err, len(found.out.splitlines())) == (0, "", 1)
-    answer = json.loads(found.out)
-    assert isinstance(answer, dict)
-    return answer
+    return dict(lolat.json(*ASK, *more))
 
 
 def test_a_price_for_a_device(lolat: Command) -> None:
@@ -117,12 +114,6 @@ def test_a_cpu_is_an_instance_with_as_many_threads(
     assert [(o["instance_type"], o["instances"]) for o in options] == [("box", 1), ("box", 2)]
 
 
-def test_by_the_hour(lolat: Command) -> None:
-    answer = asked(lolat, "--price-per-hour", 1, "--billing", "hour", "--replicas", "1,3")
-    # 800 samples on 3: 267 for the busiest, 13.35 h
-    assert [o["dollars"] for o in answer["options"]] == [40, 3 * 14]
-
-
 def test_spot(lolat: Command, prices: Path) -> None:
     spot = ("--spot", "--interruptions-per-hour", 0.1, "--restart-cost-s", 1800)
     answer = asked(lolat, "--prices", prices, *spot)
@@ -131,27 +122,22 @@ def test_spot(lolat: Command, prices: Path) -> None:
     assert option["dollars"] == pytest.approx(40 * math.exp(0.05))
     assert answer["spot"] == {"interruptions_per_hour": 0.1, "restart_cost_s": 1800.0}
     eight = asked(lolat, "--prices", prices, *spot, "--replicas", 8)["options"][0]
-    assert (eight["instance_type"], eight["price_per_hour"]) == (
-        "one",
-        8.0,
-    )  # `eight` has no such price
+    found = eight["instance_type"], eight["price_per_hour"]
+    assert found == ("one", 8.0), "`eight` has no such price"
     assert eight["hours"] == pytest.approx(5 * math.exp(0.4), rel=1e-4)
 
 
 def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
-    found = lolat(*ASK, "--prices", prices, "--replicas", "1,4,8", "--optimizer", "adam")
-    assert (found.code, found.err) == (0, "")
-    lines = found.out.splitlines()
-    title = "hand made on desk: 5 epochs of 800 samples, batch 10 on each device, adam"
-    assert lines[0] == title
-    between = "the network between machines, 10 Gbit/s (assumed; yours: --link-gbps)"
-    assert lines[1] == f"Gradients of 4 devices by ring over {between}"
-    inside = "NVLink 2, 960 Gbit/s (assumed; yours: --link-gbps)"
-    assert lines[2] == f"Gradients of 8 devices by ring over {inside}"
-    assert (
-        " ".join(lines[5].split())
-        == "1 1 x one 3.00 40.0 33.3 .. 48.0 120.00 100.00 .. 144.00 24.00"
-    )
+    ask = (*ASK, "--prices", prices, "--replicas", "1,4,8", "--optimizer", "adam")
+    lines = lolat.text(*ask).splitlines()
+    assumed = "(assumed; yours: --link-gbps)"
+    assert lines[:3] == [
+        "hand made on desk: 5 epochs of 800 samples, batch 10 on each device, adam",
+        f"Gradients of 4 devices by ring over the network between machines, 10 Gbit/s {assumed}",
+        f"Gradients of 8 devices by ring over NVLink 2, 960 Gbit/s {assumed}",
+    ]
+    row = "1 1 x one 3.00 40.0 33.3 .. 48.0 120.00 100.00 .. 144.00 24.00"
+    assert " ".join(lines[5].split()) == row
     assert "Cheapest and fastest: 8 devices, 5 h 00 min, $100.00" in lines
     assert max(map(len, lines)) <= 110
 
@@ -159,7 +145,7 @@ def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
 def test_a_link_that_is_given_is_everywhere(lolat: Command, prices: Path) -> None:
     ask = (*ASK, "--prices", prices, "--replicas", "1,4,8", "--link-gbps", 25)
     assert lolat(*ask).out.splitlines()[1] == "Gradients by ring over 25 Gbit/s (--link-gbps)"
-    answer = json.loads(lolat(*ask, "--json").out)
+    answer = lolat.json(*ask)
     assert answer["link_gbps"] == 25
     assert answer["links"] == [{"devices": k, "link": None, "gbps": 25} for k in (4, 8)]
 
@@ -170,12 +156,10 @@ def test_the_link_follows_from_what_is_rented(lolat: Command, prices: Path) -> N
     nvlink = {"link": "NVLink 2", "gbps": 960.0}
     found = asked(lolat, "--prices", prices, "--replicas", "1,2,8,16")
     assert found["link_gbps"] is None
-    assert found["links"] == [
-        {"devices": 2, **network}, {"devices": 8, **nvlink}, {"devices": 16, **network},
-    ]  # fmt: skip
-    own = asked(
-        lolat, "--price-per-hour", 1, "--replicas", "2,9"
-    )  # no instances: eight in a machine
+    wanted = {2: network, 8: nvlink, 16: network}
+    assert found["links"] == [{"devices": n, **link} for n, link in wanted.items()]
+    # Without instances: eight in a machine.
+    own = asked(lolat, "--price-per-hour", 1, "--replicas", "2,9")
     assert own["links"] == [{"devices": 2, **nvlink}, {"devices": 9, **network}]
 
 
@@ -201,17 +185,6 @@ def test_a_price_belongs_to_the_device(
     assert answer["links"] == [{"devices": 8, "link": "PCIe 3.0 x16", "gbps": 63.0}]
     told = lolat(*ASK, *ask, "--as-if").out.splitlines()
     assert f"Price of {answer['prices']}" in told
-
-
-@pytest.mark.parametrize("name", ["V100", "V100-32GB", "cpu"])
-def test_a_name_may_say_more_or_less(
-    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    prices.write_text(f"{LIST}large,4,V100-32GB,1,there,,8\n")
-    device = "cpu" if name == "cpu" else "V100"
-    given(monkeypatch, known(device))
-    answer = asked(lolat, "--prices", prices, "--accelerator", name)
-    assert answer["prices"] == f"{name} in {prices}"
 
 
 def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,22 +223,17 @@ def test_what_is_refused(lolat: Command, more: tuple[object, ...], said: str) ->
     assert said in lolat.refused(*ASK, *more)
 
 
-def test_a_list_that_is_refused(lolat: Command, prices: Path) -> None:
+def test_a_list_that_is_refused_and_a_device_that_is_not_in_it(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prices.write_text(LIST.replace("3.0", "-3.0", 1))
     assert "line 2: price is '-3.0'; expected" in lolat.refused(*ASK, "--prices", prices)
     prices.write_text(LIST)
     line = lolat.refused(*ASK, "--prices", prices, "--accelerator", "A100")
     assert "expected one of cpu, V100; or give --price-per-hour" in line
-
-
-def test_a_device_that_no_price_is_of(
-    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     given(monkeypatch, known("K40"))
     line = lolat.refused(*ASK, "--prices", prices)
-    assert (
-        "has no accelerator like 'K40', the device of the model; give --price-per-hour, or" in line
-    )
+    assert "has no accelerator like 'K40', the device of the model; give --price-per-hour" in line
     assert line.endswith("--as-if and --accelerator with one of cpu, V100")
 
 
@@ -277,9 +245,9 @@ def test_one_device_is_what_the_training_model_says(
     write(path, document())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     lolat = Command(capsys)
-    ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32, "--json")
+    ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32)
     alone = load_training(path).predict(synthetic.network(), 32, 1000, 3).to_dict()
-    option = json.loads(lolat("cost", *ask, "--price-per-hour", 7200).out)["options"][0]
+    option = lolat.json("cost", *ask, "--price-per-hour", 7200)["options"][0]
     assert option["total_s"] == alone["total_s"]
     assert option["interval_s"] == alone["interval_s"]
     assert option["epoch_s"] == pytest.approx(alone["epoch_s"])
@@ -298,3 +266,68 @@ def test_the_commands_of_the_page_run(
     assert len(shown) >= 5
     for words in shown:
         assert lolat(*words).code == 0, words
+
+
+# ---- `lolat prices` and `lolat prices refresh`.
+
+
+HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice\n"
+OTHERS = HEAD + "one,3.06,V100,1,there,0.918\none,3.5,V100,1,far,\nbox,0.2,,,here,\n"
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    path = tmp_path / "p.csv"
+    path.write_text(OTHERS)
+    return path
+
+
+def test_the_built_in_table_says_its_sources_and_day(lolat: Command) -> None:
+    lines = lolat.text("prices").splitlines()
+    assert lines[0].startswith("US$ an hour of a whole instance, from the built-in table of 20")
+    rows = lines[3:]
+    assert all("skypilot-org/skypilot-catalog" in row for row in rows)
+    assert all(row[-10:-6] >= "2026" for row in rows)
+    v100 = next(row for row in rows if "p3.2xlarge" in row)
+    assert " ".join(v100.split()).startswith("V100 x1 p3.2xlarge 3.06 0.92 us-east-1 ")
+    assert rows[-1].startswith("cpu")
+    assert max(map(len, lines)) <= 120
+
+
+def test_a_file_of_ones_own(lolat: Command, listed: Path) -> None:
+    found = lolat("prices", "--prices", listed)
+    assert [" ".join(line.split()) for line in found.out.splitlines()[2:]] == [
+        "accelerator instance type $/hour spot region source, read",
+        "V100 x1 one 3.06 0.92 there p.csv",  # the cheaper region
+        "cpu box 0.20 here p.csv",
+    ]
+
+
+def test_json_is_one_object(lolat: Command, listed: Path) -> None:
+    answer = lolat.json("prices", "--prices", listed, "--accelerator", "v100")
+    found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
+    assert found == [("one", 3.06, "there"), ("one", 3.5, "far")]
+
+
+def test_refresh_and_then_its_prices(
+    lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with served(tmp_path / "site", {"lambda/vms.csv": OTHERS}) as url:
+        answer = lolat.json("prices", "refresh", "--url", url, "--provider", "lambda")
+        more = lolat("prices", "refresh", "--url", url)
+        none = lolat.refused("prices", "refresh", "--url", url, "--provider", "aws")
+    assert (answer["offers"], answer["left_out"]) == ({"lambda": 3}, {})
+    assert Path(answer["file"]).is_file()
+    assert (more.code, f"{answer['date']}: 3 prices (lambda 3) in " in more.out) == (0, True)
+    assert "lolat: left out: aws: the server answers 404" in more.err
+    assert "has no price list (aws: the server answers 404" in none
+    listed = lolat("prices").out
+    assert listed.startswith(
+        f"US$ an hour of a whole instance, from the catalogue of {answer['date']}"
+    )
+    assert f"lambda/vms.csv, {answer['date']}" in listed
+
+
+def test_options_in_front_of_refresh(lolat: Command) -> None:
+    assert "options go behind `refresh`" in lolat.refused("prices", "--json", "refresh")

@@ -200,20 +200,6 @@ def test_a_folder_or_a_ring_of_links_in_the_way(
     assert os.listdir(tmp_path) == [output.name]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_link_is_followed(lolat: Command, given: Path, tmp_path: Path, name: str) -> None:
-    output = target(name, tmp_path)
-    real = tmp_path / "real" / output.name
-    real.parent.mkdir()
-    if output.suffix == ".json":
-        old(real)
-    output.symlink_to(real)
-    if "journal" not in name:
-        lolat.done(*call(COMMANDS[name], output, given))
-        assert output.is_symlink()
-        assert real.exists()
-
-
 # ---- What runs keep while they go on.
 
 RECORD = {"key": "a x1", "samples_ms": [1.5], "reference_ms": [2.0, 3.0]}

@@ -1,9 +1,12 @@
-"""`lolat` itself: help, what is wrong with a call, how it ends."""
+"""`lolat` itself: help, what is wrong with a call, how it ends, --quiet, suggestions, completion."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from lolat.cli.main import COMMANDS
-from lolat.errors import AnswerIsNo
+import lolat as package
+from benchmarks import command_line
+from lolat.cli.common import run
+from lolat.cli.main import COMMANDS, COMPLETE
+from lolat.cli.main import lolat as group
+from lolat.cli.parsing import Command as OfLoLat
+from lolat.cli.progress import progress, say
+from lolat.errors import AnswerIsNo, InputError
 from tests import synthetic
-from tests.cli.commands import ROOT, Command, one_line
+from tests.cli.commands import ROOT, Command, one_line, process
 from tests.processes import python
 
 
@@ -26,13 +35,6 @@ def test_help_lists_the_commands(lolat: Command, option: str) -> None:
     listed = [line.split()[0] for line in found.out.partition("Commands:")[2].splitlines() if line]
     assert listed == list(COMMANDS)
     assert "keras:ResNet50" in found.out
-
-
-@pytest.mark.parametrize("command", list(COMMANDS))
-def test_every_command_has_help_that_is_whole(lolat: Command, command: str) -> None:
-    found = lolat.done(command, "--help")
-    assert found.out.startswith(f"Usage: lolat {command}")
-    assert "..." not in found.out.partition("\n\n")[2].replace("[NETWORK]...", "")
 
 
 def test_help_versions_and_what_to_do_first_import_nothing() -> None:
@@ -83,23 +85,14 @@ def test_a_wrong_call_is_one_line(lolat: Command, arguments: list[str], words: s
 
 @pytest.mark.parametrize("command", ["predict", "report", "show", "evaluate", "fit"])
 def test_a_model_that_is_none_is_one_line(lolat: Command, tmp_path: Path, command: str) -> None:
+    """Every kind of damage: tests/model/test_model_file.py."""
     rest = {"predict": ["keras:X"], "report": ["keras:X"], "fit": ["--output", tmp_path / "o.json"]}
-    whole = json.dumps(synthetic.document())
-    contents = {
-        "something": '{"a": 1}',
-        "list": "[]",
-        "truncated": whole[: len(whole) // 2],
-        "empty": "",
-        "binary": "\x00\x01",
-        "nan": whole.replace('"slope": ', '"slope": NaN, "x": '),
-        "newer": whole.replace('"version": 1', '"version": 2'),
-    }
-    for name, content in contents.items():
-        path = tmp_path / f"{name}.json"
-        path.write_text(content)
-        assert str(path) in lolat.refused(command, path, *rest.get(command, []))
-    assert "no such model" in lolat.refused(command, "missing.json", *rest.get(command, []))
-    assert "is a folder" in lolat.refused(command, tmp_path, *rest.get(command, []))
+    truncated = tmp_path / "truncated.json"
+    truncated.write_text(json.dumps(synthetic.document())[:900])
+    for path, said in (
+        (truncated, str(truncated)), ("missing.json", "no such model"), (tmp_path, "is a folder"),
+    ):  # fmt: skip
+        assert said in lolat.refused(command, path, *rest.get(command, []))
     assert not (tmp_path / "o.json").exists()
 
 
@@ -235,3 +228,150 @@ def test_a_terminal_of_a_size_that_none_has(model: Path, size: str) -> None:
     assert [one.returncode for one in done] == [0, 0], done
     assert "hand made" in done[0].stdout
     assert done[0].stdout == done[1].stdout
+
+
+# ---- What helps: first steps, suggestions, --quiet, completion.
+
+
+def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:
+    lines = lolat.text().splitlines()
+    shown = [line.split()[1] for line in lines if line.startswith("  lolat ")]
+    assert shown[:3] == ["predict", "learn", "report"]
+    assert set(shown) <= {*COMMANDS, "--help"}
+    assert len(lines) < 10
+
+
+def test_versions_are_those_installed(lolat: Command) -> None:
+    (line,) = lolat.text("--version").splitlines()
+    assert line.startswith(f"lolat {package.__version__} (Python ")
+    assert f"Python {platform.python_version()}" in line
+    assert f"numpy {importlib.metadata.version('numpy')}" in line
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (["predcit", "m", "n"], "predict"),
+        (["nas", "serch", "s", "m"], "search"),
+        (["predict", "m", "n", "--batchsize", "3"], "--batch-size"),
+        (["predict", "lokal", "keras:X"], "local"),
+        (["predict", "epyc2t", "keras:X"], "epyc-2t"),
+        (["predict", "epyc-2t", "resnet50"], "keras:ResNet50"),
+        (["predict", "epyc-2t", "mobilenetv2"], "keras:MobileNetV2"),
+    ],
+)
+def test_a_typing_error_gets_a_suggestion(lolat: Command, call: list[str], meant: str) -> None:
+    line = lolat.refused(*call)
+    assert re.search(rf"did you mean.* '?{re.escape(meant)}\b", line, re.IGNORECASE), line
+
+
+def test_what_is_like_nothing_gets_none(lolat: Command) -> None:
+    assert "did you mean" not in lolat.refused("xyzzy")
+    assert "did you mean" not in lolat.refused("predict", "epyc-2t", "qqqqqqqqqqqq")
+
+
+# ---- --quiet.
+
+
+def remarking(error: BaseException | None) -> OfLoLat:
+    """A command that remarks, shows progress, answers and fails with `error`."""
+
+    def callback() -> None:
+        say("warning: careful")
+        with progress() as bar:
+            bar.start("working", 2)
+            bar.note("halfway")
+        print("answer")
+        if error is not None:
+            raise error
+
+    return OfLoLat("remark", callback=callback)
+
+
+@pytest.mark.parametrize("option", ["--quiet", "-q"])
+def test_quiet_leaves_answer_and_errors(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    assert run(remarking(None), [], "remark") == 0
+    assert len(capsys.readouterr().err.splitlines()) == 3
+    assert run(remarking(None), [option], "remark") == 0
+    assert capsys.readouterr() == ("answer\n", "")
+    assert run(remarking(InputError("it is wrong")), [option], "remark") == 2
+    assert capsys.readouterr() == ("answer\n", "lolat: it is wrong\n")
+
+
+@pytest.mark.parametrize("call", [["-q", "budget", "{}"], ["budget", "{}", "--quiet"]])
+def test_quiet_before_a_command_and_behind_it(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
+) -> None:
+    monkeypatch.setattr("lolat.readers.read", lambda *_: (_ for _ in ()).throw(AnswerIsNo("no")))
+    words = [word.format(model) for word in call]
+    rest = ["n:n", "--vary", "batch", "--ms", "3"]
+    assert "--ms is now" in lolat("budget", model, *rest).err
+    assert lolat(*words, *rest).err.splitlines() == ["lolat: no"]
+
+
+def test_the_table_of_exit_codes_has_each() -> None:
+    section = command_line.text().partition("## Exit codes")[2].partition("\n## ")[0]
+    codes = re.findall(r"^\| (\d+) \|", section, re.MULTILINE)
+    assert {int(code) for code in codes} == {0, 1, 2, 3, 130}
+
+
+# ---- Completion.
+
+
+def completed(words: str, shell: str = "bash") -> list[str]:
+    """What the shell is told for the words typed, of which the last is begun."""
+    environment = {**os.environ, COMPLETE: f"{shell}_complete", "COMP_WORDS": words,
+                   "COMP_CWORD": str(len(words.split()) - 1)}  # fmt: skip
+    done = process([], env=environment)
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("lolat pred", "predict"),
+        ("lolat nas su", "suggest"),
+        ("lolat predict epyc", "epyc-2t"),
+        ("lolat predict epyc-2t keras:ResNet5", "keras:ResNet50"),
+        ("lolat cost m n --opt", "--optimizer"),
+        ("lolat cost m n --optimizer ada", "adagrad"),
+    ],
+)
+def test_a_shell_completes(words: str, expected: str) -> None:
+    assert expected in completed(words)
+
+
+@pytest.mark.parametrize("words", ['lolat "', "lolat nas '", "lolat predict \\", "lolat a b c"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_where_nothing_can_be_completed_nothing_is_said(words: str, shell: str) -> None:
+    completed(words, shell)
+
+
+@pytest.mark.parametrize("value", ["junk", "1", "bash_complete", "bash_", "\u00b2"])
+def test_a_variable_that_is_left_over_is_one_line(value: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "COMP_WORDS"} | {COMPLETE: value}
+    done = process(["models"], env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_line(done.stderr).startswith(f"lolat: {COMPLETE} is {value!r}")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_asks_us(lolat: Command, shell: str) -> None:
+    assert f"{COMPLETE}={shell}_complete" in lolat.done("completion", shell).out
+
+
+# ---- --sure.
+
+
+def test_sure_alone_is_ninety_percent(lolat: Command) -> None:
+    budget = group.get_command(None, "budget")  # type: ignore[arg-type]
+    assert budget is not None
+    call = ["m", "n", "--vary", "batch", "--max-ms", "3"]
+    for given, share in ([], None), (["--sure"], 0.9), (["--sure", "95"], 0.95):
+        assert budget.make_context("budget", [*call, *given]).params["sure"] == share
+    for wrong in ("0", "100", "many"):
+        assert "percent above 0 and below 100" in lolat.refused("budget", *call, "--sure", wrong)
+    assert "--sure 80" in lolat.refused(
+        "budget", "epyc-2t", "n", *call[2:], "--sure", "--coverage", "0.8"
+    )

@@ -141,10 +141,15 @@ def test_an_option_means_the_same_in_every_command() -> None:
     assert {name for name, given in defaults.items() if len(given) > 1} == set(OWN_DEFAULT)
 
 
-def test_no_help_names_a_type_of_click(lolat: Run) -> None:
+def test_every_help_is_whole_and_names_no_type_of_click(lolat: Run) -> None:
     for name in LEAVES:
         shown = lolat.done(*name.split(), "--help").out
+        assert shown.startswith(f"Usage: lolat {name}")
         assert not re.search(r"INTEGER|FLOAT|TEXT\b|<=x", shown), name
+        whole = (
+            shown.partition("\n\n")[2].replace("[NETWORK]...", "").replace("normalization ...", "")
+        )
+        assert "..." not in whole, name
 
 
 # ---- Examples.

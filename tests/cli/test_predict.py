@@ -1,4 +1,4 @@
-"""`lolat predict` and `lolat report`; the networks are made by hand, so no framework is needed."""
+"""`lolat predict` and `report`, of one network or several; made by hand, so no framework is needed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BOTH = pytest.mark.parametrize("command", ["predict", "report"])
 def read(network: str, input_size: Any = None) -> Graph:
     """A reader of networks that come by name."""
     READ.append((network, input_size))
-    if network == "keras:Missing":
-        raise NetworkError("no network 'keras:Missing': expected keras:NAME")
+    if network.startswith("keras:Missing"):
+        raise NetworkError(f"no network {network!r}: expected keras:NAME")
     if network == "keras:Strange":
         builder = GraphBuilder("Strange")
         x = builder.input((1, 8, 8, 3))
@@ -61,13 +61,6 @@ def test_what_is_not_known_is_said_and_names_are_not_acted_on(lolat: Command, mo
     out = lolat("report", model, "keras:Strange").out
     assert "\x1b" not in out
     assert "note: no formula for operation teleport" in out
-
-
-def test_text(lolat: Command, model: Path) -> None:
-    out = lolat.text("predict", model, "keras:ResNet")
-    assert out.startswith("ResNet · batch 1 · 56x56x3: ")
-    assert "90 % sure of" in out
-    assert "MACs" in out
 
 
 @BOTH
@@ -150,7 +143,10 @@ def test_a_model_that_cannot_tell(lolat: Command, tmp_path: Path) -> None:
     assert (answer["coverage"], answer["interval_ms"]) == (None, None)
 
 
-def test_report(lolat: Command, model: Path, tmp_path: Path) -> None:
+def test_words_and_a_table_of_blocks(lolat: Command, model: Path, tmp_path: Path) -> None:
+    out = lolat.text("predict", model, "keras:ResNet")
+    assert out.startswith("ResNet · batch 1 · 56x56x3: ")
+    assert "MACs" in out
     path = tmp_path / "blocks.csv"
     out = lolat.done("report", model, "keras:ResNet", "--batch-size", 2, "--csv", path).out
     for words in ("ResNet · batch 2", "conv1_block1", "call", "Bottleneck", "Next: lolat explain"):
@@ -209,9 +205,8 @@ def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) 
     for against in (base, "keras:B"):  # networks by other names, as they are here, are the same
         found = lolat(*ask, "--max-ratio", "1", "--against", against, "--github", "--junit", xml)
         assert found.code == 0
-        assert found.err.startswith(
-            "::notice title=latency --max-ratio 1::A · batch 1 · 56x56x3 takes "
-        )
+        notice = "::notice title=latency --max-ratio 1::A · batch 1 · 56x56x3 takes "
+        assert found.err.startswith(notice)
         assert 'failures="0"' in xml.read_text()
     slower = lolat(*ask, "--max-ratio", "0.99", "--against", base, "--json")
     assert (slower.code, json.loads(slower.out)["model"]) == (3, "desk")
@@ -223,15 +218,15 @@ def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) 
     [
         (("--sure",), "expected --max-ms T too"),
         (("--max-ms", "3", "--sure", "100"), "expected percent above 0 and below 100"),
-        (
-            ("--max-ms", "3", "--sure", "90", "--coverage", "0.8"),
-            "--sure and --coverage are two answers",
-        ),
+        (("--max-ms", "3", "--sure", "90", "--coverage", "0.8"), "--sure and --coverage are two"),
         (("--max-ratio", "1.05"), "expected both"),
         (("--against", "keras:B"), "expected both"),
         (("--max-ratio", "0", "--against", "keras:B"), "expected a number above 0, such as 1.05"),
         (("--github",), "expected --max-ms or --max-ratio too"),
-        (("--max-ratio", "2", "--against", "base.json"), "of another"),
+        (
+            ("--max-ratio", "2", "--against", "base.json"),
+            "expected what `lolat predict MODEL NETWORK",
+        ),
     ],
 )
 def test_a_check_that_is_none(
@@ -243,19 +238,8 @@ def test_a_check_that_is_none(
     monkeypatch: Any,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.json").write_text(
-        json.dumps({"schema": "lolat-predictions", "of": "another"})
-    )
-    if "base.json" in options:
-        said = "expected what `lolat predict MODEL NETWORK --json` wrote"
+    Path("base.json").write_text('{"schema": "lolat-predictions"}')
     assert said in lolat.refused("predict", model, "keras:A", *options)
-
-
-@pytest.mark.parametrize("wrong", ["0", "-3", "nan", "inf", "soon"])
-def test_a_budget_that_is_none(lolat: Command, model: Path, wrong: str) -> None:
-    line = lolat.refused("predict", model, "keras:A", "--max-ms", wrong)
-    assert f"{wrong!r}: expected a number of milliseconds above 0" in line
-    assert READ == []
 
 
 def test_a_folded_report(lolat: Command, model: Path) -> None:
@@ -270,13 +254,6 @@ def test_a_folded_report(lolat: Command, model: Path) -> None:
     slowest = max(blocks, key=lambda b: b.latency_ms)
     at = next(i for i, line in enumerate(by_time) if "───" in line)
     assert by_time[at + 1].split()[0] == slowest.name.split(" · ")[0]
-
-
-def test_what_is_not_chosen_changes_nothing(lolat: Command, model: Path) -> None:
-    usual = lolat("report", model, "keras:A").out
-    defaults = ("--columns", "ms,share,most", "--sort", "order")
-    assert lolat("report", model, "keras:A", *defaults).out == usual
-    assert "mult-adds" not in usual
 
 
 @pytest.mark.parametrize(
@@ -316,8 +293,7 @@ def test_a_page(lolat: Command, model: Path, tmp_path: Path) -> None:
     (side,) = sides(path)
     assert side["network"] == "A"
     assert {a["coverage"] for a in side["answers"]} == {0.8}
-    found = lolat("report", model, "keras:A", "--html", path, "--json")
-    assert json.loads(found.out)["network"] == "A"
+    assert lolat.answer("report", model, "keras:A", "--html", path)["network"] == "A"
 
 
 def test_a_page_against_a_network_or_a_model(lolat: Command, model: Path, tmp_path: Path) -> None:
@@ -363,12 +339,9 @@ def test_against_what_is_neither(
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"processor": {"family": 25, "model": 17}}, ""),
         ({"processor": {"family": 25, "model": 1}},
          "this is another processor: learned on a desk (family 25 model 1), here a desk (family 25 model "
          "17)"),
-        ({"processor": {"family": 25, "model": 17}, "threads": 8},
-         "this is another processor: learned with threads 8, this is 2"),
         ({"processor": {"family": 25, "model": 17}, "threads": 1, "threads_asked": 1}, ""),
         ({}, UNSAID),
         ({"device": "gpu", "processor": {"family": 6, "model": 1}}, ""),
@@ -396,3 +369,162 @@ def test_the_local_model_of_another_processor(
     json.loads(found.out)
     # Another name asks about that model, not about this machine.
     assert lolat("predict", local, "keras:A").err == ""
+
+
+# ---- Several networks, batch sizes and devices at once.
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Path:
+    """A model of a device that takes three times as long for everything."""
+    path = tmp_path / "slower.json"
+    document = synthetic.document()
+    for entry in document["predictors"].values():
+        for name, value in entry["coefficients"].items():
+            entry["coefficients"][name] = 3 * value
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower: Path) -> None:
+    ask = ("keras:A", "keras:B", "--batch-size", "1,4", "--batch-size", 16, "--device", slower)
+    found = lolat.json("predict", model, *ask)
+    assert [name for name, _ in READ] == ["keras:A", "keras:B"]  # each once
+    assert found["failures"] == {}
+    rows = [(a["network"], a["batch_size"], a["device"]) for a in found["answers"]]
+    devices = (str(model), str(slower))
+    assert rows == [(n, b, d) for n in "AB" for b in (1, 4, 16) for d in devices]
+    for answer in found["answers"]:
+        alone = lolat.json("predict", answer["device"], f"keras:{answer['network']}",
+                           "--batch-size", answer["batch_size"])  # fmt: skip
+        del answer["device"]
+        same = {k: v for k, v in alone.items() if k not in ("schema", "version")}
+        assert answer == same
+    assert lolat.json("report", model, *ask)["answers"][3] == found["answers"][3] | {
+        "device": str(slower)
+    }
+
+
+def test_the_table(lolat: Command, model: Path, slower: Path) -> None:
+    out = lolat.text("predict", model, "keras:A", "keras:B", "--device", slower)
+    lines = [line.split() for line in out.splitlines() if not line.startswith("note")]
+    assert len(lines) == 5
+    alone = load(model).predict(read("keras:A")).latency_ms
+    assert [line[0] for line in lines[1:]] == ["A", "A", "B", "B"]
+    assert float(lines[1][3]) == pytest.approx(alone, rel=0.005)
+    assert float(lines[2][3]) == pytest.approx(3 * alone, rel=0.005)
+    assert ratio(lines[1]) == 1.0
+    assert lines[1][lines[1].index("1.00x") + 1].startswith("inside")
+    assert ratio(lines[2]) == 3.0
+    by_sample = lolat.text("predict", model, "keras:A", "--batch-size", "1,8").splitlines()
+    eight = load(model).predict(read("keras:A"), 8).latency_ms
+    last = next(line for line in by_sample if " 8 " in line).split()
+    assert ratio(last) == pytest.approx(eight / 8 / alone, abs=0.006)
+
+
+def ratio(cells: list[str]) -> float:
+    """What a row says of its time over the first row's."""
+    (found,) = (cell for cell in cells if cell.endswith("x"))
+    return float(found.removesuffix("x"))
+
+
+def test_the_blocks_beside_each_other(lolat: Command, model: Path, slower: Path) -> None:
+    out = lolat.text("report", model, "keras:A", "keras:B", "--device", slower)
+    tables = out.split("\n\n")
+    assert len(tables) == 3  # all, then each network
+    for name, table in zip("AB", tables[1:], strict=True):
+        lines = table.splitlines()
+        assert lines[0] == name
+        assert "ratio" in lines[1]
+        found = load(model).predict(read(f"keras:{name}"))
+        assert len(lines) == 3 + len(found.blocks)
+        cells = lines[-1].split()
+        assert cells[0] == "together"
+        assert float(cells[1]) == pytest.approx(found.latency_ms, rel=0.005)
+        assert cells[-1] == "3.00x"
+    folded = lolat.text("report", model, "keras:A", "--batch-size", "1,2", "--depth", 0)
+    assert "batch 2" in folded
+    assert "5 blocks" in folded
+
+
+def test_one_that_cannot_be_read_costs_itself_alone(lolat: Command, model: Path) -> None:
+    for command in ("predict", "report"):
+        result = lolat(command, model, "keras:A", "keras:Missing", "--json")
+        assert result.code == 2
+        assert "keras:Missing" in one_line(result.err)
+        found = json.loads(result.out)
+        assert [a["network"] for a in found["answers"]] == ["A"]
+        assert list(found["failures"]) == ["keras:Missing"]
+    result = lolat("predict", model, "keras:Missing too", "keras:A", "keras:Missing")
+    assert (result.code, len(result.err.splitlines())) == (2, 2)
+    assert any(line.startswith("A ") for line in result.out.splitlines())
+    lolat.refused("predict", model, "keras:Missing")
+
+
+def test_tables_for_a_spreadsheet(
+    lolat: Command, model: Path, slower: Path, tmp_path: Path
+) -> None:
+    ask = (model, "keras:A", "--device", slower, "--batch-size", "1,2", "--csv", tmp_path / "t.csv")
+    assert lolat.done("predict", *ask).err == f"lolat: written: {tmp_path / 't.csv'}\n"
+    with open(tmp_path / "t.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    answers = lolat.json("predict", *ask)["answers"]
+    assert len(rows) == len(answers) == 4
+    for row, answer in zip(rows, answers, strict=True):
+        assert row["device"] == answer["device"]
+        assert float(row["latency_ms"]) == pytest.approx(answer["latency_ms"], rel=1e-5)
+        assert float(row["high_ms"]) == pytest.approx(answer["interval_ms"][1], rel=1e-5)
+        assert int(row["flops"]) == answer["counts"]["flops"]
+    assert lolat.done("report", *ask).err == f"lolat: written: {tmp_path / 't.csv'}\n"
+    with open(tmp_path / "t.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    total = sum(float(r["latency_ms"]) for r in rows if r["device"] == str(model))
+    both = [a["latency_ms"] for a in answers if a["device"] == str(model)]
+    assert total == pytest.approx(sum(both), rel=1e-4)
+
+
+def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
+    limit = 2 * load(model).predict(read("keras:A")).latency_ms
+    over = lolat("predict", model, "keras:A", "--device", slower, "--max-ms", limit)
+    assert over.code == 3
+    line = one_line(over.err)
+    assert str(model) not in line
+    for words in ("A · batch 1 · 56x56x3 on ", "--max-ms", str(slower)):
+        assert words in line
+
+
+def test_two_sides_of_a_page(lolat: Command, model: Path, slower: Path, tmp_path: Path) -> None:
+    """As --against says it."""
+    pages = []
+    for more in (("--device", slower), ("--against", slower)):
+        path = tmp_path / "page.html"
+        lolat.done("report", model, "keras:A", *more, "--html", path)
+        pages.append(path.read_text())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("predict MODEL keras:A --device SLOWER --state now", "--state is of one machine"),
+        ("predict MODEL keras:A keras:B --max-ratio 2 --against b.json", "--max-ratio is of one"),
+        ("predict MODEL keras:A --batch-size 1,2 --max-ratio 2 --against b.json", "give one NETWORK"),
+        ("report MODEL keras:A keras:B --columns ms", "--columns is for one answer"),
+        ("report MODEL keras:A --batch-size 1,2 --html r.html", "at one batch size"),
+        ("report MODEL keras:A keras:B --against c --html r.html", "at most two devices"),
+        ("report MODEL keras:A keras:B --device SLOWER --html r.html", "at most two devices"),
+        ("explain MODEL keras:A --batch-size 1 --batch-size 2", "1 and 2: this command takes one"),
+        ("explain MODEL keras:A --batch-size 1,4", "1,4"),
+        ("predict MODEL keras:A --batch-size 1,x", "1,x"),
+        ("predict MODEL keras:A --device nothing", "nothing"),
+    ],
+)  # fmt: skip
+def test_what_is_of_one_answer(
+    lolat: Command, model: Path, slower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    files = {"MODEL": model, "SLOWER": slower}
+    assert said in lolat.refused(*(files.get(word, word) for word in words.split()))
+    assert READ == []
+    assert not (tmp_path / "r.html").exists()

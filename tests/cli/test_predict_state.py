@@ -32,10 +32,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def asked(lolat: Command, *arguments: object) -> dict[str, Any]:
-    found = lolat("predict", *arguments, "--json")
-    assert (found.code, found.err) == (0, "")
-    answer: dict[str, Any] = json.loads(found.out)
-    return answer
+    return dict(lolat.json("predict", *arguments))
 
 
 def written(tmp_path: Path, document: object) -> Path:
@@ -59,23 +56,17 @@ def test_a_machine_that_is_twice_as_slow_takes_twice_as_long(
     assert low < slow["latency_ms"] < high
 
 
-def test_the_file_that_doctor_writes(lolat: Command, model: Path, tmp_path: Path) -> None:
+def test_the_file_that_doctor_writes_in_words_and_for_a_budget(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
     of_doctor = {"verdict": "drifted", "state": TWICE, "networks": []}
-    found = asked(lolat, model, "Net", "--state", written(tmp_path, of_doctor))
-    assert found["state"] == TWICE
-
-
-def test_the_text_says_that_it_is_for_a_state(lolat: Command, model: Path, tmp_path: Path) -> None:
+    given = ("--state", written(tmp_path, of_doctor))
+    usual = asked(lolat, model, "Net")["latency_ms"]
+    assert asked(lolat, model, "Net", *given)["state"] == TWICE
     said = "in the state of the machine that was given"
-    assert said in lolat("predict", model, "Net", "--state", written(tmp_path, TWICE)).out
-    assert said not in lolat("predict", model, "Net").out
-
-
-def test_a_budget_is_held_against_that_state(lolat: Command, model: Path, tmp_path: Path) -> None:
-    between = 1.5 * asked(lolat, model, "Net")["latency_ms"]
-    assert lolat("predict", model, "Net", "--max-ms", between).code == 0
-    slow = lolat("predict", model, "Net", "--max-ms", between, "--state", written(tmp_path, TWICE))
-    assert slow.code == 3
+    assert said in lolat("predict", model, "Net", *given).out
+    assert said not in lolat.text("predict", model, "Net", "--max-ms", 1.5 * usual)
+    assert lolat("predict", model, "Net", "--max-ms", 1.5 * usual, *given).code == 3
 
 
 EXPECTED = (
@@ -111,11 +102,9 @@ def test_now_is_what_the_models_networks_take_now(
     assert (call["backend"], call["device"]) == ("tensorflow", "cpu")
 
 
-@pytest.mark.parametrize("differs", [True, False])
-def test_now_on_another_machine(lolat: Command, model: Path, doctor: Doctor, differs: bool) -> None:
+def test_now_on_another_machine(lolat: Command, model: Path, doctor: Doctor) -> None:
     """Also where the networks could be measured, as with another version."""
     doctor.differences = (Difference("threads", 2, 4),)
-    doctor.networks = 5 * differs
     assert lolat.refused("predict", model, "Net", "--state", "now") == (
         f"lolat: --state now: {model} is not of this machine or its framework (lolat doctor {model} says "
         "how they differ); expected a model that was learned here, or --state FILE"
@@ -128,25 +117,3 @@ def test_now_where_nothing_can_be_measured(
 ) -> None:
     doctor.error = error
     assert str(error) in lolat.refused("predict", model, "Net", "--state", "now")
-
-
-def test_now_of_a_model_without_networks(lolat: Command, model: Path) -> None:
-    said = lolat.refused("predict", model, "Net", "--state", "now")
-    assert "none of the model's 105 points is a whole network of this version" in said
-
-
-def test_now_of_a_framework_that_this_version_cannot_measure(
-    lolat: Command, tmp_path: Path, doctor: Doctor
-) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(environment={"framework": "jax"})))
-    assert "no backend 'jax'; this version has" in lolat.refused(
-        "predict", path, "Net", "--state", "now"
-    )
-    assert doctor.calls == []
-
-
-def test_ctrl_c_while_measuring(lolat: Command, model: Path, doctor: Doctor) -> None:
-    doctor.error = KeyboardInterrupt()
-    found = lolat("predict", model, "Net", "--state", "now")
-    assert (found.code, found.out) == (130, "")

@@ -1,4 +1,4 @@
-"""`lolat show` and `lolat models`."""
+"""Models and networks in files: `lolat show`, `models`, `read` and `cache`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from lolat.graph import Graph
+from lolat.readers import open_network, read
 from tests import synthetic
 from tests.cli.commands import Command
+from tests.readers.onnx_networks import model as onnx_model
+from tests.readers.onnx_networks import node, saved
 
 
-def test_show(lolat: Command, model: Path) -> None:
-    found = lolat.done("show", model)
-    assert found.err == ""
-    assert found.out.startswith("desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %\n")
-    assert "This device does" in found.out
-
-
-def test_show_draws(lolat: Command, model: Path, tmp_path: Path) -> None:
+def test_show(lolat: Command, model: Path, tmp_path: Path) -> None:
+    out = lolat.text("show", model)
+    assert out.startswith("desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %\n")
+    assert "This device does" in out
     plot = tmp_path / "fit.svg"
     found = lolat.done("show", model, "--plot", plot)
     assert found.out.endswith(f"drawn: {plot}\n")
@@ -43,8 +43,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
-    found = lolat.done("models")
-    assert found.out == "no models yet: learn one with `lolat learn cpu`\n"
+    assert lolat.text("models") == "no models yet: learn one with `lolat learn cpu`\n"
+    assert "no model has been learned on this machine yet" in lolat.refused("show", "local")
 
 
 def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path, Path]) -> None:
@@ -74,5 +74,111 @@ def test_a_model_by_its_name(lolat: Command, folders: tuple[Path, Path]) -> None
     assert "did you mean mine?" in lolat.refused("show", "mina")
 
 
-def test_local_where_nothing_was_learned(lolat: Command, folders: tuple[Path, Path]) -> None:
-    assert "no model has been learned on this machine yet" in lolat.refused("show", "local")
+# ---- `lolat read`, files that it wrote as NETWORK, and `lolat cache`.
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> str:
+    """A convolution of 3 to 4 channels, 3x3, and an activation, at 8x8: 36 x 4 x 27 MACs."""
+    nodes = [node("Conv", "x w", "h", kernel_shape=[3, 3]), node("Relu", "h", "y")]
+    return saved(tmp_path, onnx_model(nodes, w=(4, 3, 3, 3)), "net.onnx")
+
+
+def test_a_written_network_is_the_network(
+    lolat: Command, model: Path, network: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out" / "net.json"
+    said = lolat.text("read", network, "--output", output)
+    assert "net" in said
+    assert "2 operations" in said
+    assert read(output) == read(network)
+    document = json.loads(output.read_text())
+    assert (document["schema"], document["version"]) == ("lolat-network", 1)
+    assert Graph.from_dict(document) == read(network)
+    for command in ("predict", "report", "explain"):
+        answer, same = (lolat.json(command, model, n) for n in (output, network))
+        unlike = {k for k in same if answer[k] != same[k]}
+        assert unlike <= {"warnings"}  # whose advice names the network as it was given
+    answer = lolat.json("read", network, "--output", output)
+    assert answer["operations"] == 2
+    assert answer["counts"]["flops"] == 36 * 4 * 27
+    assert answer["output"] == str(output)
+
+
+def test_a_written_network_of_keras_is_the_network(lolat: Command, tmp_path: Path) -> None:
+    pytest.importorskip("keras")
+    output = tmp_path / "net.json"
+    lolat.done("read", "generate:resnet?small=true", "--input-size", 64, "--output", output)
+    assert read(output) == read("generate:resnet?small=true", 64)
+    assert read(output, 64) == read(output, (64, 64, 3)) == read(output)
+
+
+def test_warnings_of_the_reader_are_said_and_kept(
+    lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = synthetic.network()
+    unlike = Graph(
+        made.name, made.tensors, made.operations, made.inputs, made.outputs, ("odd", "x")
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("lolat.readers.read", lambda *_: unlike)
+        result = lolat.done("read", "keras:X", "--output", tmp_path / "net.json")
+    assert result.err.splitlines() == ["lolat: warning: odd", "lolat: warning: x"]
+    assert read(tmp_path / "net.json").warnings == ("odd", "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"schema": "lolat-model", "version": 1}', ["lolat-model", "lolat read"]),
+        ('{"model_type": "bert"}', ["transformers:", "lolat read"]),
+        ("[1]", ["lolat read"]),
+        ("no", ["not JSON", "lolat read"]),
+        ('{"schema": "lolat-network", "version": 1, "name": "x"}', ["tensors", "missing"]),
+        (None, ["no such file", "lolat read"]),
+    ],
+)
+def test_another_file_is_refused(
+    lolat: Command, model: Path, tmp_path: Path, content: str | None, said: list[str]
+) -> None:
+    path = tmp_path / "other.json"
+    if content is not None:
+        path.write_text(content)
+    line = lolat.refused("predict", model, path)
+    for words in ("other.json", *said):
+        assert words in line
+
+
+def test_another_size_or_a_run_is_refused(
+    lolat: Command, model: Path, network: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "net.json"
+    lolat.done("read", network, "--output", output)
+    assert lolat.json("predict", model, output, "--input-size", "3,8,8")["network"] == "net"
+    line = lolat.refused("predict", model, output, "--input-size", 16)
+    for words in ("net.json", "3x8x8", "16", "lolat read"):
+        assert words in line
+    with pytest.raises(Exception, match=r"net\.json .*cannot run"):
+        open_network(str(output), weights=True)
+
+
+def test_the_cache_is_shown_and_emptied(
+    lolat: Command, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    monkeypatch.setenv("LOLAT_CACHE", str(folder))
+    assert "0 networks" in lolat.text("cache")
+    read(network)
+    read(network, (3, 8, 8))
+    found = lolat.json("cache")
+    sizes = [p.stat().st_size for p in folder.iterdir()]
+    assert (found["folder"], found["networks"], found["held_bytes"]) == (str(folder), 2, sum(sizes))
+    assert "keras:ResNet50" in found["shipped"]
+    said = lolat.text("cache")
+    assert str(folder) in said
+    assert "2 networks" in said
+    assert "removed 2 networks" in lolat.text("cache", "--clear")
+    assert list(folder.iterdir()) == []
+    monkeypatch.setenv("LOLAT_CACHE", "off")
+    assert "LOLAT_CACHE" in lolat.text("cache")
+    assert lolat.json("cache", "--clear")["folder"] is None

@@ -41,6 +41,10 @@ def test_text_into_a_file(tmp_path: Path) -> None:
     os.link(tmp_path / "a" / "b.txt", tmp_path / "before")
     write_text(tmp_path / "a" / "b.txt", "new")
     assert (tmp_path / "before").read_text() == text, "replaced, not written over"
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b.txt")
+    write_text(tmp_path / "link", "by a link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a" / "b.txt").read_text() == "by a link"
     for bad in (tmp_path, "a\0b", "", tmp_path / "a" / "b.txt" / "c"):
         with pytest.raises(InputError, match="^" + re.escape(shown_path(bad) + ": ")):
             write_text(bad, "x")

@@ -20,7 +20,7 @@ import lolat
 from lolat.cli import main as command_line
 from lolat.cli.common import run_apart
 from lolat.errors import NetworkError
-from lolat.io.apart import FILES_APART, LIMITS
+from lolat.io import FILES_APART, LIMITS
 from lolat.readers import apart
 from lolat.readers.apart import is_apart, read_apart
 from lolat.readers.cache import Cache

@@ -453,10 +453,3 @@ class Models(TypedDict):
     """The models that there are, local ones first."""
 
     models: list[ListedModel]
-
-
-class Suggestion(TypedDict):
-    """Operations to time, the most telling first, each as a row of the table that `fit` takes."""
-
-    operations: list[dict[str, Any]]
-    output: str | None

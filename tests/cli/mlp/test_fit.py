@@ -45,8 +45,7 @@ def call(table: Path, *more: object) -> tuple[object, ...]:
 
 
 def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, table: Path) -> None:
-    found = lolat(*call(table, "--seed", 3, "--epochs", 7))
-    assert found.code == 0, found.err
+    found = lolat.done(*call(table, "--seed", 3, "--epochs", 7))
     assert len(learn.asked["table"]) == 80
     assert (learn.asked["seed"], learn.asked["epochs"]) == (3, 7)
     assert list(learn.asked["devices"]) == ["V100", "K80", "T4"]
@@ -74,8 +73,7 @@ def test_the_checkpoint_goes_when_the_model_is_kept(
 
 
 def test_gpus_and_batch_sizes_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
-    found = lolat(*call(table, "--only", "k80,v100", "--max-batch-size", 24))
-    assert found.code == 0, found.err
+    lolat.done(*call(table, "--only", "k80,v100", "--max-batch-size", 24))
     assert list(learn.asked["devices"]) == ["V100", "K80"]
     assert set(learn.asked["table"]["gpu"]) == {"V100", "K80"}
     assert learn.asked["table"]["batch_size"].max() <= 24
@@ -90,7 +88,7 @@ def test_a_run_that_was_killed_goes_on_or_is_thrown_away(
     assert learn.asked["checkpoint"] == left
     left.write_bytes(b"state")
     learn.there = None
-    assert lolat(*call(table, "--restart")).code == 0
+    lolat.done(*call(table, "--restart"))
     assert learn.there is False
 
 
@@ -111,11 +109,12 @@ def test_a_wrong_call_trains_nothing(
     assert learn.asked == {}
 
 
-def test_no_row_is_small_enough(lolat: Command, learn: Learn, tmp_path: Path) -> None:
+def test_no_row_is_small_enough_and_too_few(lolat: Command, learn: Learn, tmp_path: Path) -> None:
     rows = [{**row, "batch_size": "9"} for row in random_rows("dense", 20)]
-    assert "no rows with a batch size of at most 8" in lolat.refused(
-        *call(write(tmp_path / "a.csv", rows), "--max-batch-size", 8)
-    )
+    ask = call(write(tmp_path / "a.csv", rows), "--max-batch-size", 8)
+    assert "no rows with a batch size of at most 8" in lolat.refused(*ask)
+    few = call(write(tmp_path / "a.csv", random_rows("dense", 9)))
+    assert "9 rows to train on; expected at least 10" in lolat.refused(*few)
 
 
 def test_an_unknown_gpu_and_its_facts(lolat: Command, learn: Learn, tmp_path: Path) -> None:
@@ -126,8 +125,3 @@ def test_an_unknown_gpu_and_its_facts(lolat: Command, learn: Learn, tmp_path: Pa
     facts.write_text('{"X1": {"bandwidth": 100, "cores": 10, "clock": 1000}}')
     monkeyed = lolat(*call(table, "--facts", facts, "--epochs", 1))
     assert learn.asked["devices"]["X1"].cores == 10, monkeyed.err
-
-
-def test_too_few_rows(lolat: Command, learn: Learn, tmp_path: Path) -> None:
-    table = write(tmp_path / "a.csv", random_rows("dense", 9))
-    assert "9 rows to train on; expected at least 10" in lolat.refused(*call(table))

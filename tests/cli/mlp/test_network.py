@@ -61,8 +61,7 @@ USUAL = ("--gpu", "V100", "--batch-size", 8, "--input-size", 32)
 
 
 def test_one_json_object(lolat: Command, asked: tuple[Any, ...], formula: None) -> None:
-    found = lolat("mlp", "network", *asked, *USUAL, "--samples", 20, "--json")
-    assert found.code == 0
+    found = lolat.done("mlp", "network", *asked, *USUAL, "--samples", 20, "--json")
     answer = json.loads(found.out)
     assert answer["batch_ms"] == pytest.approx(2 + 2 + 4)
     assert (answer["batches"], answer["epoch_s"]) == (3, pytest.approx(0.024))
@@ -108,7 +107,7 @@ def test_training_and_gpus_without_a_formula(
     assert "(LoLat's model justus2018-v100 knows forward passes only, so it cannot" in found.out
     other = ("--gpu", "K80", *USUAL[2:])
     assert "6 operations (no LoLat model of K80 to" in lolat("mlp", "network", *asked, *other).out
-    answer = json.loads(lolat("mlp", "network", *asked, *other, "--json").out)
+    answer = lolat.answer("mlp", "network", *asked, *other)
     assert (answer["formula_model"], answer["unpredicted_formula_ms"]) == (None, None)
 
 
@@ -119,36 +118,22 @@ def test_facts_of_another_gpu(lolat: Command, asked: tuple[Any, ...], tmp_path: 
     assert "--facts FILE" in refused
     facts = tmp_path / "gpus.csv"
     facts.write_text("name,bandwidth,cores,clock\nNew,1000,5000,1500\n")
-    found = lolat("mlp", "network", *asked, *other, "--facts", facts)
-    assert found.code == 0
+    found = lolat.done("mlp", "network", *asked, *other, "--facts", facts)
     assert found.out.splitlines()[1].startswith("8.00 ms a batch")
 
 
 def test_models_of_the_other_kind(lolat: Command, asked: tuple[Any, ...]) -> None:
     convolution, dense, network = asked
     refused = lolat.refused("mlp", "network", dense, convolution, network, *USUAL)
-    assert (
-        f"CONV_LAYER_MODEL {dense} is a model of dense layers; expected one of convolution"
-        in refused
-    )
+    said = f"CONV_LAYER_MODEL {dense} is a model of dense layers; expected one of convolution"
+    assert said in refused
     refused = lolat.refused("mlp", "network", convolution, convolution, network, *USUAL)
     assert f"DENSE_LAYER_MODEL {convolution} is a model of convolution layers" in refused
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--batch-size", "0"),
-        ("--optimizer", "adamax"),
-        ("--samples", "0"),
-        ("--gpu",),
-    ],
-)
-def test_a_wrong_call(lolat: Command, asked: tuple[Any, ...], options: tuple[str, ...]) -> None:
-    assert options[0] in lolat.refused("mlp", "network", *asked, *USUAL, *options)
-
-
-def test_the_gpu_must_be_said(lolat: Command, asked: tuple[Any, ...]) -> None:
+def test_a_wrong_call(lolat: Command, asked: tuple[Any, ...]) -> None:
+    for options in (("--optimizer", "adamax"), ("--samples", "0"), ("--gpu",)):
+        assert options[0] in lolat.refused("mlp", "network", *asked, *USUAL, *options)
     assert "--gpu" in lolat.refused("mlp", "network", *asked)
 
 
@@ -168,34 +153,21 @@ def test_without_what_layers_pay_alone(
     rows = random_rows("convolution", 120)
     forward = {"optimizer": "none", "kernel_size": "3", "out_channels": "64"}
     timed = write(tmp_path / "alone.csv", [{**row, **forward} for row in rows])
-    found = lolat("mlp", "network", *asked, *USUAL, "--alone", timed, "--json")
-    assert found.code == 0
-    answer = json.loads(found.out)
+    ask = ("mlp", "network", *asked, *USUAL, "--alone", timed)
+    answer = lolat.answer(*ask)
     layers = sum(layer["predicted_ms"] for layer in answer["layers"])
     assert answer["batch_ms"] == pytest.approx(layers + answer["call_ms"])
     assert answer["layers"][0]["predicted_ms"] < 2  # what the model says of it alone
-    assert answer["layers"][2]["predicted_ms"] == pytest.approx(
-        4
-    )  # the dense layer's is the model's
-    told = lolat("mlp", "network", *asked, *USUAL, "--alone", timed)
-    assert "convolutions as inside a network, and one call" in told.out
+    assert answer["layers"][2]["predicted_ms"] == pytest.approx(4), "the model's, of a dense layer"
+    assert "convolutions as inside a network, and one call" in lolat(*ask).out
 
 
 def test_what_layers_pay_alone_is_known_of_forward_passes(
     lolat: Command, asked: tuple[Any, ...], tmp_path: Path
 ) -> None:
-    found = lolat("mlp", "network", *asked, *USUAL, "--optimizer", "sgd", "--alone", "no.csv")
-    assert found.code == 2
-    assert found.err.count("\n") == 1
-    assert "--alone knows forward passes only and --optimizer is sgd" in found.err
-
-
-def test_a_table_that_does_not_tell_what_layers_pay_alone(
-    lolat: Command, asked: tuple[Any, ...], tmp_path: Path
-) -> None:
+    ask = ("mlp", "network", *asked, *USUAL, "--alone")
+    said = lolat.refused(*ask, "no.csv", "--optimizer", "sgd")
+    assert "--alone knows forward passes only and --optimizer is sgd" in said
     timed = write(tmp_path / "alone.csv", random_rows("convolution", 20))
-    found = lolat("mlp", "network", *asked, *USUAL, "--alone", timed)
-    assert found.code == 2
-    assert (
-        "convolutions of V100 that tell what a layer pays alone; expected at least 100" in found.err
-    )
+    said = "convolutions of V100 that tell what a layer pays alone; expected at least 100"
+    assert said in lolat(*ask, timed).err

@@ -42,10 +42,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_people_read_lines(lolat: Command, asked: list[Any]) -> None:
-    done = lolat("training", "link")
-    assert (done.code, done.err) == (0, "")
+    lines = lolat.text("training", "link").splitlines()
     assert asked == [("mirrored", 2, None, "cpu")]
-    lines = done.out.splitlines()
     assert lines[:3] == [
         "MirroredStrategy · 2 replicas of 1 thread · tensorflow 2.21.0",
         "desk",
@@ -95,10 +93,8 @@ def test_it_is_added_to_a_model_and_used_from_there(
 
     network = "generate:fc?layers=32&input=16"
     ask = ("training", "predict", model, network, "--batch-size", 8, "--replicas", 2)
-    parts = [
-        json.loads(lolat.done(*ask, "--strategy", strategy, "--json").out)
-        for strategy in ("mirrored", "ring")
-    ]
+    answers = (lolat.done(*ask, "--strategy", s, "--json").out for s in ("mirrored", "ring"))
+    parts = [*map(json.loads, answers)]
     # A ring of two: two steps of 0.25 ms, each with half of the bytes at a million a ms; two dense layers
     # and a normalization between them, of two variables each; an iteration.
     size = 4 * (16 * 32 + 32 + 2 * 32 + 32 * 2 + 2)
@@ -114,7 +110,7 @@ def test_it_is_added_to_a_model_and_used_from_there(
 
     cost = ("cost", model, network, "--samples", 800, "--batch-size", 8, "--replicas", "1,2,16")
     cost = (*cost, "--price-per-hour", 1, "--strategy", "mirrored")
-    links = json.loads(lolat.done(*cost, "--json").out)["links"]
+    links = lolat.answer(*cost)["links"]
     assert [(i["devices"], "measured" in i["link"]) for i in links] == [(2, True), (16, False)]
     assert "mirrored over mirrored measured on 2 replicas, 8 Gbit/s (the model's)" in (
         lolat.done(*cost).out
