@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.errors import NetworkError
+from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph.counts import count
 from lolat.readers import open_network
 from tests.readers.counting import refused as refused_to_read
@@ -54,6 +54,15 @@ def test_a_file_counts_as_the_network_that_was_saved(saved: Path) -> None:
     model = open_network(str(saved), weights=True).model
     x = np.ones((2, 9, 7, 2), "float32")
     assert (model(x).numpy() == keras.saving.load_model(saved)(x).numpy()).all()
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.13.1"])
+def test_a_keras_that_runs_code_of_files_reads_none(
+    saved: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras, "__version__", version)
+    with pytest.raises(MissingPackageError, match=rf"Keras {version} .* 3\.13\.2 or newer"):
+        open_network(str(saved))
 
 
 def test_a_file_at_another_size(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ from lolat.readers.keras.layers import rule_of
 from lolat.readers.rules import WITH_AXIS, Reader, axis_of
 from lolat.units import one_line, shapes_text, shortened
 
+SAFE = (3, 13, 2)
+"""Of Keras, the first whose safe mode lets no .keras file run code (CVE-2026-1462 and others)."""
 RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange", "DepthToSpace",
             "SpaceToDepth"}  # fmt: skip
 """Operations that keep the number of elements: with them part of a shape may move into the batch."""
@@ -362,11 +364,19 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
 
 
 def saved(path: str, weights: bool) -> Any:
-    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
+    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode).
+
+    MissingPackageError where Keras is older than SAFE.
+    """
     shown = shortened(path)
     if not os.path.isfile(path):
         raise NetworkError(f"no file {shown!r}; give the path of a .keras file")
     keras = import_keras()
+    if tuple(map(int, re.findall(r"\d+", keras.__version__)[:3])) < SAFE:
+        raise MissingPackageError(
+            f"Keras {keras.__version__} lets a .keras file run code while it is read, it must be "
+            f"{'.'.join(map(str, SAFE))} or newer; install it with: pip install --upgrade keras"
+        )
     try:
         with zipfile.ZipFile(path) as archive:
             config = json.loads(archive.read("config.json"))
