@@ -192,7 +192,7 @@ class Fake:
 
 def start(backend: str, device: str) -> Handler:
     """What `microbench.worker` does, with the fake among the backends."""
-    backends.BACKENDS["fake"] = "tests.microbench.fake_backend:Fake"
+    backends.BACKENDS["fake"] = "tests.microbench.fakes:Fake"
     # What else runs on the machine of the tests is none of theirs.
     worker.others_s = lambda pids: None  # type: ignore[assignment]
     return worker.start(backend, device)
