@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from lolat.comparison.candidates import CANDIDATES, Candidate, Fitted
 from lolat.errors import InputError, LolatError
@@ -137,7 +136,7 @@ EXPECTED = "expected what `lolat evaluate MODEL --json` wrote"
 class NetworkTime(msgspec.Struct, frozen=True):
     """A network at a batch size (and input size; or a block of it), and its measured time.
 
-    As an evaluation has it, but that no `input_size` is () rather than None.
+    As an evaluation has it; `input_size`: None and () are the network's own.
     """
 
     spec: Annotated[str, msgspec.Meta(min_length=1)] = msgspec.field(name="network")
@@ -170,8 +169,8 @@ def read_evaluation(path: str) -> tuple[list[NetworkTime], str | None]:
     if (fault := fault_of(document, Evaluation)) is not None:
         raise InputError(f"{path}: {fault}; {EXPECTED}")
     evaluation = msgspec.convert(document, Evaluation)
-    networks = [replace(n, input_size=n.input_size or ()) for n in evaluation.networks]
-    return networks, evaluation.device if isinstance(evaluation.device, str) else None
+    device = evaluation.device if isinstance(evaluation.device, str) else None
+    return evaluation.networks, device
 
 
 def count_networks(
