@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from lolat.api import fitting
-from lolat.api.answers import inference, training
+from lolat.api.answers import inference, searching, training
 from lolat.io.results import VERSION
 from lolat.io.writing import write_text
 
@@ -41,15 +41,15 @@ ANSWERS: dict[str, Any] = {
     "prices": training.Prices,
     "prices-refresh": training.PricesRefresh,
     "link": training.Link,
-    "nas-fit": training.NasFit,
-    "nas-suggest": training.NasSuggest,
-    "nas-predict": training.NasPredict,
-    "nas-search": training.NasSearch,
-    "nas-score": training.NasScore,
-    "layer-evaluation": training.LayerEvaluation,
-    "layer-fit": training.LayerFit,
-    "layer-predict": training.LayerPredict,
-    "layer-network": training.LayerNetwork,
+    "nas-fit": searching.NasFit,
+    "nas-suggest": searching.NasSuggest,
+    "nas-predict": searching.NasPredict,
+    "nas-search": searching.NasSearch,
+    "nas-score": searching.NasScore,
+    "layer-evaluation": searching.LayerEvaluation,
+    "layer-fit": searching.LayerFit,
+    "layer-predict": searching.LayerPredict,
+    "layer-network": searching.LayerNetwork,
 }
 """Each answer by its name."""
 
