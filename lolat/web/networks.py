@@ -189,7 +189,8 @@ class NetworkCache:
         NetworkError: what is wrong with it; OSError: it cannot be written to the disk.
         """
         name = plain(re.split(r"[/\\]", name)[-1])[:200]
-        key = NetworkKey(UPLOAD + hashlib.file_digest(file, "sha256").hexdigest(), size)
+        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+        key = NetworkKey(UPLOAD + digest.hexdigest(), size)
         file.seek(0)
         with self._reading:
             graph = self.reader.read_file(file, name, size)
