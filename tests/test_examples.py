@@ -247,19 +247,6 @@ def test_the_table_is_one_of_operations(tmp_path: Path, timed: Callable[..., str
     assert all(row.latency_ms > 0 for row in rows)
 
 
-def test_those_of_a_table(tmp_path: Path, timed: Callable[..., str]) -> None:
-    todo, out = tmp_path / "todo.csv", tmp_path / "operations.csv"
-    todo.write_text(
-        "op,batch,m,n,k,in_channels,out_channels,kernel,input_size,stride,padding,rows,width\n"
-        "linear,2,16,64.0,32,,,,,,,,\nconv,1,,,,16,8,3,14,2,1,,\npow,,,,,,,,,,,8,64\n"
-        "mulu,,,,,,,,,,,8,64\nsigmoid,,,,,,,,,,,8,64\n"
-    )
-    timed(out, "--table", todo)
-    rows = read_operations(out)
-    assert [r.name for r in rows] == ["linear", "conv", "pow", "mulu", "sigmoid"]
-    assert rows[0].graph.operations[0].attributes["in_features"] == 64
-
-
 def test_every_kind_is_drawn_with_its_columns(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = runpy.run_path(str(SCRIPT))

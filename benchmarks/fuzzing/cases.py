@@ -110,8 +110,8 @@ RIGHT = [
     "predict a100-fp32.json net0.onnx", "report epyc-2t.json net0.onnx", "explain epyc-2t.json net0.onnx",
     "budget epyc-2t.json net0.onnx --vary batch --max-ms 5", "show epyc-2t.json", "models", "prices",
     f"cost rtx-3090-amp.json net0.onnx {EPOCH} --price-per-hour 2", "fit points.csv --output out.json",
-    f"training predict rtx-3090-amp.json net0.onnx {EPOCH}", "nas suggest nasbench201",
-    "evaluate a100-fp32.json --table networks.csv", "suggest --output todo.csv",
+    f"training predict rtx-3090-amp.json net0.onnx {EPOCH}",
+    "evaluate a100-fp32.json --table networks.csv",
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
 OF_FILE = ("training", "epochs", "spaces", "links")

@@ -330,9 +330,6 @@ name_option = option("--name", metavar="NAME", help="What the device is called."
 only_option = option(
     "--only", type=Names("device", "v100,p100"), help="The rows of these devices alone."
 )
-among_option = option(
-    "--among", type=PATH, metavar="FILE", help="Choose from the rows of this table only."
-)
 count_option = option("--count", type=WHOLE, show_default=True, help="How many.")
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")

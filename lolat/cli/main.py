@@ -30,7 +30,6 @@ COMMANDS = {
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
-    "suggest": ("lolat.cli.fit:suggest", "Which operations to time on a GPU, the best first."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lolat.nas.fewshot import NasModel
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
     "predict": ("lolat.cli.nas:predict", "The latencies of many networks of it."),
     "search": ("lolat.cli.nas:search", "The front of latency and of your score."),
@@ -51,8 +50,8 @@ def nas() -> None:
 def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
-    Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
-    formula then says what they do not.
+    Ten random samples are enough to rank a space well. Fewer work too: the formula then says what they
+    do not.
     """
     from lolat.nas.fewshot import ENOUGH_SAMPLES
 
@@ -84,42 +83,6 @@ def typical_error(model: NasModel) -> float:
     rows = model.terms.candidates(np.random.default_rng(0))[:: 1 if model.space == "fbnet" else 7]
     low, high = model.interval_ms(rows, 0.5)
     return float(np.median(np.sqrt(high / low)) - 1.0)
-
-
-# ---- `lolat nas suggest`: which networks of a space to measure next.
-
-
-@common.command(
-    "lolat nas suggest nasbench201 --count 10",
-    "lolat nas suggest fbnet --have samples.csv --output next.csv",
-)
-@common.space_argument
-@common.count_option(default=10, more="Networks to name.")
-@common.option(
-    "--have", type=common.PATH, metavar="FILE",
-    help="What is measured already (columns arch, latency_ms): which come next.",
-)  # fmt: skip
-@common.among_option(more="A column arch.")
-@common.seed_option
-@common.output_option(more="The same as a CSV table with a column arch; not written if not given.")
-@common.json_option
-def suggest(
-    space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Name the networks whose latencies would tell most about all the others, one a line.
-
-    Measure them, write the latencies beside them, and give the table to `lolat nas fit`. The first of
-    them tell most, so a part of them is a good start too.
-    """
-
-    def warn(remark: str) -> None:
-        common.say(f"warning: {remark}")
-
-    archs = questions.suggest(space, count, have=have, among=among, seed=seed, warn=warn)
-    if output is not None:
-        write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
-    common.answer("nas-suggest", {"space": space, "archs": archs}, as_json, archs)
 
 
 # ---- `lolat nas predict`: the latencies of many networks of a space.

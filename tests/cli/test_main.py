@@ -331,7 +331,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     ("words", "expected"),
     [
         ("lolat pred", "predict"),
-        ("lolat nas su", "suggest"),
+        ("lolat nas pr", "predict"),
         ("lolat predict epyc", "epyc-2t"),
         ("lolat predict epyc-2t keras:ResNet5", "keras:ResNet50"),
         ("lolat cost m n --opt", "--optimizer"),

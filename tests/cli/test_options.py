@@ -27,8 +27,6 @@ RENAMED = [
     ("training link", "--device gpu --replicas 3", "gpu --replicas 3",
      "--device is now the first argument, {cpu|gpu}"),
     ("fit", "t.csv --output m --device x", "t.csv --output m --name x", "--device is now --name"),
-    ("suggest", "--output t --device x --facts f --rows 3 --from p",
-     "--output t --name x --facts f --count 3 --among p", "--rows is now --count"),
     ("evaluate", "m --table t --device x", "m --table t --only x", "--device is now --only"),
     ("mlp fit", "t --layer dense --output m --gpus a,b --devices f",
      "t --layer dense --output m --only a,b --facts f", "--gpus is now --only"),
@@ -39,8 +37,6 @@ RENAMED = [
     ("mlp predict", "m t --output o --devices f", "m t --output o --facts f", "--devices is now --facts"),
     ("mlp evaluate", "m t --devices f", "m t --facts f", "--devices is now --facts"),
     ("nas fit", "--space fbnet s.csv --output o", "fbnet s.csv --output o",
-     "--space is now the first argument, SPACE"),
-    ("nas suggest", "--count 3 --space=fbnet", "fbnet --count 3",
      "--space is now the first argument, SPACE"),
     ("nas search", "s m --objective o --samples 5", "s m --objective o --candidates 5",
      "--samples is now --candidates"),
@@ -115,7 +111,6 @@ def test_the_choices_are_those_there_are() -> None:
 # ---- One table of options without two meanings: docs/reference/command-line.md.
 
 OWN_DEFAULT = {
-    "--count": "of operations, layers and networks that one can time in an afternoon",
     "--optimizer": "mlp network predicts forward passes, training trains",
     "--replicas": "a link needs two",
 }
@@ -168,7 +163,7 @@ def test_every_command_shows_an_example_that_parses(lolat: Run, name: str) -> No
         command.make_context(name, rest[len(name.split()) :])
 
 
-CHEAP = ("show", "models", "prices", "cache", "suggest", "nas suggest", "completion")
+CHEAP = ("show", "models", "prices", "cache", "completion")
 
 
 @pytest.mark.parametrize("name", CHEAP)

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from lolat.api import fitting
 from lolat.api.answers import inference, searching, training
 from lolat.io.results import VERSION
 from lolat.io.writing import write_text
@@ -34,7 +33,6 @@ ANSWERS: dict[str, Any] = {
     "model-summary": inference.Model,
     "fleet": inference.Fleet,
     "models": inference.Models,
-    "suggestion": fitting.Suggestion,
     "training": training.Training,
     "training-fit": training.TrainingFit,
     "cost": training.Cost,
@@ -42,7 +40,6 @@ ANSWERS: dict[str, Any] = {
     "prices-refresh": training.PricesRefresh,
     "link": training.Link,
     "nas-fit": searching.NasFit,
-    "nas-suggest": searching.NasSuggest,
     "nas-predict": searching.NasPredict,
     "nas-search": searching.NasSearch,
     "nas-score": searching.NasScore,
@@ -63,13 +60,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": ("diagnosis",),
     "compare": ("comparison",),
     "fit": ("model-summary",),
-    "suggest": ("suggestion",),
     "mlp fit": ("layer-fit",),
     "mlp predict": ("layer-predict",),
     "mlp evaluate": ("layer-evaluation",),
     "mlp network": ("layer-network",),
     "mlp learn": ("layer-fit",),
-    "nas suggest": ("nas-suggest",),
     "nas fit": ("nas-fit",),
     "nas predict": ("nas-predict",),
     "nas search": ("nas-search",),

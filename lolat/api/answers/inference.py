@@ -374,7 +374,7 @@ class Cache(TypedDict):
     shipped: list[str]
 
 
-# ---- models: show, learn, fit, models, suggest
+# ---- models: show, learn, fit, models
 
 
 class FittedPredictor(TypedDict):

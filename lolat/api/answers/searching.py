@@ -30,13 +30,6 @@ class NasFit(TypedDict):
     warnings: list[str]
 
 
-class NasSuggest(TypedDict):
-    """Networks of a space to measure, the most telling first."""
-
-    space: str
-    archs: list[str]
-
-
 class NasPredict(TypedDict):
     """A table of predicted latencies was written; `predictor`: "samples" or a formula of inference."""
 
