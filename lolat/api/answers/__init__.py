@@ -32,7 +32,6 @@ ANSWERS: dict[str, Any] = {
     "network-file": inference.NetworkFile,
     "cache": inference.Cache,
     "model-summary": inference.Model,
-    "fleet": inference.Fleet,
     "models": inference.Models,
     "suggestion": fitting.Suggestion,
     "training": training.Training,
@@ -54,7 +53,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary", "fleet"),
+    "learn": ("model-summary",),
     "predict": ("prediction", "predictions"),
     "report": ("prediction", "predictions"),
     "explain": ("explanation",),
