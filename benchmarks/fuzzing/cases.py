@@ -115,7 +115,7 @@ RIGHT = [
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
 OF_FILE = ("training", "epochs", "spaces", "links")
-KEPT_OUT = {"--help", "--ray", "--fleet", "--state", "--port", "--journal"}
+KEPT_OUT = {"--help", "--ray", "--state", "--port", "--journal"}
 
 
 def model_case(draw: random.Random, folder: Path) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +16,6 @@ import numpy as np
 import lolat
 from lolat import nas as questions
 from lolat.cli import common
-from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
@@ -215,8 +218,7 @@ MOST_ROWS = 20
     "--ray on several machines, one that they share.",
 )  # fmt: skip
 @common.option(
-    "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
-    metavar="[ADDRESS]",
+    "--ray", "address", is_flag=False, flag_value="", default=None, metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip
@@ -255,13 +257,10 @@ def score(
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space. A
     run that was interrupted goes on when the same command is given again.
     """
-    from lolat.cli.cluster import connected, import_ray
     from lolat.nas.scoring import here, on_ray
 
     started = time.monotonic()
     loaded = lolat.load(model)
-    if address is not None:
-        import_ray()
 
     def scored(ranges: Any) -> Any:
         with common.progress() as bar:
@@ -274,12 +273,48 @@ def score(
     if address is None:
         scores = scored(here)
     else:
-        with connected(address):
+        with _connected(address):
             scores = scored(on_ray)
     told = scores.to_dict()
     seconds = time.monotonic() - started
     lines = _score_lines(told, scores.source, scores.reused, seconds)
     common.answer("nas-score", told, as_json, lines)
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connected to the Ray at `address`; "": that of RAY_ADDRESS, else one that is started on this machine.
+
+    InputError where there is none, MissingPackageError without Ray. When a worker dies Ray prints pages on
+    stdout, which is for the answer: they go to stderr.
+    """
+    import logging
+    import socket
+
+    from lolat.nas.adapters import needed
+    from lolat.nas.objective import brief
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would send statistics home
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of GPUs
+    ray = needed("ray", "Ray", "ray")
+    address = address or os.environ.get("RAY_ADDRESS", "local")
+    host, _, port = address.rpartition(":")
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            if host:  # where nothing answers, Ray itself gives up after many minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            ray.init(
+                address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            )
+        except Exception as error:  # Ray's are of many types
+            raise InputError(
+                f"no Ray at {address!r} ({brief(error)}); expected host:port of the head of a cluster that "
+                "this machine is part of, or auto, or --ray alone as the last argument"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:

@@ -285,7 +285,6 @@ def test_a_backend_that_trains_nothing_is_refused_before_measuring(
     ("arguments", "said"),
     [
         (["--extend", "m.json", "--for", "keras:A"], "--mode training does not go with --extend MODEL"),
-        (["cpu", "--fleet", "auto"], "--mode training does not go with --fleet: log in to each node"),
         (["cpu", "--for", "keras:VGG16"], "--for goes with --extend MODEL only"),
     ],
 )  # fmt: skip

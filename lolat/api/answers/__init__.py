@@ -31,7 +31,6 @@ ANSWERS: dict[str, Any] = {
     "network-file": inference.NetworkFile,
     "cache": inference.Cache,
     "model-summary": inference.Model,
-    "fleet": inference.Fleet,
     "models": inference.Models,
     "training": training.Training,
     "training-fit": training.TrainingFit,
@@ -51,7 +50,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary", "fleet"),
+    "learn": ("model-summary",),
     "predict": ("prediction", "predictions"),
     "report": ("prediction", "predictions"),
     "explain": ("explanation",),

@@ -421,22 +421,6 @@ class Model(TypedDict):
     warnings: list[str]
 
 
-class FailedNode(TypedDict):
-    """A node of a cluster that was not measured, and why."""
-
-    node: str
-    reason: str
-
-
-class Fleet(TypedDict):
-    """The models of a cluster's nodes: those written to `folder` now, how many were there before."""
-
-    folder: str
-    written: list[str]
-    before: int
-    failed: list[FailedNode]
-
-
 class ListedModel(TypedDict):
     """A model that can be named; `origin`: local or shipped; `problem`: why it cannot be read, or null."""
 
