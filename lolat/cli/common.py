@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
+from lolat.cli.parsing import Command, Names, Number, Numbers, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
@@ -161,14 +161,11 @@ def command(*examples: str, **about: Any) -> Any:
 
 
 def option(*names: str, **about: Any) -> Any:
-    """As `click.option`, with `was`, former names; to be used as it is, or called with what is changed.
-
-    `more`, in such a call, are further words of help.
-    """
+    """As `click.option`; to be used as it is, or called with what is changed and `more` words of help."""
 
     def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
         words = " ".join(filter(None, [about.get("help"), more]))
-        made = click.option(*names, **{"cls": Option, **about, "help": words or None, **changed})
+        made = click.option(*names, **{**about, "help": words or None, **changed})
         return made if target is None else made(target)
 
     return decorate
@@ -262,9 +259,9 @@ network_argument = stacked(
 )
 """NETWORK, and what reading it may take."""
 model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
-space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
+space_argument = click.argument("space", metavar="SPACE")
 device_argument = functools.partial(
-    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
+    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 batch_option = option(
@@ -309,7 +306,7 @@ strategy_option = option(
     help="How gradients are exchanged.",
 )  # fmt: skip
 replicas_option = option(
-    "--replicas", was="--devices", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
+    "--replicas", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
     default="1", show_default=True, help="Devices that train together.",
 )  # fmt: skip
 link_option = option(

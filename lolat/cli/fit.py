@@ -20,9 +20,7 @@ from lolat.units import plain
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@common.name_option(
-    was="--device", more="Also its row in --facts, and in tables of several devices."
-)
+@common.name_option(more="Also its row in --facts, and in tables of several devices.")
 @common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
 @common.option(
     "--skip",
@@ -74,11 +72,11 @@ def fit(
     required=True, more="A table of operations, for examples/time_operations.py --table."
 )
 @common.count_option(
-    was="--rows", type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
+    type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
 )
-@common.name_option(was="--device", more="Its row in --facts.")
+@common.name_option(more="Its row in --facts.")
 @common.facts_option(more="As of `lolat fit`.")
-@common.among_option(was="--from", more="From sizes as networks have them, if not given.")
+@common.among_option(more="From sizes as networks have them, if not given.")
 @common.json_option
 def suggest(
     output: Path, count: int, name: str | None, facts: str | None, among: Path | None,

@@ -352,7 +352,7 @@ def explain(
 )
 @common.network_options
 @common.coverage_option
-@common.max_ms_option(required=True, was="--ms")
+@common.max_ms_option(required=True)
 @common.option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),

@@ -302,10 +302,14 @@ def test_quiet_leaves_answer_and_errors(capsys: pytest.CaptureFixture[str], opti
 def test_quiet_before_a_command_and_behind_it(
     lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
 ) -> None:
-    monkeypatch.setattr("lolat.readers.read", lambda *_: (_ for _ in ()).throw(AnswerIsNo("no")))
+    def read(*unused: object) -> None:
+        say("careful")
+        raise AnswerIsNo("no")
+
+    monkeypatch.setattr("lolat.readers.read", read)
     words = [word.format(model) for word in call]
-    rest = ["n:n", "--vary", "batch", "--ms", "3"]
-    assert "--ms is now" in lolat("budget", model, *rest).err
+    rest = ["n:n", "--vary", "batch", "--max-ms", "3"]
+    assert lolat("budget", model, *rest).err.splitlines() == ["lolat: careful", "lolat: no"]
     assert lolat(*words, *rest).err.splitlines() == ["lolat: no"]
 
 
