@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from lolat.cli.parsing import Command, Names, Number, Numbers, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
@@ -183,25 +182,6 @@ def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -
     return given[0] if given else None
 
 
-def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of models, or else files."""
-    from lolat.io.paths import LOCAL, list_models
-
-    names = dict.fromkeys([LOCAL, *(name for name, *_ in list_models())])
-    found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
-def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of networks that come along, or else files."""
-    from lolat.readers.cache import shipped_networks
-
-    found = [
-        CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)
-    ]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
 def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
     """The file of a plot; InputError now, rather than after minutes, where none can be drawn there."""
     if path is not None and not ctx.resilient_parsing:
@@ -254,11 +234,9 @@ reading_options = stacked(
            help="Memory for reading a network, beside its framework's.", **_hidden),
 )  # fmt: skip
 """The limits of what reads networks, which the command does not get itself."""
-network_argument = stacked(
-    reading_options, click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
-)
+network_argument = stacked(reading_options, click.argument("network", metavar="NETWORK"))
 """NETWORK, and what reading it may take."""
-model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
+model_argument = click.argument("model", metavar="MODEL")
 space_argument = click.argument("space", metavar="SPACE")
 device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
@@ -351,8 +329,7 @@ network_options = stacked(
 """MODEL NETWORK and what goes with them."""
 several_options = stacked(
     model_argument,
-    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True,
-                   shell_complete=_complete_networks),
+    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
     reading_options, batches_option(default=("1",), show_default=True), devices_option, size_option,
     predictor_option, json_option,
 )  # fmt: skip

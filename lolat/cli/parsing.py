@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from lolat.cli.progress import QUIET
 from lolat.units import as_number
@@ -77,15 +76,6 @@ class LazyGroup(Group):
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, without importing them, and options."""
-        items = [
-            CompletionItem(name, help=words)
-            for name, (_, words) in self.table.items()
-            if name.startswith(incomplete)
-        ]
-        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""

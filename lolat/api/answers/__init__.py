@@ -30,7 +30,6 @@ ANSWERS: dict[str, Any] = {
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
     "network-file": inference.NetworkFile,
-    "cache": inference.Cache,
     "model-summary": inference.Model,
     "fleet": inference.Fleet,
     "models": inference.Models,
@@ -81,7 +80,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training predict": ("training",),
     "training link": ("link",),
     "read": ("network-file",),
-    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }
