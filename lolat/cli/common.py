@@ -266,7 +266,6 @@ predictor_option = option(
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
-against_option = option("--against", metavar="BASE", help="What to compare with.")
 max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
 sure_option = option(
     "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
