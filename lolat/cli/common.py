@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
+from lolat.cli.parsing import Command, Names, Number, Numbers, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
@@ -161,14 +160,11 @@ def command(*examples: str, **about: Any) -> Any:
 
 
 def option(*names: str, **about: Any) -> Any:
-    """As `click.option`, with `was`, former names; to be used as it is, or called with what is changed.
-
-    `more`, in such a call, are further words of help.
-    """
+    """As `click.option`; to be used as it is, or called with what is changed and `more` words of help."""
 
     def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
         words = " ".join(filter(None, [about.get("help"), more]))
-        made = click.option(*names, **{"cls": Option, **about, "help": words or None, **changed})
+        made = click.option(*names, **{**about, "help": words or None, **changed})
         return made if target is None else made(target)
 
     return decorate
@@ -184,25 +180,6 @@ def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -
             param,
         )
     return given[0] if given else None
-
-
-def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of models, or else files."""
-    from lolat.io.paths import LOCAL, list_models
-
-    names = dict.fromkeys([LOCAL, *(name for name, *_ in list_models())])
-    found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
-def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of networks that come along, or else files."""
-    from lolat.readers.cache import shipped_networks
-
-    found = [
-        CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)
-    ]
-    return found or [CompletionItem(incomplete, type="file")]
 
 
 def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
@@ -257,14 +234,12 @@ reading_options = stacked(
            help="Memory for reading a network, beside its framework's.", **_hidden),
 )  # fmt: skip
 """The limits of what reads networks, which the command does not get itself."""
-network_argument = stacked(
-    reading_options, click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
-)
+network_argument = stacked(reading_options, click.argument("network", metavar="NETWORK"))
 """NETWORK, and what reading it may take."""
-model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
-space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
+model_argument = click.argument("model", metavar="MODEL")
+space_argument = click.argument("space", metavar="SPACE")
 device_argument = functools.partial(
-    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
+    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 batch_option = option(
@@ -291,7 +266,6 @@ predictor_option = option(
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
-against_option = option("--against", metavar="BASE", help="What to compare with.")
 max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
 sure_option = option(
     "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
@@ -309,7 +283,7 @@ strategy_option = option(
     help="How gradients are exchanged.",
 )  # fmt: skip
 replicas_option = option(
-    "--replicas", was="--devices", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
+    "--replicas", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
     default="1", show_default=True, help="Devices that train together.",
 )  # fmt: skip
 link_option = option(
@@ -351,8 +325,7 @@ network_options = stacked(
 """MODEL NETWORK and what goes with them."""
 several_options = stacked(
     model_argument,
-    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True,
-                   shell_complete=_complete_networks),
+    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
     reading_options, batches_option(default=("1",), show_default=True), devices_option, size_option,
     predictor_option, json_option,
 )  # fmt: skip

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Measure nothing: compare with the times in this table.",
 )
-@common.only_option(was="--device", more="With --table.")
+@common.only_option(more="With --table.")
 @common.option(
     "--predictions",
     type=click.Path(dir_okay=False),

@@ -18,9 +18,7 @@ from lolat.cli import common
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@common.name_option(
-    was="--device", more="Also its row in --facts, and in tables of several devices."
-)
+@common.name_option(more="Also its row in --facts, and in tables of several devices.")
 @common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
 @common.option(
     "--skip",

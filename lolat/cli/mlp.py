@@ -43,7 +43,7 @@ def mlp() -> None:
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
 model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())
 facts_of_gpus_option = common.facts_option(
-    was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
+    more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
 
 # ---- `lolat mlp predict` and `evaluate`: the time of every layer in a table.

@@ -148,7 +148,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     "--method", type=click.Choice(["evolutionary", "exhaustive"]),
     help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
 )  # fmt: skip
-@common.option("--candidates", was="--samples", type=common.WHOLE, default=200, show_default=True,
+@common.option("--candidates", type=common.WHOLE, default=200, show_default=True,
                help="How many an evolutionary search scores.")  # fmt: skip
 @common.option("--generations", type=common.WHOLE, default=10, show_default=True,
                help="In how many generations it does.")  # fmt: skip
@@ -232,7 +232,7 @@ MOST_ROWS = 20
     help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
 )  # fmt: skip
 @common.option(
-    "--label", was="--columns", type=click.Choice(["choices", "arch", "none"]), default="choices",
+    "--label", type=click.Choice(["choices", "arch", "none"]), default="choices",
     show_default=True,
     help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
 )  # fmt: skip

@@ -250,10 +250,9 @@ OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
 @common.command("lolat training link cpu --replicas 2 --backend torch")
-@common.device_argument(was="--device", required=False, default="cpu")
-@common.replicas_option(was="", type=REPLICAS, default=2)
+@common.device_argument(required=False, default="cpu")
+@common.replicas_option(type=REPLICAS, default=2)
 @common.backend_option(
-    was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
     type=click.Choice(list(OF_BACKEND)),
     default="tensorflow",
     show_default=True,

@@ -159,12 +159,6 @@ class Cache:
         np.save(content, array, allow_pickle=False)
         self._write(spec, size, f".{name}.npy", content.getvalue())
 
-    def held(self) -> tuple[int, int]:
-        """How many networks there is something of, and how many bytes of it."""
-        ours, of_hash = self._ours(), r"(?<=-[0-9a-f]{32})\."  # a name ends after its hash
-        names = {re.split(of_hash, os.path.basename(path))[0] for _, _, path in ours}
-        return len(names), sum(size for _, size, _ in ours)
-
     def trim(self, most_bytes: int) -> None:
         """Remove the files that were not used for longest, until the rest has at most `most_bytes`.
 

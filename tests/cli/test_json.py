@@ -12,8 +12,8 @@ from lolat.api.answers import ANSWERS, COMMANDS
 from lolat.cli.main import lolat as main
 from tests.cli.commands import Command, closed, valid_answer
 
-NO_ANSWER = {"serve", "completion"}
-"""One that does not end with an answer, and one that prints a script for a shell."""
+NO_ANSWER = {"serve"}
+"""It does not end with an answer."""
 
 
 def commands(

@@ -111,18 +111,6 @@ def test_what_the_caller_added_to_a_framework_is_not_kept(
     assert kept.key("timm:resnet18") is None
 
 
-def test_what_is_held_is_counted_by_network(kept: Cache, graph: Graph) -> None:
-    assert kept.held() == (0, 0)
-    kept.put("timm:vit.augreg", None, graph)
-    kept.put_array("timm:vit.augreg", None, "work", np.ones(100))
-    kept.put("timm:b", 32, graph)
-    (kept.folder / "notes.txt").write_text("0" * 10**6)
-    networks, held_bytes = kept.held()
-    sizes = [p.stat().st_size for p in kept.folder.iterdir() if p.suffix != ".txt"]
-    assert (networks, held_bytes) == (2, sum(sizes))
-    assert len(sizes) == 3
-
-
 def test_an_array_comes_back_equal(kept: Cache, spec: str) -> None:
     array = np.arange(6, dtype=np.int64).reshape(2, 3)
     kept.put_array(spec, None, "work-amp", array)

@@ -29,7 +29,6 @@ ANSWERS: dict[str, Any] = {
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
     "network-file": inference.NetworkFile,
-    "cache": inference.Cache,
     "model-summary": inference.Model,
     "models": inference.Models,
     "training": training.Training,
@@ -75,7 +74,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training predict": ("training",),
     "training link": ("link",),
     "read": ("network-file",),
-    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }

@@ -347,7 +347,7 @@ class Comparison(TypedDict):
     skipped: dict[str, str]
 
 
-# ---- read, cache
+# ---- read
 
 
 class NetworkFile(TypedDict):
@@ -358,20 +358,6 @@ class NetworkFile(TypedDict):
     operations: int
     counts: Counts
     warnings: list[str]
-
-
-class Cache(TypedDict):
-    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat.
-
-    `networks`, `held_bytes`: before they were removed, where `cleared`.
-    """
-
-    folder: str | None
-    networks: int
-    held_bytes: int
-    most_bytes: int
-    cleared: bool
-    shipped: list[str]
 
 
 # ---- models: show, learn, fit, models
