@@ -49,7 +49,6 @@ from lolat.units import plain
 )
 @common.batches_option(more="With --extend: of NETWORK; 1 if not given.")
 @common.size_option(more="With --extend: of NETWORK.")
-@common.reading_options
 @common.option(
     "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
