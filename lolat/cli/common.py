@@ -21,7 +21,7 @@ from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
-from lolat.io import FILES_APART, LIMITS, USUAL
+from lolat.io import FILES_APART
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
 
@@ -191,12 +191,6 @@ def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str
     return path
 
 
-def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> None:
-    """Make it a limit of what this call reads."""
-    limits = LIMITS.get()._replace(**{str(param.name): value})
-    ctx.call_on_close(functools.partial(LIMITS.reset, LIMITS.set(limits)))
-
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -222,20 +216,7 @@ def as_one(name: str, kind: Callable[[], type[Any]], *options: Decorator) -> Dec
     return decorate
 
 
-_hidden: dict[str, Any] = {
-    "expose_value": False, "callback": _limit_reading, "show_default": True, "show_envvar": True,
-}  # fmt: skip
-reading_options = stacked(
-    option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
-           default=USUAL.max_read_s, envvar="LOLAT_READ_S",
-           help="Seconds for reading a network from a file or a function.", **_hidden),
-    option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
-           default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
-           help="Memory for reading a network, beside its framework's.", **_hidden),
-)  # fmt: skip
-"""The limits of what reads networks, which the command does not get itself."""
-network_argument = stacked(reading_options, click.argument("network", metavar="NETWORK"))
-"""NETWORK, and what reading it may take."""
+network_argument = click.argument("network", metavar="NETWORK")
 model_argument = click.argument("model", metavar="MODEL")
 space_argument = click.argument("space", metavar="SPACE")
 device_argument = functools.partial(
@@ -326,7 +307,7 @@ network_options = stacked(
 several_options = stacked(
     model_argument,
     click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
-    reading_options, batches_option(default=("1",), show_default=True), devices_option, size_option,
+    batches_option(default=("1",), show_default=True), devices_option, size_option,
     predictor_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK... and what goes with them, where several are answered at once."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.batches_option(more="1 and 4 if not given.")
 @common.size_option
-@common.reading_options
 @common.plot_option(more="Measured against predicted.")
 @common.option(
     "--table",

@@ -25,7 +25,6 @@ from lolat.cli import common
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
-@common.reading_options
 @common.json_option
 def fit(
     tables: tuple[str, ...],

@@ -47,7 +47,6 @@ from lolat.units import plain
 )
 @common.batches_option(more="With --extend: of NETWORK; 1 if not given.")
 @common.size_option(more="With --extend: of NETWORK.")
-@common.reading_options
 @common.json_option
 @click.pass_context
 def learn(

@@ -183,7 +183,6 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
 )
-@common.reading_options
 @common.json_option
 def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: bool) -> None:
     """Fit a device's training time to EPOCHS.csv: no device is needed.

@@ -21,16 +21,18 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lolat.errors import LolatError, NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io import LIMITS, USUAL
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
 from lolat.readers import attribute_of, brief, is_function
 from lolat.units import shortened
 
 ENDINGS = (".keras", ".onnx", ".pt2", ".json")
-LIMIT_S = USUAL.max_read_s
-MEMORY_BYTES = int(USUAL.max_read_gib * 2**30)
+LIMIT_S = 60.0
+"""For one network; the largest of keras.applications takes about ten. LOLAT_READ_S gives more."""
+MEMORY_GIB = 2.0
+"""On top of what the frameworks take themselves. LOLAT_READ_GIB gives more."""
+MEMORY_BYTES = int(MEMORY_GIB * 2**30)
 LOADING_BYTES = 16 * 2**30
 """What PyTorch, or a module of the user's that loads a framework, may take while it is loaded."""
 START = "lolat.readers.apart:start_reading"
@@ -50,21 +52,22 @@ def is_apart(spec: str) -> bool:
 
 
 def read_apart(spec: str, size: Any) -> Graph:
-    """The network in a file or of a function, by a new process, within LIMITS.
+    """The network in a file or of a function, by a new process, within its limits.
 
     What `read` raises; NetworkError where a limit is reached, or the file could do harm.
     """
-    limits, shown = LIMITS.get(), shortened(spec)
+    limit_s, gib = limit("LOLAT_READ_S", LIMIT_S), limit("LOLAT_READ_GIB", MEMORY_GIB)
+    shown = shortened(spec)
     ending, of_user = _ending(spec), is_function(spec)
     if ending in ARCHIVES and not of_user:
-        check_file(Path(spec), shown, limits.max_read_gib / USUAL.max_read_gib)
+        check_file(Path(spec), shown, gib / MEMORY_GIB)
     # A function may ask for the GPU, and what it prints is for whoever wrote it.
     about: dict[str, Any] = {"shows_errors": True} if of_user else {"environment": NO_GPU}
-    with Child(START, ending, str(limits.max_read_gib), name="reading it", **about) as process:
+    with Child(START, ending, str(gib), name="reading it", **about) as process:
         try:
             process.ready()
             request = {"network": spec, "size": size}
-            return Graph.from_dict(process.request(request, limits.max_read_s))
+            return Graph.from_dict(process.request(request, limit_s))
         except RequestFailed as failed:
             error = failed.as_error(NetworkError)
             if type(error) is not NetworkError or Path(spec).stem in str(error):
@@ -72,9 +75,24 @@ def read_apart(spec: str, size: Any) -> Graph:
             raise NetworkError(f"{shown}: {error} (LOLAT_DEBUG=1 shows more)") from None
         except ProcessDied as died:
             raise NetworkError(
-                f"{shown}: {died}; expected a network that can be read in {limits.max_read_s:g} s and "
-                f"{limits.max_read_gib:g} GiB (--max-read-s and --max-read-gib give more)"
+                f"{shown}: {died}; expected a network that can be read in {limit_s:g} s and {gib:g} GiB "
+                "(the environment variables LOLAT_READ_S and LOLAT_READ_GIB give more)"
             ) from None
+
+
+def limit(variable: str, usual: float) -> float:
+    """A limit of reading, which an environment variable may say; InputError where that is no number."""
+    text = os.environ.get(variable) or str(usual)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1e6:
+        raise InputError(
+            f"the environment variable {variable} is {shortened(text)!r}; expected a number above 0 to "
+            f"1e+06, such as {4 * usual:g}"
+        )
+    return value
 
 
 def _ending(spec: str) -> str:
@@ -133,7 +151,7 @@ def answer(request: dict[str, Any], memory_bytes: int = MEMORY_BYTES) -> dict[st
             raise
         raise NetworkError(
             f"reading it needs more than {memory_bytes / 2**30:.3g} GiB of memory; expected a network that "
-            "can be read in that: a command's --max-read-gib gives more"
+            "can be read in that: the environment variable LOLAT_READ_GIB gives more"
         ) from None
     except RecursionError:
         raise NetworkError(
@@ -171,7 +189,7 @@ MOST_CONFIG = 32 * MIB
 MOST_ENTRIES = 10_000
 MOST_RATIO = 200
 """Of an entry's size to what it takes in the file; weights hardly shrink, a configuration some 50 times."""
-GIVES_MORE = "(a command's --max-read-gib gives more)"
+GIVES_MORE = "(LOLAT_READ_GIB gives more)"
 SMALL = MIB
 """Entries below that are let be, whatever their ratio."""
 _CHUNK = 2**16

@@ -147,7 +147,7 @@ def test_limits(
     monkeypatch.setattr(apart, limit, value)
     assert words in refusal(path)
     if limit != "MOST_ENTRIES":  # what grows with the memory that is allowed
-        assert "--max-read-gib" in refusal(path)
+        assert "LOLAT_READ_GIB" in refusal(path)
         check_file(path, NAME, times=2.0)
 
 
