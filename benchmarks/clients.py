@@ -188,7 +188,7 @@ class Honest(Client):
 
 def damaged(draw: random.Random) -> tuple[str, bytes]:
     """A file that is none: noise, half an archive, much in little."""
-    name = f"net{draw.choice(('.onnx', '.keras', '.pt2', '.json', '.exe', ''))}"
+    name = f"net{draw.choice(('.onnx', '.keras', '.json', '.exe', ''))}"
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("config.json", draw.choice((b"{}", b"[" * 100_000, b" " * 2**22)))

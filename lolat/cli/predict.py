@@ -294,7 +294,7 @@ def _other_report(against: str, found: Report) -> Report:
     InputError where it names neither.
     """
     asked = found.prediction.batch_size, found.predictor, found.coverage
-    of_network = against.lower().endswith((".keras", ".onnx", ".pt2"))
+    of_network = against.lower().endswith((".keras", ".onnx"))
     if not of_network:
         try:
             other = lolat.load(against)

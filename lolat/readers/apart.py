@@ -4,7 +4,7 @@ A file that crashes a framework, or eats memory, ends that process alone; and so
 that exits, never ends or writes where it should not. The pages read everything so, the command line what
 files and functions make.
 
-A `.keras` file is a zip archive, and so is a `.pt2` file: both are looked at before anything is unpacked.
+A `.keras` file is a zip archive: it is looked at before anything is unpacked.
 Only the JSON of the network is ever unpacked, into memory, but nothing is taken on trust: sizes as
 declared, their ratio to what is there, and what really comes out.
 """
@@ -28,7 +28,7 @@ from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_m
 from lolat.readers import attribute_of, brief, is_function
 from lolat.units import shortened
 
-ENDINGS = (".keras", ".onnx", ".pt2", ".json")
+ENDINGS = (".keras", ".onnx", ".json")
 LIMIT_S = USUAL.max_read_s
 MEMORY_BYTES = int(USUAL.max_read_gib * 2**30)
 LOADING_BYTES = 16 * 2**30
@@ -44,7 +44,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 def is_apart(spec: str) -> bool:
     """Whether NETWORK is what may do harm: a file of a framework's, a configuration, or a function."""
     kind, _, file = spec.partition(":")
-    is_file = _ending(spec) in ENDINGS[:3] or kind == "transformers"
+    is_file = _ending(spec) in (".keras", ".onnx") or kind == "transformers"
     name = file.partition("?")[0] if kind == "transformers" else spec
     return (is_file and os.path.isfile(name)) or is_function(spec)
 
@@ -104,8 +104,7 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_BYTES / 2**30)) -> H
 
 def _load(network: str, memory_bytes: int) -> None:
     """Load PyTorch, or a function's module, for what needs it, once, on top of the limit of memory."""
-    named = ("timm", "torchvision", "transformers")
-    of_torch = network.endswith(".pt2") or network.partition(":")[0] in named
+    of_torch = network.partition(":")[0] in ("timm", "torchvision", "transformers")
     if is_function(network) or (of_torch and "torch" not in sys.modules):
         limit_memory(LOADING_BYTES, on_top=True)
         if of_torch:
@@ -160,8 +159,6 @@ def lacks_memory(error: BaseException) -> bool:
 MIB = 2**20
 ARCHIVES = {
     ".keras": (r"config\.json", "config.json", "Keras' model.save"),
-    ".pt2": (r"(?:.*/)?models/[^/]+\.json|serialized_exported_program\.json", "network",
-             "torch.export.save"),
 }  # fmt: skip
 """Which file in an archive is the network's, what that is called, and what writes such archives."""
 

@@ -181,35 +181,6 @@ def test_what_is_no_network(tmp_path: Path, content: bytes, name: str, words: st
     assert words in refusal(path, name)
 
 
-def pt2(path: Path, graph: bytes = b"{}", *more: tuple[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in (("net/models/model.json", graph), *more):
-            archive.writestr(name, content)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda p: pt2(p, b" " * (40 * MIB)), "zip bomb"),
-        (lambda p: pt2(p, b"{}", ("../x", b"a")), "leads out of the archive"),
-        (
-            lambda p: pt2(p, b"{}", ("b/models/other.json", b"{}")),
-            "a zip archive without one network",
-        ),
-        (another, "no .pt2 file: a zip archive without one network"),
-    ],
-)
-def test_an_exported_program_is_looked_at_likewise(
-    tmp_path: Path, make: Callable[[Path], Path], words: str
-) -> None:
-    with pytest.raises(NetworkError) as caught:
-        check_file(make(tmp_path / "n.pt2"), "n.pt2")
-    assert words in str(caught.value)
-    assert "expected what torch.export.save writes" in str(caught.value)
-    check_file(pt2(tmp_path / "good.pt2"), "good.pt2")
-
-
 def test_a_read_network_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "n.json"
     path.write_text(" " * 2000)
