@@ -4,7 +4,7 @@
     python benchmarks/fuzz.py --cases 500 --only tables --seed 7
     python benchmarks/fuzz.py --case tables:123     # one again, with all that it wrote
     python benchmarks/fuzz.py --only whole --cases 76  # every command with nothing damaged
-    python benchmarks/fuzz.py --only archives --cases 50  # .keras and .pt2 files, each in seconds
+    python benchmarks/fuzz.py --only archives --cases 50  # .keras files, each in seconds
 
 Each case is a command of LoLat's in a process of its own with limits of time and memory. It is a finding if
 the process is killed, a traceback or "unexpected" is seen, an error is not one line of printable text with

@@ -123,15 +123,11 @@ def _write(path: Path, head: str, rows: Sequence[Sequence[object]]) -> None:
 
 
 def make_archives(folder: Path) -> None:
-    """A .keras file and a .pt2 file; their frameworks take seconds to import."""
+    """A .keras file; its framework takes seconds to import."""
     import keras
-    import torch
 
     layers = [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.Dense(3)]
     keras.Sequential(layers).save(folder / "net.keras")
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3), torch.nn.ReLU())
-    exported = torch.export.export(net, (torch.zeros(1, 3, 8, 8),))
-    torch.export.save(exported, folder / "net.pt2")
 
 
 def _onnx(width: int, depth: int) -> bytes:

@@ -84,8 +84,8 @@ def lolat(context: click.Context) -> None:
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
-    timm's, or torchvision:), transformers:CONFIG.json, a .keras, .onnx or .pt2 file, what `lolat read`
-    wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
+    timm's, or torchvision:), transformers:CONFIG.json, a .keras or .onnx file, what `lolat read` wrote,
+    generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
     which returns a Keras or PyTorch network.
     """
     if context.invoked_subcommand is None:

@@ -33,7 +33,7 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
 from lolat.readers import as_sizes, is_of_size
 
-READERS = 2
+READERS = 3
 """Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
 OFF = "off"
@@ -43,7 +43,7 @@ _PREFIXES = {
     "keras": _KERAS, "generate": _KERAS, "timm": ("timm", "torch"),
     "torchvision": ("torchvision", "torch"), "transformers": ("transformers", "torch"),
 }  # fmt: skip
-_ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",), ".pt2": ("torch",)}
+_ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",)}
 _OURS = re.compile(r".+-[0-9a-f]{32}\.(json\.gz|[A-Za-z0-9_-]+\.npy)")
 _HALF_WRITTEN = re.compile(r"\.lolat-\d+-[0-9a-f]{8}\.tmp")
 _HOUR_S = 3600.0

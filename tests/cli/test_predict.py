@@ -33,7 +33,7 @@ def read(network: str, input_size: Any = None) -> Graph:
         x = builder.input((1, 8, 8, 3))
         return builder.build([builder.add("teleport", [x], (1, 8, 8, 3), "[red]t[/]\x1b[2J")])
     made = synthetic.network(name=network.removeprefix("keras:"))
-    return replace(made, framework="torch") if network.endswith(".pt2") else made
+    return replace(made, framework="torch") if network.startswith("timm:") else made
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_a_network_of_another_framework_is_remarked_on(
     lolat: Command, model: Path, command: str
 ) -> None:
     remark = "the model was learned with tensorflow 2.21.0 and this is a PyTorch network"
-    assert f"note: {remark}" in lolat.text(command, model, "net.pt2")
-    answer = lolat.json(command, model, "net.pt2")
+    assert f"note: {remark}" in lolat.text(command, model, "timm:net")
+    answer = lolat.json(command, model, "timm:net")
     assert [remark in w for w in answer["warnings"]] == [True]
     assert answer["in_domain"] is True
     assert "learned with" not in lolat("predict", model, "keras:ResNet").out

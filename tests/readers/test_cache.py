@@ -142,7 +142,7 @@ def test_a_key_is_readable_and_safe(kept: Cache, tmp_path: Path) -> None:
 
 def test_code_and_missing_files_have_no_key(kept: Cache, tmp_path: Path, graph: Graph) -> None:
     gone = tmp_path / "gone"
-    specs = ["nets:make", "package.module:name", f"{gone}.onnx", f"{gone}.keras", f"{gone}.pt2",
+    specs = ["nets:make", "package.module:name", f"{gone}.onnx", f"{gone}.keras",
              f"transformers:{gone}.json", "resnet18", "", str(tmp_path), "\0.onnx"]  # fmt: skip
     for spec in specs:
         kept.put(spec, None, graph)
@@ -191,7 +191,7 @@ OF_TRANSFORMERS = {"transformers", "torch"}
         ("timm:a", {"timm", "torch"}), ("torchvision:a", {"torchvision", "torch"}),
         ("transformers:FILE", OF_TRANSFORMERS), ("transformers:FILE?AutoModel", OF_TRANSFORMERS),
         ("keras:a", OF_KERAS), ("generate:vgg", OF_KERAS),
-        ("FILE.keras", OF_KERAS), ("FILE.ONNX", {"onnx"}), ("FILE.pt2", {"torch"}),
+        ("FILE.keras", OF_KERAS), ("FILE.ONNX", {"onnx"}),
     ],
 )  # fmt: skip
 def test_the_versions_of_its_packages_and_the_content_of_its_file_count(

@@ -84,7 +84,6 @@ def test_a_name_that_is_markup_or_a_command(page: Site) -> None:
     [
         ("Bad.onnx", b"abc", "no network 'Bad.onnxBad' in keras.applications"),
         ("notes.txt", b"abc", "notes.txt is a .txt file"),
-        ("net.keras", b"abc", "no .keras file"),
         ("net.onnx", b"", "net.onnx is empty"),
     ],
 )
