@@ -138,7 +138,7 @@ def table_case(draw: random.Random, folder: Path) -> tuple[list[str], str]:
     if name in LAYER_TABLES and why.startswith(("a last cell", "a decimal comma", "no rows")):
         why = ""  # the last column is a measured time, which a prediction does not look at
     if name == "prices.csv" and why in ("a last cell of ''", "a last cell of '0'"):
-        why = ""  # there is no spot price, or it costs nothing: both may be so
+        why = ""  # the instance is left out, or it costs nothing: both may be so
     return draw.choice(OF_TABLES[name]).split(), why
 
 

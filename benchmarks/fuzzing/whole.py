@@ -53,11 +53,8 @@ def make_whole(folder: Path) -> None:
     ]  # fmt: skip
     head = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
     _write(folder / "convolutions.csv", head, layers)
-    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
-    offers = [
-        (f"p3.{k}", "V100", k, 8 * k, 61 * k, 3.06 * k, "us-east-1", "", 0.95 * k)
-        for k in (1, 4, 8)
-    ]
+    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Region,GpuInfo,Price"
+    offers = [(f"p3.{k}", "V100", k, 8 * k, 61 * k, "us-east-1", "", 3.06 * k) for k in (1, 4, 8)]
     _write(folder / "prices.csv", head, offers)
     rows = [("linear", 1, 2**i, 64, 128, "", "", 0.01 * (i + 1)) for i in range(8)]
     rows += [

@@ -287,9 +287,6 @@ class Model(core.Model, Result):
         prices: str | None = None,
         accelerator: str | None = None,
         as_if: bool = False,
-        spot: bool = False,
-        interruptions_per_hour: float | None = None,
-        restart_cost_s: float | None = None,
         billing: str = "second",
         strategy: str = "ring",
         link_gbps: float | None = None,
@@ -301,9 +298,8 @@ class Model(core.Model, Result):
 
         The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
         in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
-        model's device if None; `as_if`: take the price though it is another device's. `spot`: spot prices,
-        with `interruptions_per_hour` of an instance and the seconds lost at each, `restart_cost_s`.
-        `billing`: "second" or "hour", a begun one whole.
+        model's device if None; `as_if`: take the price though it is another device's. `billing`: "second"
+        or "hour", a begun one whole.
 
         Returns a `CostAnswer`: its `plan` has the options, the cheapest and the fastest. Raises
         InputError where there is no price for the device, and what `training` raises.
@@ -312,10 +308,7 @@ class Model(core.Model, Result):
 
         run = Run(batch_size, optimizer, samples, epochs, coverage)
         exchange = Exchange(strategy, link_gbps, no_overlap, input_ms_per_sample)
-        payment = Payment(
-            price_per_hour, prices, accelerator, as_if, spot, interruptions_per_hour, restart_cost_s,
-            billing,
-        )  # fmt: skip
+        payment = Payment(price_per_hour, prices, accelerator, as_if, billing)
         numbers = [replicas] if isinstance(replicas, int) else replicas
         return cost_of(self._training(), network, run, exchange, payment, numbers, input_size)
 

@@ -17,7 +17,6 @@ from lolat.training.cost import (
     Machines,
     Plan,
     Rent,
-    Spot,
     device_of,
     is_price_of,
     link_of,
@@ -77,34 +76,14 @@ class Payment:
     prices_file: str | None = None
     accelerator: str | None = None
     as_if: bool = False
-    on_spot: bool = False
-    interruptions_per_hour: float | None = None
-    restart_cost_s: float | None = None
     billing: str = SECOND
-
-    def spot(self) -> Spot | None:
-        """The interruptions, where spot instances are asked for."""
-        often, lost = self.interruptions_per_hour, self.restart_cost_s
-        if self.on_spot and often is not None and lost is not None:
-            return Spot(often, lost)
-        if self.on_spot:
-            raise InputError(
-                "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R "
-                "and --restart-cost-s S too (0 and 0: never)"
-            )
-        if often is not None or lost is not None:
-            raise InputError(
-                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
-                "them out"
-            )
-        return None
 
     def rent(self, model: Training) -> tuple[Rent, str]:
         """What is rented for a number of devices, and where its price is from."""
         offers, where = self._offers(model)
 
         def rent(devices: int) -> Machines:
-            return machines_for(offers, devices, self.on_spot, where)
+            return machines_for(offers, devices)
 
         return rent, where
 
@@ -113,7 +92,7 @@ class Payment:
         if price is not None:
             if self.prices_file is not None:
                 raise InputError("--price-per-hour and --prices are two prices; give one of them")
-            return (Offer("", "", 0, price, price, source="--price-per-hour"),), "--price-per-hour"
+            return (Offer("", "", 0, price, source="--price-per-hour"),), "--price-per-hour"
         prices = find_prices(self.prices_file)
         device = device_of(model)
         name = self.accelerator or accelerator_of(device, prices.offers)
@@ -274,7 +253,7 @@ def cost_of(
 
     Without storage and data transfer. InputError for what cannot be, and where there is no price.
     """
-    spot, given, run = payment.spot(), exchange.link, run.checked()
+    given, run = exchange.link, run.checked()
     if run.samples is None:
         raise InputError("samples None: expected how many there are in the data set, such as 50000")
     check_strategy(exchange.strategy, max(replicas, default=0))
@@ -290,6 +269,6 @@ def cost_of(
         return Duration(answer.total_s, answer.interval_s)
 
     assert run.coverage is not None
-    options = plan(predict, rent, replicas, run.epochs, payment.billing, spot, run.coverage)
+    options = plan(predict, rent, replicas, run.epochs, payment.billing, run.coverage)
     told = tuple(warnings)
     return CostAnswer(options, model.name, graph.name, run, exchange, links, where, told)

@@ -30,7 +30,7 @@ COMMANDS = {
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
-    "prices": ("lolat.cli.cost:prices", "What instances cost an hour; refresh downloads it."),
+    "prices": ("lolat.cli.cost:prices", "What instances cost an hour."),
     "serve": ("lolat.cli.show:serve", "Training time and cost as a page in the browser."),
     "training": (
         "lolat.cli.training:training",

@@ -20,9 +20,8 @@ import numpy as np
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import fault_of
 from lolat.io.tables import Table, read_table
-from lolat.io.writing import AnyPath, shown_path
+from lolat.io.writing import AnyPath
 from lolat.model.file import lacks, put
-from lolat.model.file import read as read_document
 from lolat.nas.pieces import (
     FREEDOM,
     Explanation,
@@ -356,20 +355,12 @@ def write(path: AnyPath, model: NasModel, device: str | None = None) -> None:
     put(path, "spaces", {model.space: model.to_section()}, device)
 
 
-def read(path: AnyPath, space: str | None = None) -> NasModel:
-    """What the device's file at `path` knows of a space; None: of the only one.
+def from_document(document: Mapping[str, Any], source: str, space: str) -> NasModel:
+    """What a valid model file's document knows of a space; `source` begins the message of a ModelFileError.
 
-    ModelFileError names what is wrong: no such file, not JSON, no such space in it, or a field that is
-    missing or of another shape.
+    That names what is wrong: no such space in it, or a field that is missing or of another shape.
     """
-    return from_document(read_document(path), shown_path(path), space)
-
-
-def from_document(document: Mapping[str, Any], source: str, space: str | None = None) -> NasModel:
-    """The same of a valid file's document; `source` begins the message of a ModelFileError."""
     spaces = document.get("spaces", {})
-    if space is None:
-        space = next(iter(spaces)) if len(spaces) == 1 else "SPACE"
     if space not in spaces:
         raise lacks(document, source, space)
     if space not in SPACES:

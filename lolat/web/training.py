@@ -134,7 +134,7 @@ def _rent(chosen: ChosenModel, model: Training, prices: Prices) -> tuple[Rent, s
     if listed is not None:
         return listed.machines, listed.where
     price, source = chosen.price or 0.0, "" if chosen.price is None else "the price given"
-    offer = Offer("", "", 0, price, price, source=source)
+    offer = Offer("", "", 0, price, source=source)
     return (lambda devices: Machines(offer, devices, devices, devices * price)), source
 
 

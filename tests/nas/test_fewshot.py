@@ -203,13 +203,13 @@ def test_a_model_is_read_as_it_was_written(
     model: NasModel = request.getfixturevalue(name)
     path = tmp_path / "new" / "model.json"
     fewshot.write(path, model)
-    found = fewshot.read(path)
+    document = json.loads(path.read_text())
+    found = from_document(document, str(path), model.space)
     rows = model.terms.candidates(np.random.default_rng(0))[::100]
     assert found.latency_ms(rows) == pytest.approx(model.latency_ms(rows), rel=1e-6)
     intervals = np.array(found.interval_ms(rows)), np.array(model.interval_ms(rows))
     assert intervals[0] == pytest.approx(intervals[1], rel=1e-4)
     assert (found.space, found.archs, found.warnings) == (model.space, model.archs, model.warnings)
-    document = json.loads(path.read_text())
     assert document["spaces"] == {model.space: found.to_section()}
     assert (document["schema"], document["device"]) == ("lolat-model", "unknown")
     assert path.stat().st_size < 400_000
@@ -250,7 +250,7 @@ def test_a_damaged_section_is_refused(
     if value is MISSING:
         del holder[path[-1]]
     with pytest.raises(ModelFileError, match=r"^m\.json: ") as caught:
-        from_document({"spaces": {"nasbench201": section}}, "m.json")
+        from_document({"spaces": {"nasbench201": section}}, "m.json", "nasbench201")
     assert words in str(caught.value)
 
 
@@ -266,17 +266,6 @@ def test_what_a_file_lacks_is_told(cells: NasModel) -> None:
     document["spaces"]["fbnet"] = cells.to_section()  # of another space
     with pytest.raises(ModelFileError, match="unknown assumption 'all'"):
         from_document(document, "m.json", "fbnet")
-
-
-def test_a_file_of_before_is_read(cells: NasModel, tmp_path: Path) -> None:
-    """As `nas fit` wrote it when it had a schema of its own."""
-    path = tmp_path / "phone.json"
-    head = {"schema": "lolat-nas-model", "version": 1, "space": "nasbench201"}
-    path.write_text(json.dumps(head | cells.to_section()))
-    found = fewshot.read(path)
-    assert (found.space, found.archs) == ("nasbench201", cells.archs)
-    rows = cells.terms.candidates(np.random.default_rng(0))[::100]
-    assert found.latency_ms(rows) == pytest.approx(cells.latency_ms(rows), rel=1e-6)
 
 
 # ---- Tables of samples.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from lolat.api.answers.inference import Interval
-from lolat.training.cost import Option, Spot
+from lolat.training.cost import Option
 from lolat.training.cost.prices import Offer
 
 # ---- training, cost, prices, link
@@ -79,7 +79,6 @@ class Cost(TypedDict):
     prices: str
     epochs: int
     billing: str
-    spot: Spot | None
     coverage: float
     options: list[Option]
     cheapest: Option
@@ -93,15 +92,6 @@ class Prices(TypedDict):
 
     prices: str
     offers: list[Offer]
-
-
-class PricesRefresh(TypedDict):
-    """What was downloaded: offers by provider, and why others were left out."""
-
-    offers: dict[str, int]
-    left_out: dict[str, str]
-    file: str
-    date: str
 
 
 class ExchangePoint(TypedDict):
