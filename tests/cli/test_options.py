@@ -23,9 +23,6 @@ RENAMED = [
      "m n --samples 9 --batch-size 1 --replicas 1,2", "--devices is now --replicas"),
     ("training predict", "m n --batch-size 1 --devices=4", "m n --batch-size 1 --replicas 4",
      "--devices is now --replicas"),
-    ("training link", "--strategy ddp", "cpu --backend torch", "--strategy ddp is now --backend torch"),
-    ("training link", "--device gpu --replicas 3", "gpu --replicas 3",
-     "--device is now the first argument, {cpu|gpu}"),
     ("fit", "t.csv --output m --device x", "t.csv --output m --name x", "--device is now --name"),
     ("suggest", "--output t --device x --facts f --rows 3 --from p",
      "--output t --name x --facts f --count 3 --among p", "--rows is now --count"),
@@ -117,7 +114,6 @@ def test_the_choices_are_those_there_are() -> None:
 OWN_DEFAULT = {
     "--count": "of operations, layers and networks that one can time in an afternoon",
     "--optimizer": "mlp network predicts forward passes, training trains",
-    "--replicas": "a link needs two",
 }
 """Options whose default is each command's own, and why."""
 
