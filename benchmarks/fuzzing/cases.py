@@ -114,7 +114,7 @@ RIGHT = [
     "evaluate a100-fp32.json --table networks.csv",
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
-OF_FILE = ("training", "epochs", "spaces", "links")
+OF_FILE = ("training", "epochs", "spaces")
 KEPT_OUT = {"--help", "--ray", "--state", "--port", "--journal"}
 
 
@@ -143,7 +143,7 @@ def table_case(draw: random.Random, folder: Path) -> tuple[list[str], str]:
 
 
 def section_case(draw: random.Random, folder: Path) -> list[str]:
-    """A model file whose sections of training, epochs, spaces or links are damaged."""
+    """A model file whose sections of training, epochs or spaces are damaged."""
     return _of_document(
         draw, folder, draw.choice((SECTIONS, "measured.json")), OF_SECTIONS, OF_FILE
     )

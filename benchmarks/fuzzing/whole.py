@@ -78,9 +78,6 @@ def _answers(folder: Path) -> None:
     ):
         _run(folder, command)
     document = json.loads((folder / SECTIONS).read_text(encoding="utf-8"))
-    link = {"replicas": 4, "gbps": 20.0, "latency_ms": 0.1, "variable_ms": 0.01, "fixed_ms": 0.5}
-    document["links"] = {"mirrored": link, "ddp": dict(link)}
-    (folder / SECTIONS).write_text(json.dumps(document), encoding="utf-8")
     # One whose training is as `lolat learn --mode training` measured it, which comes after epochs.
     document.pop("epochs")
     (folder / "measured.json").write_text(json.dumps(document), encoding="utf-8")

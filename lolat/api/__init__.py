@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lolat.model.state import State
     from lolat.training.model import Training
 
-LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
-"""What a summary tells of a link."""
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
 
@@ -93,10 +91,6 @@ class Model(core.Model, Result):
             "training": "training" in document,
             "epochs": len(document.get("epochs", {}).get("points", ())),
             "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
-            "links": {
-                name: {key: link[key] for key in LINK_KEYS if key in link}
-                for name, link in document.get("links", {}).items()
-            },
             "warnings": list(document.get("warnings", ())),
         }
 

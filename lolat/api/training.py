@@ -26,7 +26,7 @@ from lolat.training.cost import (
     shown_device,
 )
 from lolat.training.cost.prices import Offer, accelerator_of, accelerators, find_prices, listed
-from lolat.training.exchange import Link, assumed_link, measured_link
+from lolat.training.exchange import Link, assumed_link
 from lolat.training.iteration import check_sizes, largest_batch, optimizer_named
 from lolat.training.model import Training, with_input
 from lolat.training.replicas import ParallelPrediction, check_strategy, predict_parallel
@@ -165,13 +165,12 @@ def predict_training(
     run = run.checked(validation)
     check_strategy(exchange.strategy, replicas)
     available = _available_bytes(model, memory_gib)
-    known = measured_link(model.document, exchange.strategy, replicas)
-    link = exchange.link or known or assumed_link(device_of(model), replicas)
+    link = exchange.link or assumed_link(device_of(model), replicas)
     graph = readers.read(network, input_size)
     answer = _predicted(model, graph, run, exchange, replicas, link, validation)
     optimizer = optimizer_named(run.optimizer)
     largest = None if available is None else largest_batch(graph, optimizer, available)
-    return TrainingAnswer(answer, model.name, available, largest, not (exchange.link or known))
+    return TrainingAnswer(answer, model.name, available, largest, exchange.link is None)
 
 
 def _predicted(
@@ -259,7 +258,7 @@ def cost_of(
     check_strategy(exchange.strategy, max(replicas, default=0))
     rent, where = payment.rent(model)
     graph = readers.read(network, input_size)  # last, as it is what takes long
-    links = {k: given or link_of(rent(k), model, exchange.strategy) for k in replicas}
+    links = {k: given or link_of(rent(k), model) for k in replicas}
     warnings: dict[str, None] = {}
 
     def predict(count: int) -> Duration:

@@ -92,9 +92,7 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
             of.setdefault(link, []).append(str(devices))
     for link, numbers in of.items():
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        assumed = link.name and link.fixed_ms is None
-        where = "assumed; yours: --link-gbps" if assumed else "--link-gbps"
-        where = "the model's" if link.fixed_ms is not None else where
+        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
         yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 

@@ -91,7 +91,7 @@ def _answer(
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return question.link_gbps or link_of(rent(count), model, question.strategy)
+        return question.link_gbps or link_of(rent(count), model)
 
     def predict(count: int) -> Duration:
         training = predict_parallel(

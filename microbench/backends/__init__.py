@@ -35,7 +35,6 @@ OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
-FLOAT_BYTES = 4
 CLASSES = 10
 """Of the networks that are timed for the loop around them."""
 THREADS = "threads="

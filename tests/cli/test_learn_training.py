@@ -161,7 +161,7 @@ def test_latencies_learned_again_keep_the_training(
     assert "training" not in read(output), "times of two frameworks are not mixed"
 
 
-OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}, "links": {"ddp": {}}}
+OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}}
 
 
 def test_what_else_is_known_is_kept(machine: Machine, output: Path, lolat: Command) -> None:

@@ -41,7 +41,6 @@ def test_the_choices_are_those_there_are() -> None:
 
 OWN_DEFAULT = {
     "--optimizer": "mlp network predicts forward passes, training trains",
-    "--replicas": "a link needs two",
 }
 """Options whose default is each command's own, and why."""
 

@@ -84,11 +84,9 @@ def test_a_limit_that_is_none(tmp_path: Path, value: str, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def little_memory() -> Iterator[None]:
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of a GiB for a network."""
-    token = LIMITS.set(LIMITS.get()._replace(max_read_gib=0.25))
-    yield
-    LIMITS.reset(token)
+    monkeypatch.setenv("LOLAT_READ_GIB", "0.25")
 
 
 @pytest.mark.usefixtures("little_memory")

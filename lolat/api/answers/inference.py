@@ -370,24 +370,12 @@ class FittedPredictor(TypedDict):
     error: dict[str, float]
 
 
-class KnownLink(TypedDict):
-    """A link as it was measured: ms of a step, of a variable, of an iteration; `error`: of the line."""
-
-    replicas: int
-    gbps: float
-    latency_ms: float
-    variable_ms: float
-    fixed_ms: float
-    error: NotRequired[float]
-
-
 class Model(TypedDict):
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: null, and `predictors` empty, without latencies of
     inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured
-    networks of
-    each; `links`: by strategy.
+    networks of each.
     """
 
     name: str
@@ -396,7 +384,6 @@ class Model(TypedDict):
     knows: list[str]
     epochs: int
     spaces: dict[str, int]
-    links: dict[str, KnownLink]
     default: str | None
     points: int
     noise_floor: float | None

@@ -142,7 +142,6 @@ class LayerNetwork(TypedDict):
     optimizer: str
     batch_size: int
     batch_ms: float
-    call_ms: float | None
     samples: int | None
     batches: int | None
     epoch_s: float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from lolat.api.answers.inference import Interval
 from lolat.training.cost import Option
@@ -92,30 +92,3 @@ class Prices(TypedDict):
 
     prices: str
     offers: list[Offer]
-
-
-class ExchangePoint(TypedDict):
-    """Iterations with gradients of so many variables and bytes, with the strategy and without it."""
-
-    variables: int
-    bytes: int
-    without_ms: list[float]
-    with_ms: list[float]
-    predicted_ms: float
-
-
-class Link(TypedDict):
-    """What exchanging gradients adds to an iteration here, measured."""
-
-    strategy: str
-    device: str
-    replicas: int
-    threads: int
-    gbps: float
-    latency_ms: float
-    variable_ms: float
-    fixed_ms: float
-    error: float
-    points: list[ExchangePoint]
-    environment: dict[str, Any]
-    warnings: list[str]

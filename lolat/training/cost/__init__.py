@@ -10,7 +10,7 @@ from typing import Any
 from lolat.errors import InputError
 from lolat.io.results import Result, plain_data
 from lolat.training.cost.prices import CPU, Offer, is_of, offers_of
-from lolat.training.exchange import MACHINE, Link, assumed_link, measured_link
+from lolat.training.exchange import MACHINE, Link, assumed_link
 from lolat.training.model import Training
 from lolat.units import dollars, duration, plain, plural
 
@@ -101,15 +101,13 @@ def is_price_of(accelerator: str, device: str) -> bool:
     return is_of(accelerator, device) or is_of(device, accelerator)
 
 
-def link_of(machines: Machines, model: Training, strategy: str = "") -> Link:
-    """The link of what is rented: in one instance the model's, where it was measured for `strategy`, else
-    what is assumed of its device; between instances what is assumed."""
+def link_of(machines: Machines, model: Training) -> Link:
+    """The link of what is rented, as is assumed of its device and between instances."""
     offer, device = machines.offer, device_of(model)
     same = not offer.accelerator or is_price_of(offer.accelerator, device)
     machine = offer.devices if offer.instance_type else MACHINE
-    known = measured_link(model.document, strategy, machines.devices, machine) if same else None
     linked = f"{device} {offer.accelerator}" if same else offer.accelerator
-    return known or assumed_link(linked, machines.devices, machine)
+    return assumed_link(linked, machines.devices, machine)
 
 
 def _environment(model: Training) -> dict[str, Any]:
