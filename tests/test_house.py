@@ -184,7 +184,7 @@ def test_the_names_of_the_contract_are_there() -> None:
 
 HEAVY = (
     "keras tensorflow torch torchvision timm transformers onnx scipy pandas rich matplotlib sklearn optuna "
-    "ray nni nn_meter microbench"
+    "ray microbench"
 )
 ADAPTERS = sorted(
     f"lolat.nas.adapters.{p.stem}" for p in (ROOT / "lolat/nas/adapters").glob("*.py")
