@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -270,8 +269,13 @@ class NetworkTime:
     `call_ms`: of one call, where convolutions are as inside a network; None where each has its own.
 
     An epoch is `batches` batches, the last one counted as a full one (as Keras counts them); both are
-    None where the number of samples is not known.
+    None where the number of samples is not known. `formula_model`: what says something of the others.
     """
+
+    KEYS = (
+        "network", "gpu", "optimizer", "batch_size", "batch_ms", "call_ms", "samples", "batches", "epoch_s",
+        "layers", "unpredicted=others", "unpredicted_formula_ms=others_ms", "warnings", "formula_model",
+    )  # fmt: skip
 
     network: str
     gpu: str
@@ -282,6 +286,7 @@ class NetworkTime:
     others: tuple[OtherLayer, ...]
     warnings: tuple[str, ...]
     call_ms: float | None = None
+    formula_model: str | None = None
 
     @property
     def batch_ms(self) -> float:
@@ -304,24 +309,6 @@ class NetworkTime:
         times = [other.formula_ms for other in self.others]
         known = [t for t in times if t is not None]
         return math.fsum(known) if len(known) == len(times) else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `mlp network --json`."""
-        return {
-            "network": self.network,
-            "gpu": self.gpu,
-            "optimizer": self.optimizer,
-            "batch_size": self.batch_size,
-            "batch_ms": self.batch_ms,
-            "call_ms": self.call_ms,
-            "samples": self.samples,
-            "batches": self.batches,
-            "epoch_s": self.epoch_s,
-            "layers": [asdict(layer) for layer in self.layers],
-            "unpredicted": [asdict(other) for other in self.others],
-            "unpredicted_formula_ms": self.others_ms,
-            "warnings": list(self.warnings),
-        }
 
 
 def network_time(
@@ -378,6 +365,7 @@ def network_time(
     return NetworkTime(
         graph.name, gpu, optimizer, batch_size, samples, tuple(layers), tuple(others),
         tuple(dict.fromkeys(warnings)), None if alone is None else alone.terms["call"],
+        None if formula is None else formula.name,
     )  # fmt: skip
 
 

@@ -13,9 +13,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lolat.errors import InputError
 from lolat.io import paths
@@ -243,14 +242,12 @@ BUILT_IN = (
 
 @dataclass(frozen=True)
 class Prices:
-    """Offers, and in `where` what they are called in front of people."""
+    """What instances cost, US$ an hour of the whole instance, and where the prices are from."""
+
+    KEYS = ("prices=where", "offers")
 
     offers: tuple[Offer, ...]
     where: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `prices --json`."""
-        return {"prices": self.where, "offers": [asdict(offer) for offer in self.offers]}
 
 
 def refreshed_file() -> Path:
