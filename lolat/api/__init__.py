@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat import model as core
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, dict_of
 
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
@@ -46,13 +46,14 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.api.summary import errors_of
         from lolat.model.file import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
         if not self.predictors:
             return f"{headline(self)}\nknows {', '.join(knows(self.document))}"
-        errors = self._errors(self.default)
+        errors = errors_of(self.document, self.default)
         told = f"by default {self.default}"
         if {"median", "points"} <= errors.keys():
             told += f": median error {percent(errors['median'])} on {errors['points']:,} points"
@@ -60,49 +61,18 @@ class Model(core.Model, Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each predictor: its name, whether it is the default, its errors where left out."""
+        from lolat.api.summary import errors_of
+
         return [
-            {"predictor": name, "default": name == self.default, **self._errors(name)}
+            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
             for name in self.predictors
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What the file says of its device, without its points: the answer of `show --json`."""
-        from lolat.fitting.intervals import noise_floor
-        from lolat.model.file import knows
+        """What the file says of its device, without its points: a `lolat.api.summary.ModelSummary`."""
+        from lolat.api.summary import summary_of
 
-        document = self.document
-        return {
-            "name": self.name,
-            "device": self.device,
-            "file": self.source,
-            "knows": knows(document),
-            "default": self.default or None,
-            "points": len(document.get("points", ())),
-            "noise_floor": noise_floor(document),
-            "environment": plain_data(document["environment"]),
-            "predictors": {
-                name: {
-                    "coefficients": dict(document["predictors"][name]["coefficients"]),
-                    "error": self._errors(name),
-                }
-                for name in self.predictors
-            },
-            "domain": plain_data(document.get("domain", {})),
-            "training": "training" in document,
-            "epochs": len(document.get("epochs", {}).get("points", ())),
-            "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
-            "warnings": list(document.get("warnings", ())),
-        }
-
-    def _errors(self, predictor: str) -> dict[str, float]:
-        """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
-        found = self.document["predictors"][predictor].get("error")
-        if not isinstance(found, Mapping):
-            return {}
-        for kind in ("networks_left_out", "left_out", "fitted"):
-            if isinstance(found.get(kind), Mapping):
-                return {k: v for k, v in found[kind].items() if isinstance(v, (int, float))}
-        return {}
+        return dict_of(summary_of(self))
 
     @overload
     def predict(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,15 @@ from lolat.cli import common
 from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
 from lolat.cli.parsing import Number
 from lolat.errors import InputError, MissingPackageError
+from lolat.io.results import dict_of, of
+from lolat.mlp.layer_model import Evaluation
 from lolat.mlp.recipes import RECIPES
 from lolat.mlp.table import LAYERS
 from lolat.units import plain, plural
 
 if TYPE_CHECKING:
     from lolat.mlp.devices import Device
-    from lolat.mlp.layer_model import Evaluation, LayerModel
+    from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.table import LayerTable
     from lolat.mlp.training import Split
     from microbench.learn_layers import MeasuredLayers
@@ -33,6 +35,18 @@ if TYPE_CHECKING:
 layer_option = common.option("--layer", type=click.Choice(LAYERS), help="The kind of the layers.")
 recipe_option = common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
                        show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """A layer model that was trained: its errors on rows left out, by GPU and by optimizer."""
+
+    KEYS = ("output", "layer", "recipe", *of("errors", *Evaluation.KEYS))
+
+    output: str
+    layer: str
+    recipe: str
+    errors: Evaluation
 
 
 @common.command(
@@ -109,7 +123,7 @@ def fit(
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
     checkpoint.unlink(missing_ok=True)
-    told = {"output": str(output), "layer": layer, "recipe": recipe, **errors.to_dict()}
+    told = LayerFit(str(output), layer, recipe, errors)
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     head = (f"{output}: {layer} layers, recipe {recipe}, {names}", "")
     lines = (*head, "Errors on rows left out of training:", *errors.lines())
@@ -165,7 +179,7 @@ def judged(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "validation": asdict(validation.all),
     }
-    return replace(model, training=training, errors=test.to_dict()), test
+    return replace(model, training=training, errors=dict_of(test)), test
 
 
 # ---- `lolat mlp learn`: random layers measured on this device, and a layer model trained on them.

@@ -179,14 +179,14 @@ def _show_totals(
     asked: Question, answers: Sequence[Answer], failures: dict[str, str], as_json: bool
 ) -> None:
     """One answer as it is, several as a table; or as JSON."""
-    from lolat.report.several import document, totals_table
+    from lolat.report.several import predictions, totals_table
     from lolat.report.text import summary
 
     first = answers[0].prediction
     if asked.is_one:
         common.answer("prediction", first, as_json, summary(first))
     else:
-        found = document(answers, failures) if as_json else {}
+        found = predictions(answers, failures)
         common.answer("predictions", found, as_json, totals_table(answers))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, check, read_json, to_json
+from lolat.io.results import keys, of
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts, find_recipe
@@ -423,14 +424,11 @@ class Errors:
 class Evaluation:
     """Errors of all rows, and of those of each GPU and each optimizer (none: forward only)."""
 
+    KEYS = (*of("all", *keys(Errors)), "gpus", "optimizers")
+
     all: Errors
     gpus: Mapping[str, Errors]
     optimizers: Mapping[str, Errors]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The errors of all rows, with `gpus` and `optimizers`."""
-        groups = asdict(self)
-        return {**groups.pop("all"), **groups}
 
     def lines(self) -> list[str]:
         """A table for people."""

@@ -19,7 +19,7 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
 from lolat.io.documents import fault_of, read_json
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, of, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
@@ -88,14 +88,10 @@ def check_budget(budget_ms: float) -> None:
 class Step:
     """One value of what is varied, and what the model says of the network at it."""
 
+    KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
+
     value: float
     prediction: Prediction
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `budget --json`."""
-        p = self.prediction
-        interval_ms = plain_data(p.interval_ms)
-        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval_ms}
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +100,16 @@ class BudgetAnswer(Result):
 
     `next` is the next larger value, which does not; None at the largest that is tried, and where
     the network cannot be read at it (`refusal` says why). `channels`: of a width, each count now and then.
+    In JSON `answer` is that value; it is null where none stays within the budget (exit code 3), and `next`
+    is the smallest then.
     """
+
+    KEYS = (
+        "best.prediction.network", "vary", "budget_ms", "sure",
+        *of("best.prediction", "predictor", "batch_size"), "answer", "latency_ms",
+        *of("best.prediction", "interval_ms", "coverage"), "channels", "next", "now",
+        "best.prediction.in_domain", "warnings",
+    )  # fmt: skip
 
     vary: str
     budget_ms: float
@@ -123,29 +128,22 @@ class BudgetAnswer(Result):
     def rows(self) -> list[dict[str, Any]]:
         """A row each for the network now, the largest within the time, and the next one."""
         steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **s.to_dict()} for n, s in steps.items() if s is not None]
+        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
-        p, step = self.best.prediction, self.best.to_dict()
-        return {
-            **_asked(self.vary, self.budget_ms, self.sure, p),
-            "answer": step.pop("value"),
-            **step,
-            "coverage": p.coverage,
-            "channels": plain_data(self.channels),
-            "next": None if self.next is None else self.next.to_dict(),
-            "now": self.now.to_dict(),
-            "in_domain": p.in_domain,
-            "warnings": [*p.warnings, *([] if self.refusal is None else [self.refusal])],
-        }
+    @property
+    def answer(self) -> float | None:
+        """The largest value within the budget, always one; null in JSON where the answer is no."""
+        return self.best.value
 
+    @property
+    def latency_ms(self) -> float | None:
+        """The latency at it, as `answer`."""
+        return self.best.prediction.latency_ms
 
-def _asked(vary: str, budget_ms: float, sure: bool, prediction: Prediction) -> dict[str, Any]:
-    """What `budget --json` says of the question."""
-    p = prediction
-    asked = {"network": p.network, "vary": vary, "budget_ms": budget_ms, "sure": sure}
-    return {**asked, "predictor": p.predictor, "batch_size": p.batch_size}
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the prediction, and why there is no larger value."""
+        return (*self.best.prediction.warnings, *([] if self.refusal is None else [self.refusal]))
 
 
 @dataclass(frozen=True)
@@ -291,6 +289,7 @@ class _Varied:
     def answer(self, guess: float) -> BudgetAnswer:
         """The largest value that fits; AnswerIsNo where there is none."""
         q, start = self.question, min(max(round(self.now / self.unit), 1), self.count)
+        now = Step(self.now, q.now)
         guessed = int(min(max(guess, 1.0), float(self.count)))
         low, high, any_fits = search(self.fits, self.count, start, guessed)
         best, further = self.steps.get(low), self.step(high) if high <= self.count else None
@@ -302,7 +301,6 @@ class _Varied:
                 pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
             refusal = further if isinstance(further, str) else None
             larger = further if isinstance(further, Step) else None
-            now = Step(self.now, q.now)
             return BudgetAnswer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
         if not isinstance(further, Step):
             raise InputError(str(further))
@@ -313,13 +311,8 @@ class _Varied:
             f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
             f"give --max-ms {enough(takes)} or more",
             {
-                **_asked(self.vary, q.budget_ms, q.sure, q.now),
-                **dict.fromkeys(("answer", "latency_ms", "interval_ms")),
-                "coverage": q.now.coverage,
-                "channels": None,
-                "next": further.to_dict(),
-                "now": Step(self.now, q.now).to_dict(),
-                "in_domain": None,
+                **BudgetAnswer(self.vary, q.budget_ms, q.sure, now, further, now).to_dict(),
+                **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
                 "warnings": [best] if isinstance(best, str) else [],
             },
         )

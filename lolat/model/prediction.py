@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
 from lolat.fitting.domain import (
@@ -28,7 +29,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
@@ -100,9 +101,18 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. The blocks, among them "call",
-    the fixed cost of a call, add up to `latency_ms`.
+    is most of it; both None where the model does not say what was measured. `measure`: names of the blocks
+    whose measuring would bring it inside. `quiet_ms`: on the machine in its calmest moments, where known.
+    `state`: of the machine that it is for; None: as it usually is. The blocks, the last one "call", the
+    fixed cost of a call, add up to `latency_ms`. `device`: the model as it was given, among several
+    answers. FLOPs are multiply-accumulates.
     """
+
+    KEYS = (
+        "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms", "quiet_ms",
+        "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
+        "warnings", "measure", "counts", "blocks", "device",
+    )  # fmt: skip
 
     network: str
     batch_size: int
@@ -117,15 +127,16 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
-    measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
+    measure: tuple[str, ...] = ()
     half: float | None = None  # of the interval without the machine's drift, as a logarithm
-    quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
-    state: State | None = None  # of the machine that it is for; None: as it usually is
+    quiet_ms: float | None = None
+    state: State | None = None
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
-    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in
+    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
+    device: str | UnsetType = UNSET
 
     def under(self, state: State) -> Prediction:
         """The same in a state of the machine, with the interval of a machine whose state is known."""
@@ -159,6 +170,11 @@ class Prediction(Result):
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
     @property
+    def memory_bytes(self) -> int | None:
+        """Of weights and tensors at once."""
+        return None if self.memory is None else self.memory.total_bytes
+
+    @property
     def title(self) -> str:
         """Which network at which batch size, and what goes in."""
         size = shapes_text(self.input_shapes)
@@ -175,30 +191,6 @@ class Prediction(Result):
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
         told = ("name", "latency_ms", "share", "bound_by")
         return [{**{n: getattr(b, n) for n in told}, **b.counts} for b in self.blocks]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `predict --json`."""
-        return {
-            "model": self.model,
-            "learned": self.learned,
-            "network": self.network,
-            "batch_size": self.batch_size,
-            "input_shapes": plain_data(self.input_shapes),
-            "predictor": self.predictor,
-            "latency_ms": self.latency_ms,
-            "quiet_ms": self.quiet_ms,
-            "state": None if self.state is None else self.state.to_dict(),
-            "interval_ms": plain_data(self.interval_ms),
-            "coverage": self.coverage,
-            "in_domain": self.in_domain,
-            "inside_share": self.inside_share,
-            "memory_bytes": None if self.memory is None else self.memory.total_bytes,
-            "memory": plain_data(self.memory),
-            "warnings": list(self.warnings),
-            "measure": list(self.measure),
-            "counts": self.counts,
-            "blocks": [dict(vars(b)) for b in self.blocks],
-        }
 
 
 def domain_words(prediction: Prediction) -> str:

@@ -68,6 +68,7 @@ class Space:
     `decomposition`: how the positions that interact were found, where a function makes the networks.
     """
 
+    name: str
     decomposition: Decomposition | None = None
 
     def __init__(

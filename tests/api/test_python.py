@@ -16,7 +16,6 @@ import pandas
 import pytest
 
 import lolat
-from lolat.api.answers import files
 from lolat.api.report import Report
 from lolat.io.results import Result, json_text, notebook_html
 from tests import synthetic
@@ -314,15 +313,3 @@ def test_a_users_script_passes_strict_mypy_but_for_what_is_wrong_in_it(tmp_path:
     wrong = {int(line) for line in re.findall(r"script.py:(\d+): error", done.stdout)}
     right = len(USER.splitlines())
     assert wrong == {right + 1, right + 2}, done.stdout
-
-
-# ---- The JSON answers.
-
-
-def test_the_schemas_in_the_documents_are_current() -> None:
-    folder = ROOT / "docs" / "reference" / "json"
-    known = dict(files())
-    assert {p.name for p in folder.glob("*.json")} == set(known)
-    for name, content in known.items():
-        stale = f"docs/reference/json/{name}: run `make schemas`"
-        assert (folder / name).read_text(encoding="utf-8") == content, stale

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, ModelFileError
+from lolat.io.results import dict_of
 from lolat.mlp import layer_model, recipes
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import (
@@ -318,7 +319,7 @@ def test_groups_are_gpus_and_optimizers() -> None:
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
     v100, k80 = found.gpus.values()
-    assert (v100.rmse_ms, k80.rows, found.to_dict()["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert (v100.rmse_ms, k80.rows, dict_of(found)["gpus"]["K80"]["rows"]) == (0, 2, 2)
     assert k80.mean_relative_error == pytest.approx(0.5)
     both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
     assert both == pytest.approx((2, (5 / 3) ** 0.5))
