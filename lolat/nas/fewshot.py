@@ -41,14 +41,13 @@ ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior speaks t
 
 @dataclass(frozen=True)
 class SpaceTerms:
-    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies.
+    """A space of SPACES: how its networks are written and counted, and the assumptions on their latencies.
 
     `candidates`: networks that stand for all of the space, of which `nas fit` says how sure it is.
     """
 
     name: str
     parse_many: Callable[..., np.ndarray]
-    write: Callable[[Sequence[int] | np.ndarray], str]
     counts: Callable[[np.ndarray], np.ndarray]
     assumptions: list[Pieces]
     candidates: Callable[[np.random.Generator], np.ndarray]
@@ -61,9 +60,7 @@ def space_terms(name: str) -> SpaceTerms:
         raise InputError(f"unknown space {name!r}; expected one of {', '.join(SPACES)}")
     space = importlib.import_module("lolat.nas.spaces").SPACES[name]()
     prior = space.codec  # the space's module
-    return SpaceTerms(
-        name, space.parse, space.arch, space.counts, prior.assumptions(space), prior.candidates
-    )
+    return SpaceTerms(name, space.parse, space.counts, prior.assumptions(space), prior.candidates)
 
 
 def space_of(path: str | Path, sampled: Collection[str], others: bool) -> SpaceTerms:
