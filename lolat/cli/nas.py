@@ -75,6 +75,8 @@ class NasFit:
 def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
+    SPACE: nasbench201, fbnet (224x224) or fbnet-cifar (32x32, as HW-NAS-Bench has it).
+
     Ten random samples are enough to rank a space well. Fewer work too: the formula then says what they
     do not.
     """
@@ -105,7 +107,9 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 
 def typical_error(model: NasModel) -> float:
     """What half of the space's networks should stay within, relative, by the model's own intervals."""
-    rows = model.terms.candidates(np.random.default_rng(0))[:: 1 if model.space == "fbnet" else 7]
+    rows = model.terms.candidates(np.random.default_rng(0))[
+        :: 7 if model.space == "nasbench201" else 1
+    ]
     low, high = model.interval_ms(rows, 0.5)
     return float(np.median(np.sqrt(high / low)) - 1.0)
 
@@ -204,7 +208,8 @@ def search(
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device.
 
-    SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32), ofa, mobile, or package.module:callable that
+    returns a lolat.nas.Space.
     """
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
@@ -285,8 +290,8 @@ def score(
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE on MODEL's device: latencies as Parquet, and the best.
 
-    SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space. A
-    run that was interrupted goes on when the same command is given again.
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32), ofa, mobile, or package.module:callable that
+    returns a lolat.nas.Space. A run that was interrupted goes on when the same command is given again.
     """
     from lolat.nas.scoring import here, on_ray
 
