@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import AtLeastOne, NotNegative, Positive, fault_of
+from lolat.errors import InputError
+from lolat.io.documents import AtLeastOne, NotNegative, Positive, converted
 
 # ---- What joins the devices: a bandwidth and a latency, as stated by whoever asks, or assumed
 # (`machines`).
@@ -171,9 +171,7 @@ def measured_link(
     entry = document.get("links", {}).get(name)
     if entry is None or devices > machine:
         return None
-    if fault := fault_of(entry, MeasuredEntry, f"links.{name}"):
-        raise ModelFileError(f"{document['name']}: {fault}; measure it again: lolat training link")
-    known = msgspec.convert(entry, MeasuredEntry)
+    known: MeasuredEntry = converted(entry, MeasuredEntry, document["name"], f"$.links.{name}")
     words = f"{name} measured on {known.replicas} replicas"
     return Link(known.gbps, known.latency_ms, words, known.variable_ms, known.fixed_ms)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.fitting.predictors.two_regime import TwoRegime
-from lolat.io.documents import AtLeastOne, Count, Number, check, read_json, to_json
+from lolat.io.documents import AtLeastOne, Count, Number, converted, read_json, to_json
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.scorer import Grid
@@ -216,7 +216,7 @@ def read(path: str | Path) -> LookUpTable:
         raise InputError(
             f"{path} is of version {document.get('version')!r}; this LoLat reads {VERSION}"
         )
-    check(document, _Document, str(path))
+    converted(document, _Document, str(path))
     fields = {name: document[name] for name in _Document.__struct_fields__}
     positions = tuple(Position(p["name"], tuple(p["choices"])) for p in document["positions"])
     tables = {}

@@ -127,7 +127,7 @@ WRONG = [[[0.0] * 7] * 3]  # of no positions' choices
     [
         ({"schema": "lolat-model"}, r"is not a look-up table; expected a \.json file"),
         ({"version": 2}, "is of version 2; this LoLat reads 1"),
-        ({"constant_ms": "x"}, "`constant_ms` is 'x'"),
+        ({"constant_ms": "x"}, r"at `\$.constant_ms`"),
         ({"tables": [{"positions": [0, 1, 2], "ms": WRONG}]}, r"is damaged: .* \[0, 1, 2\]"),
         ({"tables": [{"positions": [9], "ms": [1.0]}]}, r"is damaged: .* \[9\]"),
         ({"tables": [{"positions": [0], "ms": ["a", "b"]}]}, r"is damaged: .* \[0\]"),
