@@ -18,7 +18,7 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, PLAIN, count
 from lolat.graph.edits import block_graph
-from lolat.io.documents import AtLeastOne, fault_of, read_json
+from lolat.io.documents import AtLeastOne, converted, read_json
 from lolat.model.learning import answers, as_measured, errors
 from lolat.readers import read
 
@@ -165,10 +165,7 @@ def read_evaluation(path: str) -> tuple[list[NetworkTime], str | None]:
 
     Raises InputError for a file that cannot be read or is no evaluation.
     """
-    document = read_json(path, EXPECTED)
-    if (fault := fault_of(document, Evaluation)) is not None:
-        raise InputError(f"{path}: {fault}; {EXPECTED}")
-    evaluation = msgspec.convert(document, Evaluation)
+    evaluation: Evaluation = converted(read_json(path, EXPECTED), Evaluation, path)
     device = evaluation.device if isinstance(evaluation.device, str) else None
     return evaluation.networks, device
 

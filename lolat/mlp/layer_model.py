@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import Number, Positive, check, read_json, to_json
+from lolat.io.documents import Number, Positive, converted, read_json, to_json
 from lolat.io.results import keys, of
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
@@ -330,8 +330,7 @@ def _array_document(values: np.ndarray) -> ArrayDocument:
 def from_document(document: Any, source: str = "document") -> LayerModel:
     """The model of a document; ModelFileError names `source` and the field that is wrong."""
     _check_kind(document, source)
-    check(document, ModelDocument, source)
-    contents = msgspec.convert(document, ModelDocument)
+    contents: ModelDocument = converted(document, ModelDocument, source)
     if contents.recipe not in RECIPES:
         raise _wrong(source, "recipe", " or ".join(RECIPES))
     features, width = contents.features, len(contents.features.names)

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
-from lolat.io.documents import fault_of, read_json
+from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction
@@ -357,10 +357,10 @@ def is_prediction(path: str) -> bool:
 
 def read_before(path: str) -> Before:
     """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
-    document = read_json(path, _EXPECTED)
-    if (fault := fault_of(document, Before)) is not None:
-        raise InputError(f"--against {plain(path)}: {fault}; {_EXPECTED}")
-    return msgspec.convert(document, Before)
+    try:
+        return converted(read_json(path, _EXPECTED), Before, f"--against {plain(path)}")
+    except ModelFileError as error:
+        raise InputError(f"{error}; {_EXPECTED}") from error
 
 
 def before_of(prediction: Prediction) -> Before:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import GROUPS
-from lolat.io.documents import fault_of, read_json
+from lolat.io.documents import converted, read_json
 
 KINDS = ("computing", "moving", "starting")
 RIDGE = 0.05
@@ -95,6 +95,8 @@ def read_state(path: str | os.PathLike[str]) -> State:
     except ModelFileError as error:
         raise InputError(f"--state {error}") from error
     state = document.get("state", document) if isinstance(document, dict) else document
-    if (fault := fault_of(state, _Factors)) is not None:
-        raise InputError(f"--state {path}: {fault}; {expected}")
-    return State(*(float(state[k]) for k in KINDS))
+    try:
+        found = converted(state, _Factors, f"--state {path}")
+    except ModelFileError as error:
+        raise InputError(f"{error}; {expected}") from error
+    return State(*(float(getattr(found, k)) for k in KINDS))

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import fault_of
+from lolat.io.documents import converted
 from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model.file import lacks, put
@@ -379,8 +379,7 @@ def from_document(document: Mapping[str, Any], source: str, space: str) -> NasMo
             f"{source}: a model of the space {space!r}; expected one of {', '.join(SPACES)}"
         )
     section = spaces[space]
-    if fault := fault_of(section, _Section, f"spaces.{space}"):
-        raise ModelFileError(f"{source}: {fault}")
+    converted(section, _Section, source, f"$.spaces.{space}")
     pieces = {p.name: len(p.terms) for p in space_terms(space).assumptions}
     if fault := _fault(section, pieces):
         raise ModelFileError(f"{source}: its `spaces.{space}` is damaged ({fault}); {_EXPECTED}")

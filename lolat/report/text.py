@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
-from lolat.io.documents import fault_of
+from lolat.io.documents import fits
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
@@ -311,7 +311,7 @@ def section_lines(document: Mapping[str, Any], some: Sequence[str] = SECTIONS) -
             continue
         for name, part in found.items() if of == "spaces" else [(of, found)]:
             try:
-                if fault_of(part, shapes[of]):
+                if not fits(part, shapes[of]):
                     raise ValueError
                 yield _section_line(of, plain(name), part)
                 if of == "training":
