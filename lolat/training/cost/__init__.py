@@ -164,7 +164,7 @@ class Plan(Result):
     """The options in the order asked for; `cheapest` and `fastest` of them, and those on the frontier."""
 
     KEYS = (
-        "epochs", "billing", "spot", "coverage", "options", "cheapest", "fastest",
+        "epochs", "billing", "coverage", "options", "cheapest", "fastest",
         "frontier=frontier_devices", "left_out",
     )  # fmt: skip
 
