@@ -34,7 +34,7 @@ REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""The networks that tell the machine's state, measured anew by `doctor`, `evaluate` and `extend`: of
+"""The networks that tell how fast the machine is, measured anew by `doctor`, `evaluate` and `extend`: of
 different work, and quickly built."""
 
 Check = Callable[[Mapping[str, Any]], object]

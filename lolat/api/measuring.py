@@ -20,7 +20,6 @@ from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, plain_data
 from lolat.model import Model
-from lolat.model.state import State
 from lolat.readers.many import Said
 from lolat.units import percent, plain, plural
 from microbench import backends, environment
@@ -50,8 +49,8 @@ class Evaluation(Measured):
 
     @property
     def median_error(self) -> float:
-        """Of the default predictor, relative: 0.05 is 5 %."""
-        return float(self.answer["summary"][self.answer["default"]]["median"])
+        """Relative: 0.05 is 5 %."""
+        return float(self.answer["summary"]["median"])
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
@@ -61,8 +60,7 @@ class Evaluation(Measured):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
-        best = self.answer["default"]
-        as_told = (
+        told = (
             "network",
             "batch_size",
             "measured_ms",
@@ -71,11 +69,7 @@ class Evaluation(Measured):
             "inside",
             "in_domain",
         )
-        of_best = ("predicted_ms", "error")  # by predictor
-        return [
-            {name: r[name][best] if name in of_best else r[name] for name in as_told}
-            for r in self.answer["networks"]
-        ]
+        return [{name: r[name] for name in told} for r in self.answer["networks"]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,15 +117,14 @@ class Diagnosis(Measured):
         return bool(self.answer["verdict"] == again.OK)
 
     @property
-    def state(self) -> State | None:
-        """The state of the machine now, as `Model.predict` takes it; None where nothing was measured."""
-        told = self.answer["state"]
-        return None if told is None else State(**told)
+    def ratio(self) -> float | None:
+        """New over learned time of the networks, the median; None where nothing was measured."""
+        found: float | None = self.answer["ratio"]
+        return found
 
     def words(self) -> str:
         """The verdict, and how much longer networks take than when it was learned."""
-        ratio = self.answer["ratio"]
-        times = "" if ratio is None else f": {ratio:.2f} times as long as learned"
+        times = "" if self.ratio is None else f": {self.ratio:.2f} times as long as learned"
         return f"{plain(self.answer['model'])}: {self.answer['verdict']}{times}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -171,8 +164,8 @@ def evaluate(
     run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
     now = environment.differences(model.device, where, here | run.environment)
     _tell(warn, [d for d in now if d not in known])
-    state = again.state_now(model, run.again)
-    result = measuring.compare(model, run.measured, run.failures, state)
+    ratio = again.median_ratio(run.again)
+    result = measuring.compare(model, run.measured, run.failures, ratio)
     return Evaluation({**result, "noise": run.noise})
 
 
@@ -200,18 +193,6 @@ def evaluate_table(
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
     return Diagnosis(again.diagnose(model, examined(model, progress)))
-
-
-def state_of_now(model: Model, name: str, progress: Progress | None = None) -> State:
-    """The state of this machine now, measured; InputError where the model is not of it."""
-    found = examined(model, progress)
-    state = again.state_now(model, found.again, found.loaded)
-    if state is None or found.differences:
-        raise InputError(
-            f"--state now: {name} is not of this machine or its framework (lolat doctor {name} says how "
-            "they differ); expected a model that was learned here, or --state FILE"
-        )
-    return state
 
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:

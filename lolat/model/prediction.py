@@ -29,7 +29,6 @@ from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
 from lolat.io.results import Result, plain_data
-from lolat.model.state import OF_GROUP, State
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -118,29 +117,12 @@ class Prediction(Result):
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
     measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
-    half: float | None = None  # of the interval without the machine's drift, as a logarithm
     quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
-    state: State | None = None  # of the machine that it is for; None: as it usually is
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in
-
-    def under(self, state: State) -> Prediction:
-        """The same in a state of the machine, with the interval of a machine whose state is known."""
-        factors = np.array([getattr(state, OF_GROUP[GROUPS[f]]) for f in self.features])
-        terms = self.block_terms * factors
-        call_ms = self.call_ms * state.starting
-        latency = float(terms.sum()) + call_ms
-        return replace(
-            self,
-            latency_ms=latency,
-            block_terms=terms,
-            call_ms=call_ms,
-            interval_ms=None if self.half is None else within(latency, self.half),
-            state=state,
-        )
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -187,7 +169,6 @@ class Prediction(Result):
             "predictor": self.predictor,
             "latency_ms": self.latency_ms,
             "quiet_ms": self.quiet_ms,
-            "state": None if self.state is None else self.state.to_dict(),
             "interval_ms": plain_data(self.interval_ms),
             "coverage": self.coverage,
             "in_domain": self.in_domain,
@@ -403,7 +384,6 @@ def _predicted(
         block_terms=terms,
         call_ms=call_ms,
         measure=outside.measure,
-        half=half,
         quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )
 

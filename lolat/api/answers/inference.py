@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from lolat.model.attribution import BatchEffect
-from lolat.model.state import State
 
 Interval = tuple[float, float]
 Counts = dict[str, int]
@@ -36,7 +35,7 @@ class Prediction(TypedDict):
     """The latency of one forward pass. The blocks, the last one the call itself, add up to it.
 
     `input_shapes`: of what goes in, the batch first. `interval_ms` has the stated `coverage`. `quiet_ms`:
-    on the machine in its calmest moments. `state`: of the machine that it is for; null: as it usually is.
+    on the machine in its calmest moments.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
     is most of it. `measure`: names of the blocks whose measuring would bring it inside. `memory_bytes`: of
     weights and tensors at once. FLOPs are multiply-accumulates.
@@ -50,7 +49,6 @@ class Prediction(TypedDict):
     predictor: str
     latency_ms: float
     quiet_ms: float | None
-    state: State | None
     interval_ms: Interval | None
     coverage: float | None
     in_domain: bool | None
@@ -182,7 +180,7 @@ class Figures(TypedDict):
 
 
 class EvaluatedNetwork(TypedDict):
-    """A network measured, beside what each predictor says: for the machine's state then, and as usual."""
+    """A network measured, beside what the model says of it."""
 
     network: str
     input_size: list[int]
@@ -190,15 +188,13 @@ class EvaluatedNetwork(TypedDict):
     batch_size: int
     measured_ms: float
     spread: float | None
-    predicted_ms: dict[str, float]
-    error: dict[str, float]
-    usual_ms: dict[str, float]
+    predicted_ms: float
+    error: float
     quiet_ms: float | None
     coverage: float | None
     interval_ms: Interval | None
     interval_width: float | None
     inside: bool | None
-    inside_usual: bool | None
     in_domain: bool | None
 
 
@@ -214,18 +210,19 @@ class Intervals(TypedDict):
 
 
 class Evaluation(TypedDict):
-    """Networks measured on this machine and compared with the model; `failures`: what could not be."""
+    """Networks measured on this machine and compared with the model; `failures`: what could not be.
+
+    `ratio`: how many times as long as learned the model's own networks took meanwhile, the median; null
+    where it has none.
+    """
 
     model: str
     device: str
-    default: str
-    predictors: list[str]
-    state: State | None
+    predictor: str
+    ratio: float | None
     networks: list[EvaluatedNetwork]
-    summary: dict[str, Figures]
-    as_usual: dict[str, Figures]
+    summary: Figures
     inside_interval: int
-    inside_usual_interval: int
     intervals: Intervals | None
     noise_floor: float | None
     failures: dict[str, str]
@@ -275,7 +272,8 @@ class Difference(TypedDict):
 class Diagnosis(TypedDict):
     """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
 
-    `state` is what `predict --state` takes.
+    `ratio`: new over learned time, the median over the networks; the model holds where it is within `limit`
+    of 1.
     """
 
     model: str
@@ -285,11 +283,8 @@ class Diagnosis(TypedDict):
     measured: str | None
     spread: Interval | None
     limit: float
-    network_limit: float
-    state: State | None
     networks: list[NetworkAgain]
     unrest: float | None
-    loaded: float
     seconds: float
     starting_seconds: float
     differences: list[Difference]
