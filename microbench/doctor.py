@@ -158,7 +158,7 @@ def examine(
             return unmeasured(other)
         jobs = [r.job for r in references]
         outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
-    measured = levels(outcome.visits, environment.cpu_count())
+    measured = levels(outcome.visits)
     return Examination(
         again=measured_again(references, measured),
         differences=environment.differences(label, learned, now),

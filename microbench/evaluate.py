@@ -17,7 +17,7 @@ from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.readers import read
-from microbench import backends, environment
+from microbench import backends
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
 from microbench.learn import SLICE_S, noise_of
@@ -109,7 +109,7 @@ def measure_cases(
     with Runner(backend, device, progress) as runner:
         again = [r.job for r in own]
         outcome = runner.run([*jobs, *again], again, settings, None, runner.available_bytes())
-    result = levels(outcome.visits, environment.cpu_count())
+    result = levels(outcome.visits)
     measured = tuple(
         MeasuredNetwork(
             case.spec,
