@@ -34,7 +34,7 @@ REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""The networks that tell the machine's state, measured anew by `doctor`, `evaluate` and `extend`: of
+"""The networks that tell how fast the machine is, measured anew by `doctor`, `evaluate` and `extend`: of
 different work, and quickly built."""
 
 Check = Callable[[Mapping[str, Any]], object]
@@ -78,7 +78,7 @@ def measure_blocks(
         backend, device, jobs, before, settings, journal_path, now, restart, progress, check
     ) as (_, outcome, journal):
         visits = outcome.visits
-    measured = levels(visits, environment.cpu_count())
+    measured = levels(visits)
     points = [
         _point(b, graphs[b.name], n, visits[key], measured.jobs[key])
         for b in blocks
@@ -192,7 +192,7 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     `floor`: what measuring a point again gives (median over the points of how far two halves of its samples
     are apart, the machine's state taken out); `quiet`, `busy`: how long things took in the calmest and the
     most disturbed tenth of the run, as factors of the usual; `others`: how many processors other programs
-    used on average, whose effect is taken out.
+    used, which is told and corrects nothing.
     """
     return {
         "floor": round(measured.floor, 5),

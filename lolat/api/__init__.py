@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
-    from lolat.model.state import State
     from lolat.training.model import Training
 
 InputSize = int | Sequence[int] | None
@@ -78,14 +77,12 @@ class Model(core.Model, Result):
     def predict(
         self, network: Any, batch_size: int = 1, predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
     def predict(
         self, network: Any, batch_size: Sequence[int], predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> list[Prediction]: ...  # fmt: skip
 
     def predict(
@@ -96,29 +93,24 @@ class Model(core.Model, Result):
         coverage: float | None = None,
         *,
         input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> Prediction | list[Prediction]:
         """How long one forward pass of a network takes, block by block.
 
         `network`: see the class. `batch_size`: samples in one pass; a list of them gives a list of
         predictions, for which the network is read once. `predictor`: "extended" or "two-regime", the
         model's default if None. `coverage`: how sure the interval is, above 0 and below 1; 0.9 if None.
-        `input_size`: height = width, or the shape without the batch. `state`: of the machine, as `doctor`
-        found it, or the file that `lolat doctor --json` wrote; then the interval is narrower.
+        `input_size`: height = width, or the shape without the batch.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more. Raises NetworkError
         where the network cannot be read, InputError for a size, predictor or coverage that cannot be.
         """
         self.check(predictor, coverage)
-        known = _state(state)
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
         sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
         found = [core.Model.predict(self, graph, n, predictor, coverage) for n in sizes]
         if isinstance(network, (str, os.PathLike)):
             found = [with_advice(p, os.fspath(network), input_size) for p in found]
-        if known is not None:
-            found = [p.under(known) for p in found]
         return found if several else found[0]
 
     def report(
@@ -318,8 +310,7 @@ class Model(core.Model, Result):
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
         """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
 
-        Returns a `Diagnosis`: `holds`, and the `state` of the machine, which `predict` takes. Raises what
-        `evaluate` does.
+        Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
         from lolat.api.measuring import doctor
 
@@ -385,15 +376,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     model = core.load_as(Model, path)
     model.given = os.fspath(path)
     return model
-
-
-def _state(state: State | str | os.PathLike[str] | None) -> State | None:
-    """The state that is given, read where it is a file."""
-    if isinstance(state, (str, os.PathLike)):
-        from lolat.model.state import read_state
-
-        return read_state(state)
-    return state
 
 
 def with_advice(prediction: Prediction, network: str, input_size: InputSize) -> Prediction:

@@ -22,7 +22,6 @@ from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.model import Model
-from lolat.model.state import State
 from lolat.readers.many import Said
 from lolat.units import percent, plain, plural
 from microbench import backends, environment
@@ -38,23 +37,20 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class EvaluatedNetwork:
-    """A network measured, beside what each predictor says: for the machine's state then, and as usual."""
+    """A network measured, beside the prediction as `predict` gives it."""
 
     network: str
     input_size: tuple[int, ...]
-    block: int | None
     batch_size: int
     measured_ms: float
     spread: float | None
-    predicted_ms: Mapping[str, float]
-    error: Mapping[str, float]
-    usual_ms: Mapping[str, float]
+    predicted_ms: float
+    error: float
     quiet_ms: float | None
     coverage: float | None
     interval_ms: tuple[float, float] | None
     interval_width: float | None
     inside: bool | None
-    inside_usual: bool | None
     in_domain: bool | None
 
 
@@ -74,19 +70,17 @@ class IntervalsKept:
 class Evaluation(Result):
     """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
-    `summary`, `as_usual`: relative errors (0.05 is 5 %) of each predictor, and how it ranks.
+    `summary`: relative errors (0.05 is 5 %), and how it ranks; `ratio`: how many times as long as learned
+    the model's own networks took meanwhile, the median; None where it has none.
     """
 
     model: str
     device: str
-    default: str
-    predictors: tuple[str, ...]
-    state: State | None
+    predictor: str
+    ratio: float | None
     networks: tuple[EvaluatedNetwork, ...]
-    summary: Mapping[str, Mapping[str, float | None]]
-    as_usual: Mapping[str, Mapping[str, float | None]]
+    summary: Mapping[str, float | None]
     inside_interval: int
-    inside_usual_interval: int
     intervals: IntervalsKept | None
     noise_floor: float | None
     failures: Mapping[str, str]
@@ -94,8 +88,8 @@ class Evaluation(Result):
 
     @property
     def median_error(self) -> float:
-        """Of the default predictor, relative: 0.05 is 5 %."""
-        return self.summary[self.default]["median"] or 0.0
+        """Relative: 0.05 is 5 %."""
+        return float(self.summary["median"] or 0.0)
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
@@ -105,7 +99,7 @@ class Evaluation(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
-        as_told = (
+        told = (
             "network",
             "batch_size",
             "measured_ms",
@@ -114,11 +108,7 @@ class Evaluation(Result):
             "inside",
             "in_domain",
         )
-        of_best = ("predicted_ms", "error")  # by predictor
-        return [
-            {n: r[n][self.default] if n in of_best else r[n] for n in as_told}
-            for r in plain_data(self.networks)
-        ]
+        return [{name: row[name] for name in told} for row in plain_data(self.networks)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,8 +174,8 @@ class NetworkAgain:
 class Diagnosis(Result):
     """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
 
-    `measured`: what the networks alone say; `ratio`: of all of them, at the median; `differences`: what is
-    otherwise than when the model was learned. `state` is what `Model.predict` takes.
+    `measured`: what the networks alone say; `ratio`: new over learned time, the median over the networks;
+    the model holds where it is within `limit` of 1. `differences`: from when it was learned.
     """
 
     model: str
@@ -195,11 +185,8 @@ class Diagnosis(Result):
     measured: str | None
     spread: tuple[float, float] | None
     limit: float
-    network_limit: float
-    state: State | None
     networks: tuple[NetworkAgain, ...]
     unrest: float | None
-    loaded: float
     seconds: float
     starting_seconds: float
     differences: tuple[environment.Difference, ...]
@@ -253,8 +240,8 @@ def evaluate(
     run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
     now = environment.differences(model.device, where, here | run.environment)
     _tell(warn, [d for d in now if d not in known])
-    state = again.state_now(model, run.again)
-    result = measuring.compare(model, run.measured, run.failures, state)
+    ratio = again.median_ratio(run.again)
+    result = measuring.compare(model, run.measured, run.failures, ratio)
     return convert({**result, "noise": run.noise}, Evaluation)
 
 
@@ -282,18 +269,6 @@ def evaluate_table(
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
     return convert(again.diagnose(model, examined(model, progress)), Diagnosis)
-
-
-def state_of_now(model: Model, name: str, progress: Progress | None = None) -> State:
-    """The state of this machine now, measured; InputError where the model is not of it."""
-    found = examined(model, progress)
-    state = again.state_now(model, found.again, found.loaded)
-    if state is None or found.differences:
-        raise InputError(
-            f"--state now: {name} is not of this machine or its framework (lolat doctor {name} says how "
-            "they differ); expected a model that was learned here, or --state FILE"
-        )
-    return state
 
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:

@@ -344,7 +344,6 @@ class Before(msgspec.Struct, frozen=True):
     predictor: str
     batch_size: int
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
-    state: dict[str, float] | None
 
 
 def is_prediction(path: str) -> bool:
@@ -365,9 +364,9 @@ def read_before(path: str) -> Before:
 
 def before_of(prediction: Prediction) -> Before:
     """A prediction as what another is compared with."""
-    p, state = prediction, None if prediction.state is None else prediction.state.to_dict()
+    p = prediction
     asked = (p.model, p.learned, p.network, p.predictor, p.batch_size)
-    return Before("lolat-prediction", *asked, p.latency_ms, state)
+    return Before("lolat-prediction", *asked, p.latency_ms)
 
 
 @dataclass(frozen=True)
@@ -436,7 +435,7 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
 
 def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
     own = before_of(prediction)
-    for name in ("model", "learned", "predictor", "batch_size", "state"):
+    for name in ("model", "learned", "predictor", "batch_size"):
         given, expected = getattr(before, name), getattr(own, name)
         if given != expected:
             raise InputError(

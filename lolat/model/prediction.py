@@ -30,7 +30,6 @@ from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
 from lolat.io.results import Result
-from lolat.model.state import OF_GROUP, State
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -103,14 +102,14 @@ class Prediction(Result):
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
     is most of it; both None where the model does not say what was measured. `measure`: names of the blocks
     whose measuring would bring it inside. `quiet_ms`: on the machine in its calmest moments, where known.
-    `state`: of the machine that it is for; None: as it usually is. The blocks, the last one "call", the
+    The blocks, the last one "call", the
     fixed cost of a call, add up to `latency_ms`. `device`: the model as it was given, among several
     answers. FLOPs are multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms", "quiet_ms",
-        "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
+        "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
         "warnings", "measure", "counts", "blocks", "device",
     )  # fmt: skip
 
@@ -127,31 +126,14 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
-    measure: tuple[str, ...] = ()
-    half: float | None = None  # of the interval without the machine's drift, as a logarithm
-    quiet_ms: float | None = None
-    state: State | None = None
+    measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
+    quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
     device: str | UnsetType = UNSET
-
-    def under(self, state: State) -> Prediction:
-        """The same in a state of the machine, with the interval of a machine whose state is known."""
-        factors = np.array([getattr(state, OF_GROUP[GROUPS[f]]) for f in self.features])
-        terms = self.block_terms * factors
-        call_ms = self.call_ms * state.starting
-        latency = float(terms.sum()) + call_ms
-        return replace(
-            self,
-            latency_ms=latency,
-            block_terms=terms,
-            call_ms=call_ms,
-            interval_ms=None if self.half is None else within(latency, self.half),
-            state=state,
-        )
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -395,7 +377,6 @@ def _predicted(
         block_terms=terms,
         call_ms=call_ms,
         measure=outside.measure,
-        half=half,
         quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )
 

@@ -131,8 +131,6 @@ def latency(prediction: Prediction) -> str:
     """The latency and its interval, what it is for, and the quiet machine where that is another."""
     found = milliseconds(prediction.latency_ms)
     found += interval_words(prediction.interval_ms, prediction.coverage)
-    if prediction.state is not None:
-        return f"{found}, in the state of the machine that was given"
     quiet = prediction.quiet_ms
     if quiet is not None and quiet < (1.0 - SAME_QUIET) * prediction.latency_ms:
         found += f"; {milliseconds(quiet)} when the machine is quiet"

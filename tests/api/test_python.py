@@ -125,14 +125,6 @@ def test_questions_of_a_graph(model: lolat.Model, tmp_path: Path) -> None:
         model.predict(graph, coverage=2.0)
 
 
-def test_a_state_narrows_and_a_file_of_one_is_read(model: lolat.Model, tmp_path: Path) -> None:
-    state = {"computing": 2.0, "moving": 2.0, "starting": 2.0}
-    (tmp_path / "now.json").write_text(json.dumps(state))
-    graph = synthetic.network()
-    usual, now = model.predict(graph), model.predict(graph, state=tmp_path / "now.json")
-    assert now.latency_ms == pytest.approx(2 * usual.latency_ms)
-
-
 def test_training_and_its_cost() -> None:
     """Of one device, and of four with a price: hours are those of training, dollars hours and price."""
     model = lolat.load("rtx-5090-amp")

@@ -142,7 +142,7 @@ class Doctor:
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
-        self.ratio, self.loaded, self.networks = 1.02, 1.0, 5
+        self.ratio, self.networks = 1.02, 5
         self.differences: tuple[Difference, ...] = ()
         self.error: BaseException | None = None
 
@@ -156,6 +156,5 @@ class Doctor:
             raise self.error
         again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[: self.networks])
         return Examination(
-            again, self.differences, {}, 1.1, self.loaded,
-            load=0.1, threads=2, seconds=9.0, starting_s=5.0,
+            again, self.differences, {}, 1.1, load=0.1, threads=2, seconds=9.0, starting_s=5.0,
         )  # fmt: skip
