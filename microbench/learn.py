@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
 from microbench import environment
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
 from microbench.journal import Journal, fingerprint
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
@@ -144,6 +144,12 @@ def references() -> tuple[Predefined, ...]:
     return tuple(
         replace(b, batch_sizes=b.batch_sizes[:1]) for b in NETWORKS if b.name in REFERENCES
     )
+
+
+def network_jobs(backend: str) -> list[Job]:
+    """The REFERENCES as jobs, for others to be measured after."""
+    known = known_blocks(backend, references())
+    return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
 
 
 def run_key(
