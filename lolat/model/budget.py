@@ -17,7 +17,8 @@ import msgspec
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError
 from lolat.graph import Graph
-from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
+from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
+from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import fault_of, read_json
 from lolat.io.results import Result, plain_data
 from lolat.model import Model
@@ -115,6 +116,11 @@ class BudgetAnswer(Result):
     channels: tuple[tuple[int, int], ...] | None = None
     refusal: str | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How exact the counts are, where they are not those of a network that was read."""
+        return (NOTE,) if self.vary == "width" else ()
+
     def words(self) -> str:
         """What stays within the time, and what it takes."""
         found = told(self.vary, self.best.value)
@@ -137,7 +143,7 @@ class BudgetAnswer(Result):
             "next": None if self.next is None else self.next.to_dict(),
             "now": self.now.to_dict(),
             "in_domain": p.in_domain,
-            "warnings": [*p.warnings, *([] if self.refusal is None else [self.refusal])],
+            "warnings": [*p.warnings, *self.notes, *filter(None, [self.refusal])],
         }
 
 
@@ -297,9 +303,7 @@ class _Varied:
         if isinstance(best, Step) and any_fits:
             pairs = None
             if self.vary == "width":
-                sizes = channels(q.network).sizes
-                free = sizes.free()
-                pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
+                pairs = widths(q.network).pairs(best.value)
             refusal = further if isinstance(further, str) else None
             larger = further if isinstance(further, Step) else None
             now = Step(self.now, q.now)
