@@ -26,8 +26,8 @@ OPENING = """\
   `lolat.nas.Space`.
 
 An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet`, before or
-behind the command, errors only. `lolat completion bash` (zsh, fish) prints what makes the shell complete
-commands, options, models and networks.
+behind the command, errors only. `_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints
+what makes the shell complete commands and options.
 
 ## Exit codes
 

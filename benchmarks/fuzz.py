@@ -4,7 +4,7 @@
     python benchmarks/fuzz.py --cases 500 --only tables --seed 7
     python benchmarks/fuzz.py --case tables:123     # one again, with all that it wrote
     python benchmarks/fuzz.py --only whole --cases 76  # every command with nothing damaged
-    python benchmarks/fuzz.py --only archives --cases 50  # .keras and .pt2 files, each in seconds
+    python benchmarks/fuzz.py --only archives --cases 50  # .keras files, each in seconds
 
 Each case is a command of LoLat's in a process of its own with limits of time and memory. It is a finding if
 the process is killed, a traceback or "unexpected" is seen, an error is not one line of printable text with
@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -116,25 +117,25 @@ def _command(case: Case) -> int:
     return run_command(lolat, case.arguments, "lolat")
 
 
-class _ReadsHere:
+def _reader() -> Any:
     """Reads networks for the page's server in this process, which is thrown away."""
+    from lolat.errors import NetworkError
+    from lolat.graph import Graph
+    from lolat.readers.apart import answer
+    from lolat.web.networks import Reader
 
-    folder = None
+    class ReadsHere(Reader):
+        def start(self) -> Any:
+            return SimpleNamespace(folder=None)
 
-    def start(self) -> None:
-        pass
+        def read(self, network: str, size: Sequence[int] = ()) -> Any:
+            if not network.endswith(".onnx"):
+                raise NetworkError(
+                    f"{network[:60]!r} needs a framework, which is not waited for here"
+                )
+            return Graph.from_dict(answer({"network": network, "size": size}))
 
-    def close(self) -> None:
-        pass
-
-    def read(self, network: str, size: tuple[int, ...] = ()) -> Any:
-        from lolat.errors import NetworkError
-        from lolat.graph import Graph
-        from lolat.readers.apart import answer
-
-        if not network.endswith(".onnx"):
-            raise NetworkError(f"{network[:60]!r} needs a framework, which is not waited for here")
-        return Graph.from_dict(answer({"network": network, "size": size}))
+    return ReadsHere()
 
 
 def _asked(case: Case, folder: Path) -> int:
@@ -147,7 +148,7 @@ def _asked(case: Case, folder: Path) -> int:
     before = {path.name for path in folder.iterdir()}
     tempfile.tempdir = str(folder)
     address = "http://127.0.0.1:8000"
-    with TestClient(create_app(networks=NetworkCache(_ReadsHere())), base_url=address) as client:
+    with TestClient(create_app(networks=NetworkCache(_reader())), base_url=address) as client:
         if case.kind == "queries":
             found = client.get(case.arguments[1])
         else:

@@ -1,6 +1,6 @@
 """How each parameter of the generated networks goes with the time of an epoch: a table and a figure.
 
-    python benchmarks/generated.py DATA --output docs/figures/generated.svg
+    python benchmarks/generated.py DATA --output benchmarks/notes/generated.svg
 
 DATA holds benchmarked_insights_epochs.csv: epoch times of generated networks on one GPU, one parameter
 varied at a time. Every network is built again first, and its counts compared with the file's.

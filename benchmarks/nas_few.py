@@ -32,7 +32,6 @@ from lolat.nas.fewshot import (  # noqa: E402
     fit,
     rounding,
     space_terms,
-    suggest,
 )
 
 HELP = {
@@ -50,7 +49,6 @@ CHOSEN_ON = {
     "fbnet": "1080ti_1 2080ti_64 essential_ph_1 pixel3 silver_4114 titanx_32 titan_rtx_1 titanxp_64",
 }
 """The devices that were looked at while terms and priors were chosen."""
-SEEDS = 5  # of `suggest`
 FIFTY = 10  # draws of fifty samples
 
 
@@ -123,23 +121,14 @@ def random_draws(table: Table, device: str, count: int, draws: int) -> list[np.n
     ]
 
 
-def suggested(table: Table, count: int) -> list[np.ndarray]:
-    """Indices of what `suggest` names, for several seeds: of the networks in the table."""
-    place = {row.tobytes(): i for i, row in enumerate(table.rows)}
-    among = None if table.space.name == "nasbench201" else table.rows
-    found = [suggest(table.space, count, among=among, seed=seed) for seed in range(SEEDS)]
-    return [np.array([place[row.tobytes()] for row in rows]) for rows in found]
-
-
 def report(table: Table, draws: int) -> list[str]:
     """The lines of one space's table."""
     chosen_on = CHOSEN_ON[table.space.name].split()
     known = HELP if table.space.name == "nasbench201" else {}
-    by_design = suggested(table, 10)
     lines = [
-        f"| device |{' HELP, ten |' * bool(known)} ten, random | worst draw | twenty | ten suggested "
+        f"| device |{' HELP, ten |' * bool(known)} ten, random | worst draw | twenty "
         "| fifty: Spearman | fifty: median error | in 90 % interval (ten) |",
-        f"| --- |{' --: |' * (7 + bool(known))}",
+        f"| --- |{' --: |' * (6 + bool(known))}",
     ]
     rows: dict[str, list[float]] = {}
     for device in sorted(table.times, key=lambda d: (d not in HELP, d in chosen_on, d)):
@@ -147,8 +136,7 @@ def report(table: Table, draws: int) -> list[str]:
             judge(table, device, random_draws(table, device, k, draws)) for k in (10, 20)
         )
         fifty = judge(table, device, random_draws(table, device, 50, FIFTY))
-        told = judge(table, device, by_design)
-        figures = [ten.spearman, ten.worst, twenty.spearman, told.spearman]
+        figures = [ten.spearman, ten.worst, twenty.spearman]
         rows[device] = [*figures, fifty.spearman, fifty.error, ten.inside]
         mark = " *" if device in chosen_on else ""
         lines.append(_line(device + mark, known, known.get(device), rows[device]))
@@ -162,7 +150,7 @@ def report(table: Table, draws: int) -> list[str]:
         mean = np.mean([rows[d] for d in devices], axis=0)
         helped = float(np.mean(list(HELP.values()))) if words == "HELP's test devices" else None
         lines.append(_line(f"**{words}, mean**", known, helped, mean))
-    fine = [rows[d][5] for d in rows if rounding(table.texts[d][:200]) < 1.0]
+    fine = [rows[d][4] for d in rows if rounding(table.texts[d][:200]) < 1.0]
     lines += [
         "",
         f"Median error with fifty samples on the {len(fine)} devices that are not rounded to whole "

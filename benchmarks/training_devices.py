@@ -1,11 +1,9 @@
-"""The tables of docs/results/training-devices.md and its figure: a MirroredStrategy study, and runs here.
+"""The tables of docs/results/training-devices.md and its figure: a MirroredStrategy study.
 
     python benchmarks/training_devices.py DATA [--update PAGE] [--figure FIGURE.svg]
 
 DATA is a folder with cccis2020_epochs.csv, cccis2020_layers.csv and
-cccis2020_patch_camelyon_predicted.csv. Everything is computed anew in a second; nothing is trained. With
---ddp, PyTorch's DistributedDataParallel also runs here, over gloo, for a minute, with --mirrored
-TensorFlow's MirroredStrategy on logical CPUs, for three: an idle machine, please.
+cccis2020_patch_camelyon_predicted.csv. Everything is computed anew in a second; nothing is trained.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from benchmarks.replicas import scaling, study, study_layers  # noqa: E402
 @click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--update", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--figure", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--ddp", is_flag=True, help="Also run DistributedDataParallel here, for a minute.")
-@click.option("--mirrored", is_flag=True, help="Also run MirroredStrategy here, for three minutes.")
-def main(data: Path, update: Path | None, figure: Path | None, ddp: bool, mirrored: bool) -> None:
+def main(data: Path, update: Path | None, figure: Path | None) -> None:
     """Print the tables; --update puts them into a page, --figure draws the curves."""
     epochs = study.Epochs.read(data)
     tables = {
@@ -39,14 +35,6 @@ def main(data: Path, update: Path | None, figure: Path | None, ddp: bool, mirror
         "layers": list(study_layers.layers_table(data, epochs)),
         "scaling": list(scaling.scaling_table(epochs)),
     }
-    if ddp:
-        from benchmarks.replicas.ddp import table
-
-        tables["ddp"] = list(table())
-    if mirrored:
-        from benchmarks.replicas.mirrored import tables as mirrored_tables
-
-        tables.update(mirrored_tables())
     for name, lines in tables.items():
         click.echo("\n".join([f"{name}:", *lines, ""]))
     if update is not None:

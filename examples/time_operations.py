@@ -1,13 +1,12 @@
 """Times single operations on this machine's GPU (or CPU) with PyTorch: the table that `lolat fit` takes.
 
     python examples/time_operations.py operations.csv [--rows 200] [--device cuda]
-    python examples/time_operations.py operations.csv --table todo.csv
     lolat fit operations.csv --output mygpu.json
 
 Operations of random sizes as networks have them, a third each of dense layers and of products of two
 tensors, then convolutions, norms, softmax and element-wise ones; float32, each warmed up and timed some 20
 times, the fastest half averaged. A row is written as soon as it is timed; what does not fit is left out.
-With --table those that `lolat suggest` wrote down. Needs PyTorch alone; 200 rows take a minute or two.
+Needs PyTorch alone; 200 rows take a minute or two.
 """
 
 from __future__ import annotations
@@ -66,15 +65,6 @@ def drawn(number: int) -> dict[str, int | str]:
     return {"op": kind, **found}
 
 
-def written_down(path: str) -> list[dict[str, int | str]]:
-    """The operations of a table, as `drawn` has them."""
-    with open(path, newline="") as file:
-        rows = [
-            {n: v for n, v in row.items() if v and n in COLUMNS} for row in csv.DictReader(file)
-        ]
-    return [{n: v if n == "op" else round(float(v)) for n, v in row.items()} for row in rows]
-
-
 def call(row: dict[str, int | str], device: str) -> Callable[[], object]:
     """What is timed; its operands are on the device already."""
 
@@ -97,18 +87,14 @@ def call(row: dict[str, int | str], device: str) -> Callable[[], object]:
         stride, padding = int(row["stride"]), int(row["padding"])
         return lambda: f.conv2d(x, w, stride=stride, padding=padding)
     x = tensor(row["rows"], row["width"])
-    if kind in ("add", "sub", "mul", "div", "pow"):
+    if kind in ("add", "mul"):
         y, of = tensor(row["rows"], row["width"]), getattr(torch, str(kind))
         return lambda: of(x, y)
-    if kind in ("addu", "subu", "mulu", "divu", "powu"):
-        of = getattr(torch, str(kind)[:-1])
-        return lambda: of(x, 1.5)
     if kind == "ln":
         return lambda: f.layer_norm(x, x.shape[-1:])
     if kind == "softmax":
         return lambda: torch.softmax(x, -1)
-    of = getattr(f, str(kind))  # gelu, relu, silu, tanh, sigmoid
-    return lambda: of(x)
+    return lambda: f.gelu(x)
 
 
 def timed(run: Callable[[], object], device: str) -> float:
@@ -131,7 +117,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("output")
     parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--table", help="time these instead, as `lolat suggest` wrote them")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -140,7 +125,7 @@ def main() -> None:
     with open(given.output, "w", newline="") as file, torch.no_grad():
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
-        for row in written_down(given.table) if given.table else map(drawn, range(given.rows)):
+        for row in map(drawn, range(given.rows)):
             try:
                 ms = timed(call(row, given.device), given.device)
             except (MemoryError, torch.OutOfMemoryError):

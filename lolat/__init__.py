@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lolat import nas
     from lolat.api import Model, load
-    from lolat.api.fitting import fit, models, suggest
+    from lolat.api.fitting import fit, models
     from lolat.api.learning import learn
     from lolat.errors import (
         AnswerIsNo,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(("Model", "load"), "lolat.api"),
-    **dict.fromkeys(("fit", "models", "suggest"), "lolat.api.fitting"),
+    **dict.fromkeys(("fit", "models"), "lolat.api.fitting"),
     "learn": "lolat.api.learning",
     "Graph": "lolat.graph",
     "Prediction": "lolat.model.prediction",
@@ -60,7 +60,6 @@ __all__ = [
     "models",
     "nas",
     "read",
-    "suggest",
 ]
 
 

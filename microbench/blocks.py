@@ -2,7 +2,7 @@
 
 A row is a block, written `family channels x height x width`, and the batch sizes it is measured at; each
 batch size is a point. Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) are
-spread so that the coefficients can be told apart: `benchmarks/design.py` prints the condition number.
+spread so that the coefficients can be told apart.
 The nine blocks that the published tool uses are marked.
 """
 

@@ -8,7 +8,6 @@ which is timed too: where it is slow, the machine was disturbed, and the sample 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +25,6 @@ FAST_TENTH = 0.1
 QUIET_NAP_S = 0.03
 ENOUGH_QUIET = 3  # samples that a center is made of
 LEAST_QUIET = 6  # samples below which a point is visited again, while there is time
-REPLICA_WARM_CALLS = 3
-REPLICA_ROUNDS = 6
-REPLICA_CALLS = 3  # of each round that are counted, after one that is not
 
 
 @dataclass(frozen=True)
@@ -99,32 +95,6 @@ def sample(
         moments.append(now())
         samples.append(time_once(call, clock))
     return Visit(tuple(samples), tuple(references), tuple(moments))
-
-
-def timed(
-    calls: Sequence[Callable[[], object]],
-    clock: Clock,
-    meet: Callable[[], object] = lambda: None,
-    rounds: int = REPLICA_ROUNDS,
-) -> list[list[float]]:
-    """Wall times of each call of a replica, ms: (calls, rounds x REPLICA_CALLS).
-
-    In rounds, each in an order of its own, so that a slow moment does not land on one call. The order is
-    the same in all processes, because calls exchange something; `meet` waits for the others before each.
-    """
-    for call in calls:
-        for _ in range(REPLICA_WARM_CALLS):
-            call()
-    times: list[list[float]] = [[] for _ in calls]
-    for number in range(rounds):
-        order = list(range(len(calls)))
-        random.Random(number).shuffle(order)
-        for index in order:
-            calls[index]()  # others have run: its tensors lie in memory rather than in a cache
-            for _ in range(REPLICA_CALLS):
-                meet()
-                times[index].append(time_once(calls[index], clock))
-    return times
 
 
 def wait_until_quiet(

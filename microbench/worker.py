@@ -1,7 +1,6 @@
-"""The processes that measure: what a worker does for each request, how one is started, and who is asked.
+"""The process that measures: what a worker does for each request, how it is started, and who is asked.
 
-Devices of a framework are set before it starts, and replicas that exchange gradients are a process each,
-so every measurement is in processes of its own: one worker for a run, or replicas together.
+Devices of a framework are set before it starts, so every run has a worker process of its own.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ import contextlib
 import gc
 import importlib.util
 import os
-import pkgutil
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lolat.errors import DeviceError, InputError, LolatError, MeasuringError, MissingPackageError
@@ -26,11 +22,7 @@ from microbench.environment import others_s
 from microbench.timing import sample, visit, wait_until_quiet, warm_up
 
 WORKER = "microbench.worker:start"
-REPLICA = "microbench.worker:replica"
 HIGHEST_PRIORITY = -20  # as a nice value
-
-Together = Callable[[str, Sequence[Mapping[str, Any]], float], list[Any]]
-"""How replicas are run: `run_together` outside tests."""
 
 
 class Worker:
@@ -150,49 +142,6 @@ class WorkerProcess(Child):
             if error is None or type(error) is MeasuringError:
                 error = MeasuringError(f"the measuring process did not start: {problem}")
             raise error from None
-
-
-def run_together(call: str, requests: Sequence[Mapping[str, Any]], limit_s: float) -> list[Any]:
-    """What `call` answers to each of `requests`, each in a process of its own, all at the same time.
-
-    `call`: `package.module:function`, which gets a request and a clock; requests and answers are of what
-    JSON has. A request also has "folder", where all processes can leave files for one another; it is
-    gone afterwards. Raises the LolatError of the first process that has one, and MeasuringError where one
-    dies or `limit_s` seconds have passed; the others are ended then.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="lolat-") as folder,
-        ThreadPoolExecutor(len(requests)) as pool,
-        contextlib.ExitStack() as stack,  # innermost: who waits for a process goes on when it is ended
-    ):
-        name = "a measuring process"
-        children = [
-            stack.enter_context(Child(REPLICA, call, name=name, folder=folder)) for _ in requests
-        ]
-        answers = [
-            pool.submit(child.request, {**request, "folder": folder}, limit_s)
-            for child, request in zip(children, requests, strict=True)
-        ]
-        try:
-            for answer in as_completed(answers):
-                answer.result()  # which raises where there is none: the others wait for it
-        except ProcessDied as died:
-            hint = (
-                "; on a busy machine try again, or with fewer replicas"
-                if "within" in str(died)
-                else ""
-            )
-            raise MeasuringError(f"{died}{hint}") from None
-        except RequestFailed as failed:
-            if failed.kind == "MemoryError":
-                raise LolatError(f"{failed}; try fewer replicas") from None
-            raise failed.as_error(MeasuringError) from None
-        return [answer.result() for answer in answers]
-
-
-def replica(call: str) -> Handler:
-    """What a process of `run_together` does: `call` of each request."""
-    return lambda request: pkgutil.resolve_name(call)(request, time.perf_counter)
 
 
 # ---- Which backend measures when none is given: what is installed and, for a GPU, what finds one

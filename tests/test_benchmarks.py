@@ -126,21 +126,6 @@ def test_models_are_learned_one_after_the_other(
     assert len(commands) == 4
 
 
-@pytest.mark.slow
-def test_without_a_model_the_shipped_one_of_tensorflow_is_judged() -> None:
-    def design(*arguments: object) -> list[str]:
-        """Its lines from the condition numbers on."""
-        command = [sys.executable, ROOT / "benchmarks/design.py", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        lines = done.stdout.splitlines()
-        return lines[next(i for i, line in enumerate(lines) if "condition number" in line) :]
-
-    shipped = ROOT / "models" / "epyc-2t.json"
-    lines = design()
-    assert lines == design(shipped)
-    assert lines[0].startswith(f"{len(json.loads(shipped.read_text())['points'])} points of ")
-
-
 # ---- kills.py finds what it looks for.
 
 WHOLE = """

@@ -113,9 +113,8 @@ def test_every_command_is_shown() -> None:
 GROUPS = {
     n for n in lolat.list_commands(click.Context(lolat))
     if isinstance(lolat.get_command(click.Context(lolat), n), click.Group)
-    and n != "prices"
 }  # fmt: skip
-"""Commands that have commands; `prices` answers by itself."""
+"""Commands that have commands."""
 
 
 # ---- tutorials

@@ -128,14 +128,10 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
         "RUNNER_TEMP": str(tmp_path),
     }
 
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    (folder / "examples").symlink_to(EXAMPLES)  # the workflow writes its results beside them
-
     def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-e", "-c", script],
-            capture_output=True, text=True, timeout=120, cwd=folder, env=env | changes, check=False,
+            capture_output=True, text=True, timeout=120, cwd=ROOT, env=env | changes, check=False,
         )  # fmt: skip
 
     # A file is read faster than Keras is imported; the network that is named there is read by the page's
@@ -145,8 +141,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert step(before["run"], NETWORK=file).returncode == 0
     held = step(predict["run"], NETWORK=file)
     assert held.returncode == 0, held.stderr
-    assert held.stderr.count("::notice title=") == 2
-    assert 'tests="2" failures="0"' in (folder / "latency.xml").read_text(encoding="utf-8")
+    assert held.stderr == ""
     (latency,) = re.findall(r"^network · batch 1 · \S+: ([\d.]+) ms", held.stdout, re.MULTILINE)
     assert float(latency) < float(env["BUDGET_MS"])
     slower = step(predict["run"], NETWORK=file, MAX_RATIO="0.5")
@@ -154,8 +149,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert "of --max-ratio" in slower.stderr.splitlines()[-1]
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
-    assert broken.stderr.startswith("::error title=latency")
-    *_, line = broken.stderr.splitlines()
+    (line,) = broken.stderr.splitlines()
     assert line.startswith("lolat: 1 of 2 limits: network · batch 1 · 3x64x64 takes ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
@@ -180,10 +174,9 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_pa
             found = Command(capsys)(*words[1 : words.index(">")])
             (tmp_path / words[-1]).write_text(found.out, encoding="utf-8")
         else:
-            told = [str(tmp_path / w) if w.endswith((".json", ".xml")) else w for w in words[1:]]
+            told = [str(tmp_path / w) if w.endswith(".json") else w for w in words[1:]]
             found = Command(capsys)(*told)
         assert found.code == 0, found.err
-    assert (tmp_path / "latency.xml").exists()
 
 
 def test_the_page_shows_what_the_callback_prints() -> None:
@@ -245,19 +238,6 @@ def test_the_table_is_one_of_operations(tmp_path: Path, timed: Callable[..., str
     rows = read_operations(out)
     assert 1 <= len(rows) <= 3
     assert all(row.latency_ms > 0 for row in rows)
-
-
-def test_those_of_a_table(tmp_path: Path, timed: Callable[..., str]) -> None:
-    todo, out = tmp_path / "todo.csv", tmp_path / "operations.csv"
-    todo.write_text(
-        "op,batch,m,n,k,in_channels,out_channels,kernel,input_size,stride,padding,rows,width\n"
-        "linear,2,16,64.0,32,,,,,,,,\nconv,1,,,,16,8,3,14,2,1,,\npow,,,,,,,,,,,8,64\n"
-        "mulu,,,,,,,,,,,8,64\nsigmoid,,,,,,,,,,,8,64\n"
-    )
-    timed(out, "--table", todo)
-    rows = read_operations(out)
-    assert [r.name for r in rows] == ["linear", "conv", "pow", "mulu", "sigmoid"]
-    assert rows[0].graph.operations[0].attributes["in_features"] == 64
 
 
 def test_every_kind_is_drawn_with_its_columns(tmp_path: Path) -> None:

@@ -110,12 +110,12 @@ RIGHT = [
     "predict a100-fp32.json net0.onnx", "report epyc-2t.json net0.onnx", "explain epyc-2t.json net0.onnx",
     "budget epyc-2t.json net0.onnx --vary batch --max-ms 5", "show epyc-2t.json", "models", "prices",
     f"cost rtx-3090-amp.json net0.onnx {EPOCH} --price-per-hour 2", "fit points.csv --output out.json",
-    f"training predict rtx-3090-amp.json net0.onnx {EPOCH}", "nas suggest nasbench201",
-    "evaluate a100-fp32.json --table networks.csv", "suggest --output todo.csv",
+    f"training predict rtx-3090-amp.json net0.onnx {EPOCH}",
+    "evaluate a100-fp32.json --table networks.csv",
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
-OF_FILE = ("training", "epochs", "spaces", "links")
-KEPT_OUT = {"--help", "--ray", "--fleet", "--state", "--port", "--journal"}
+OF_FILE = ("training", "epochs", "spaces")
+KEPT_OUT = {"--help", "--ray", "--state", "--port", "--journal"}
 
 
 def model_case(draw: random.Random, folder: Path) -> list[str]:
@@ -138,12 +138,12 @@ def table_case(draw: random.Random, folder: Path) -> tuple[list[str], str]:
     if name in LAYER_TABLES and why.startswith(("a last cell", "a decimal comma", "no rows")):
         why = ""  # the last column is a measured time, which a prediction does not look at
     if name == "prices.csv" and why in ("a last cell of ''", "a last cell of '0'"):
-        why = ""  # there is no spot price, or it costs nothing: both may be so
+        why = ""  # the instance is left out, or it costs nothing: both may be so
     return draw.choice(OF_TABLES[name]).split(), why
 
 
 def section_case(draw: random.Random, folder: Path) -> list[str]:
-    """A model file whose sections of training, epochs, spaces or links are damaged."""
+    """A model file whose sections of training, epochs or spaces are damaged."""
     return _of_document(
         draw, folder, draw.choice((SECTIONS, "measured.json")), OF_SECTIONS, OF_FILE
     )
@@ -176,11 +176,10 @@ def _of_document(
 
 
 def archive_case(draw: random.Random, folder: Path) -> list[str]:
-    """A damaged .keras or .pt2 file."""
-    name = draw.choice(("net.keras", "net.pt2"))
-    content = damage.damage_archive((folder / name).read_bytes(), draw)
-    (folder / f"damaged{Path(name).suffix}").write_bytes(content)
-    return ["predict", "epyc-2t.json", f"damaged{Path(name).suffix}", "--json"]
+    """A damaged .keras file."""
+    content = damage.damage_archive((folder / "net.keras").read_bytes(), draw)
+    (folder / "damaged.keras").write_bytes(content)
+    return ["predict", "epyc-2t.json", "damaged.keras", "--json"]
 
 
 def network_case(draw: random.Random, folder: Path) -> list[str]:

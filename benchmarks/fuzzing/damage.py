@@ -294,7 +294,7 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
     return made
 
 
-FILE_NAMES = ["net.onnx", "net.onnx", "NET.ONNX", "net.keras", "net.pt2", "net", ".onnx", "../x.onnx",
+FILE_NAMES = ["net.onnx", "net.onnx", "NET.ONNX", "net.keras", "net", ".onnx", "../x.onnx",
               "a\\b.onnx", "\u202exnno.onnx", "é.onnx", "x" * 300 + ".onnx", '"; name="size',
               "a\r\nb.onnx"]  # fmt: skip
 TYPES = ["", "text/html", "application/octet-stream", "multipart/mixed; boundary=b", "x" * 5000]

@@ -53,11 +53,8 @@ def make_whole(folder: Path) -> None:
     ]  # fmt: skip
     head = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
     _write(folder / "convolutions.csv", head, layers)
-    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
-    offers = [
-        (f"p3.{k}", "V100", k, 8 * k, 61 * k, 3.06 * k, "us-east-1", "", 0.95 * k)
-        for k in (1, 4, 8)
-    ]
+    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Region,GpuInfo,Price"
+    offers = [(f"p3.{k}", "V100", k, 8 * k, 61 * k, "us-east-1", "", 3.06 * k) for k in (1, 4, 8)]
     _write(folder / "prices.csv", head, offers)
     rows = [("linear", 1, 2**i, 64, 128, "", "", 0.01 * (i + 1)) for i in range(8)]
     rows += [
@@ -81,9 +78,6 @@ def _answers(folder: Path) -> None:
     ):
         _run(folder, command)
     document = json.loads((folder / SECTIONS).read_text(encoding="utf-8"))
-    link = {"replicas": 4, "gbps": 20.0, "latency_ms": 0.1, "variable_ms": 0.01, "fixed_ms": 0.5}
-    document["links"] = {"mirrored": link, "ddp": dict(link)}
-    (folder / SECTIONS).write_text(json.dumps(document), encoding="utf-8")
     # One whose training is as `lolat learn --mode training` measured it, which comes after epochs.
     document.pop("epochs")
     (folder / "measured.json").write_text(json.dumps(document), encoding="utf-8")
@@ -123,15 +117,11 @@ def _write(path: Path, head: str, rows: Sequence[Sequence[object]]) -> None:
 
 
 def make_archives(folder: Path) -> None:
-    """A .keras file and a .pt2 file; their frameworks take seconds to import."""
+    """A .keras file; its framework takes seconds to import."""
     import keras
-    import torch
 
     layers = [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.Dense(3)]
     keras.Sequential(layers).save(folder / "net.keras")
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3), torch.nn.ReLU())
-    exported = torch.export.export(net, (torch.zeros(1, 3, 8, 8),))
-    torch.export.save(exported, folder / "net.pt2")
 
 
 def _onnx(width: int, depth: int) -> bytes:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lolat.model.state import State
     from lolat.training.model import Training
 
-LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
-"""What a summary tells of a link."""
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
 
@@ -36,7 +34,7 @@ class Model(core.Model, Result):
     """What is known of a device: it predicts, explains and plans for networks of any framework.
 
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
-    to a `.keras`, `.onnx` or `.pt2` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
+    to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
     "timm:resnet50", or a `Graph`. All times are in milliseconds where their names end in `_ms`, in seconds
     where they end in `_s`. What cannot be answered raises a `LolatError` that says how to mend it.
     `given`: the path or name that it was loaded by.
@@ -93,10 +91,6 @@ class Model(core.Model, Result):
             "training": "training" in document,
             "epochs": len(document.get("epochs", {}).get("points", ())),
             "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
-            "links": {
-                name: {key: link[key] for key in LINK_KEYS if key in link}
-                for name, link in document.get("links", {}).items()
-            },
             "warnings": list(document.get("warnings", ())),
         }
 
@@ -287,9 +281,6 @@ class Model(core.Model, Result):
         prices: str | None = None,
         accelerator: str | None = None,
         as_if: bool = False,
-        spot: bool = False,
-        interruptions_per_hour: float | None = None,
-        restart_cost_s: float | None = None,
         billing: str = "second",
         strategy: str = "ring",
         link_gbps: float | None = None,
@@ -301,9 +292,8 @@ class Model(core.Model, Result):
 
         The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
         in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
-        model's device if None; `as_if`: take the price though it is another device's. `spot`: spot prices,
-        with `interruptions_per_hour` of an instance and the seconds lost at each, `restart_cost_s`.
-        `billing`: "second" or "hour", a begun one whole.
+        model's device if None; `as_if`: take the price though it is another device's. `billing`: "second"
+        or "hour", a begun one whole.
 
         Returns a `CostAnswer`: its `plan` has the options, the cheapest and the fastest. Raises
         InputError where there is no price for the device, and what `training` raises.
@@ -312,10 +302,7 @@ class Model(core.Model, Result):
 
         run = Run(batch_size, optimizer, samples, epochs, coverage)
         exchange = Exchange(strategy, link_gbps, no_overlap, input_ms_per_sample)
-        payment = Payment(
-            price_per_hour, prices, accelerator, as_if, spot, interruptions_per_hour, restart_cost_s,
-            billing,
-        )  # fmt: skip
+        payment = Payment(price_per_hour, prices, accelerator, as_if, billing)
         numbers = [replicas] if isinstance(replicas, int) else replicas
         return cost_of(self._training(), network, run, exchange, payment, numbers, input_size)
 

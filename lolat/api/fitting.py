@@ -1,4 +1,4 @@
-"""A model from what is measured already, which operations tell most, and which models there are."""
+"""A model from what is measured already, and which models there are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.devices.fit import MIDDLING, drawn, suggested
-from lolat.devices.fit import table as as_table
 from lolat.devices.from_tables import (
     Timed,
     facts_document,
@@ -34,7 +32,7 @@ from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
-from lolat.io.writing import AnyPath, write_bytes
+from lolat.io.writing import AnyPath
 from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
 from lolat.model.learning import model_document
 from lolat.readers.many import Said
@@ -210,50 +208,6 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     if "training" in document:
         sections["training"] = refitted(document["training"], str(found))
     return given, sections
-
-
-# ---- `suggest`: which operations to time on a device of which little is known.
-
-
-@dataclass(frozen=True, repr=False)
-class Suggestion(Result):
-    """Operations to time, the most telling first, each as a row of the table that `fit` takes."""
-
-    operations: list[dict[str, Any]]
-    output: str | None
-
-    def words(self) -> str:
-        """How many, and where they are written."""
-        where = "" if self.output is None else f", written: {plain(self.output)}"
-        return f"{len(self.operations)} operations to time{where}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each operation."""
-        return self.operations
-
-
-def suggest(
-    output: AnyPath | None = None,
-    *,
-    count: int = 20,
-    name: str | None = None,
-    facts: AnyPath | None = None,
-    among: AnyPath | None = None,
-) -> Suggestion:
-    """Which operations to time on a GPU: those that tell most about it, the most telling first.
-
-    `output`: the CSV to write; None writes none. `count`: how many. `name`, `facts`: the device's row in
-    a table of data sheets, as of `fit`. `among`: choose from the rows of this table; None: from sizes as
-    networks have them. Returns a `Suggestion`. Raises InputError where a table cannot be used.
-    """
-    if (facts is None) != (name is None):
-        raise InputError("--facts and --name go together: a table of data sheets, and its row")
-    known = MIDDLING if facts is None or name is None else read_facts(os.fspath(facts), name)
-    candidates = drawn() if among is None else read_operations(os.fspath(among))
-    chosen = [dict(candidates[i].row) for i in suggested(candidates, count, known)]
-    if output is not None:
-        write_bytes(os.fspath(output), as_table(chosen).encode())
-    return Suggestion(chosen, None if output is None else os.fspath(output))
 
 
 # ---- `models`: those that there are.

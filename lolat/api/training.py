@@ -17,7 +17,6 @@ from lolat.training.cost import (
     Machines,
     Plan,
     Rent,
-    Spot,
     device_of,
     is_price_of,
     link_of,
@@ -27,7 +26,7 @@ from lolat.training.cost import (
     shown_device,
 )
 from lolat.training.cost.prices import Offer, accelerator_of, accelerators, find_prices, listed
-from lolat.training.exchange import Link, assumed_link, measured_link
+from lolat.training.exchange import Link, assumed_link
 from lolat.training.iteration import check_sizes, largest_batch, optimizer_named
 from lolat.training.model import Training, with_input
 from lolat.training.replicas import ParallelPrediction, check_strategy, predict_parallel
@@ -77,34 +76,14 @@ class Payment:
     prices_file: str | None = None
     accelerator: str | None = None
     as_if: bool = False
-    on_spot: bool = False
-    interruptions_per_hour: float | None = None
-    restart_cost_s: float | None = None
     billing: str = SECOND
-
-    def spot(self) -> Spot | None:
-        """The interruptions, where spot instances are asked for."""
-        often, lost = self.interruptions_per_hour, self.restart_cost_s
-        if self.on_spot and often is not None and lost is not None:
-            return Spot(often, lost)
-        if self.on_spot:
-            raise InputError(
-                "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R "
-                "and --restart-cost-s S too (0 and 0: never)"
-            )
-        if often is not None or lost is not None:
-            raise InputError(
-                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
-                "them out"
-            )
-        return None
 
     def rent(self, model: Training) -> tuple[Rent, str]:
         """What is rented for a number of devices, and where its price is from."""
         offers, where = self._offers(model)
 
         def rent(devices: int) -> Machines:
-            return machines_for(offers, devices, self.on_spot, where)
+            return machines_for(offers, devices)
 
         return rent, where
 
@@ -113,7 +92,7 @@ class Payment:
         if price is not None:
             if self.prices_file is not None:
                 raise InputError("--price-per-hour and --prices are two prices; give one of them")
-            return (Offer("", "", 0, price, price, source="--price-per-hour"),), "--price-per-hour"
+            return (Offer("", "", 0, price, source="--price-per-hour"),), "--price-per-hour"
         prices = find_prices(self.prices_file)
         device = device_of(model)
         name = self.accelerator or accelerator_of(device, prices.offers)
@@ -186,13 +165,12 @@ def predict_training(
     run = run.checked(validation)
     check_strategy(exchange.strategy, replicas)
     available = _available_bytes(model, memory_gib)
-    known = measured_link(model.document, exchange.strategy, replicas)
-    link = exchange.link or known or assumed_link(device_of(model), replicas)
+    link = exchange.link or assumed_link(device_of(model), replicas)
     graph = readers.read(network, input_size)
     answer = _predicted(model, graph, run, exchange, replicas, link, validation)
     optimizer = optimizer_named(run.optimizer)
     largest = None if available is None else largest_batch(graph, optimizer, available)
-    return TrainingAnswer(answer, model.name, available, largest, not (exchange.link or known))
+    return TrainingAnswer(answer, model.name, available, largest, exchange.link is None)
 
 
 def _predicted(
@@ -274,13 +252,13 @@ def cost_of(
 
     Without storage and data transfer. InputError for what cannot be, and where there is no price.
     """
-    spot, given, run = payment.spot(), exchange.link, run.checked()
+    given, run = exchange.link, run.checked()
     if run.samples is None:
         raise InputError("samples None: expected how many there are in the data set, such as 50000")
     check_strategy(exchange.strategy, max(replicas, default=0))
     rent, where = payment.rent(model)
     graph = readers.read(network, input_size)  # last, as it is what takes long
-    links = {k: given or link_of(rent(k), model, exchange.strategy) for k in replicas}
+    links = {k: given or link_of(rent(k), model) for k in replicas}
     warnings: dict[str, None] = {}
 
     def predict(count: int) -> Duration:
@@ -290,6 +268,6 @@ def cost_of(
         return Duration(answer.total_s, answer.interval_s)
 
     assert run.coverage is not None
-    options = plan(predict, rent, replicas, run.epochs, payment.billing, spot, run.coverage)
+    options = plan(predict, rent, replicas, run.epochs, payment.billing, run.coverage)
     told = tuple(warnings)
     return CostAnswer(options, model.name, graph.name, run, exchange, links, where, told)

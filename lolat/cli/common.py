@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
+from lolat.cli.parsing import Command, Names, Number, Numbers, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
-from lolat.io import FILES_APART, LIMITS, USUAL
+from lolat.io import FILES_APART
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
 
@@ -161,14 +160,11 @@ def command(*examples: str, **about: Any) -> Any:
 
 
 def option(*names: str, **about: Any) -> Any:
-    """As `click.option`, with `was`, former names; to be used as it is, or called with what is changed.
-
-    `more`, in such a call, are further words of help.
-    """
+    """As `click.option`; to be used as it is, or called with what is changed and `more` words of help."""
 
     def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
         words = " ".join(filter(None, [about.get("help"), more]))
-        made = click.option(*names, **{"cls": Option, **about, "help": words or None, **changed})
+        made = click.option(*names, **{**about, "help": words or None, **changed})
         return made if target is None else made(target)
 
     return decorate
@@ -186,25 +182,6 @@ def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -
     return given[0] if given else None
 
 
-def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of models, or else files."""
-    from lolat.io.paths import LOCAL, list_models
-
-    names = dict.fromkeys([LOCAL, *(name for name, *_ in list_models())])
-    found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
-def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
-    """Names of networks that come along, or else files."""
-    from lolat.readers.cache import shipped_networks
-
-    found = [
-        CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)
-    ]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
 def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
     """The file of a plot; InputError now, rather than after minutes, where none can be drawn there."""
     if path is not None and not ctx.resilient_parsing:
@@ -212,12 +189,6 @@ def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str
 
         check_plot(path)
     return path
-
-
-def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> None:
-    """Make it a limit of what this call reads."""
-    limits = LIMITS.get()._replace(**{str(param.name): value})
-    ctx.call_on_close(functools.partial(LIMITS.reset, LIMITS.set(limits)))
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -245,26 +216,11 @@ def as_one(name: str, kind: Callable[[], type[Any]], *options: Decorator) -> Dec
     return decorate
 
 
-_hidden: dict[str, Any] = {
-    "expose_value": False, "callback": _limit_reading, "show_default": True, "show_envvar": True,
-}  # fmt: skip
-reading_options = stacked(
-    option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
-           default=USUAL.max_read_s, envvar="LOLAT_READ_S",
-           help="Seconds for reading a network from a file or a function.", **_hidden),
-    option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
-           default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
-           help="Memory for reading a network, beside its framework's.", **_hidden),
-)  # fmt: skip
-"""The limits of what reads networks, which the command does not get itself."""
-network_argument = stacked(
-    reading_options, click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
-)
-"""NETWORK, and what reading it may take."""
-model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
-space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
+network_argument = click.argument("network", metavar="NETWORK")
+model_argument = click.argument("model", metavar="MODEL")
+space_argument = click.argument("space", metavar="SPACE")
 device_argument = functools.partial(
-    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
+    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 batch_option = option(
@@ -291,7 +247,6 @@ predictor_option = option(
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
-against_option = option("--against", metavar="BASE", help="What to compare with.")
 max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
 sure_option = option(
     "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
@@ -309,7 +264,7 @@ strategy_option = option(
     help="How gradients are exchanged.",
 )  # fmt: skip
 replicas_option = option(
-    "--replicas", was="--devices", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
+    "--replicas", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
     default="1", show_default=True, help="Devices that train together.",
 )  # fmt: skip
 link_option = option(
@@ -329,9 +284,6 @@ facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data s
 name_option = option("--name", metavar="NAME", help="What the device is called.")
 only_option = option(
     "--only", type=Names("device", "v100,p100"), help="The rows of these devices alone."
-)
-among_option = option(
-    "--among", type=PATH, metavar="FILE", help="Choose from the rows of this table only."
 )
 count_option = option("--count", type=WHOLE, show_default=True, help="How many.")
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
@@ -354,9 +306,8 @@ network_options = stacked(
 """MODEL NETWORK and what goes with them."""
 several_options = stacked(
     model_argument,
-    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True,
-                   shell_complete=_complete_networks),
-    reading_options, batches_option(default=("1",), show_default=True), devices_option, size_option,
+    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
+    batches_option(default=("1",), show_default=True), devices_option, size_option,
     predictor_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK... and what goes with them, where several are answered at once."""

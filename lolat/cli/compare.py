@@ -27,7 +27,6 @@ KIND = re.compile(r" \(family \d+ model \d+\)")
 )
 @common.csv_option(more="The figures.")
 @common.html_option
-@common.reading_options
 @common.json_option
 def compare(
     model: str, evaluation: str | None, csv_file: Path | None, html_file: str | None, as_json: bool

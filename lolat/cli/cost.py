@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lolat.cli import common
-from lolat.cli.parsing import Command, Group, Number
+from lolat.cli.parsing import Number
 from lolat.cli.training import exchange_options, question, run_options
 from lolat.units import plain
 
@@ -36,11 +36,6 @@ payment_options = common.as_one(
     accelerator_option(more="By the model's device if not given."),
     common.option("--as-if", is_flag=True,
                   help="Take the price though --accelerator is another device than the model's."),
-    common.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
-    common.option("--interruptions-per-hour", type=Number("N", least=0.0),
-                  help="Of each instance, with --spot."),
-    common.option("--restart-cost-s", type=Number("S", "seconds", least=0.0),
-                  help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
     common.option("--billing", type=click.Choice(["second", "hour"]), default="second",
                   show_default=True, help="Whether a begun hour is paid for whole."),
 )  # fmt: skip
@@ -97,33 +92,19 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
             of.setdefault(link, []).append(str(devices))
     for link, numbers in of.items():
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        assumed = link.name and link.fixed_ms is None
-        where = "assumed; yours: --link-gbps" if assumed else "--link-gbps"
-        where = "the model's" if link.fixed_ms is not None else where
+        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
         yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 
-# ---- `lolat prices`: the prices that there are, and `lolat prices refresh`, which downloads
-# them.
+# ---- `lolat prices`: the prices that there are.
 
 
-@click.group(
-    cls=Group,
-    invoke_without_command=True,
-    examples=["lolat prices --accelerator V100", "lolat prices refresh --provider aws"],
-)
+@common.command("lolat prices --accelerator V100")
 @prices_option
 @accelerator_option(more="Only it.")
 @common.json_option
-@click.pass_context
-def prices(
-    context: click.Context, prices_file: str | None, accelerator: str | None, as_json: bool
-) -> None:
-    """What instances cost an hour: from FILE, as downloaded last, or else a small built-in table."""
-    if context.invoked_subcommand is not None:
-        if prices_file is not None or accelerator is not None or as_json:
-            raise click.UsageError("options go behind `refresh`, where it has them", context)
-        return
+def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
+    """What instances cost an hour: from FILE, or else from a small built-in table."""
     from lolat.report.cost import price_lines
     from lolat.training.cost.prices import Prices, find_prices, offers_of
 
@@ -132,38 +113,3 @@ def prices(
     found = Prices(tuple(offers), listed.where)
     head = f"US$ an hour of a whole instance, from {listed.where}"
     common.answer("prices", found, as_json, chain([head, ""], price_lines(offers)))
-
-
-@prices.command(
-    cls=Command,
-    short_help="Download the prices of today.",
-    examples=["lolat prices refresh --provider aws"],
-)
-@common.option(
-    "--url",
-    "base",
-    metavar="BASE",
-    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalog if not given.",
-)
-@common.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="NAME",
-    help="Only this one, such as aws; may be given several times.",
-)
-@common.json_option
-def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
-    """Download SkyPilot's catalog of prices; it is used from then on, and says of which day it is."""
-    from lolat.training.cost import prices as listed
-
-    done = listed.refresh(
-        listed.refreshed_file(), base or listed.BASE, providers or listed.PROVIDERS
-    )
-    for name, reason in done.left_out.items():
-        common.say(f"left out: {name}: {reason}")
-    found = {"offers": done.offers, "left_out": done.left_out}
-    counts = ", ".join(f"{name} {number:,}" for name, number in done.offers.items())
-    line = f"{done.date}: {sum(done.offers.values()):,} prices ({counts}) in {done.path}"
-    found |= {"file": str(done.path), "date": done.date}
-    common.answer("prices-refresh", found, as_json, [line])

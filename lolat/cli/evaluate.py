@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.batches_option(more="1 and 4 if not given.")
 @common.size_option
-@common.reading_options
 @common.plot_option(more="Measured against predicted.")
 @common.option(
     "--table",
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Measure nothing: compare with the times in this table.",
 )
-@common.only_option(was="--device", more="With --table.")
+@common.only_option(more="With --table.")
 @common.option(
     "--predictions",
     type=click.Path(dir_okay=False),

@@ -8,8 +8,6 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.parsing import Number
-from lolat.units import plain
 
 
 @common.command(
@@ -20,16 +18,13 @@ from lolat.units import plain
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@common.name_option(
-    was="--device", more="Also its row in --facts, and in tables of several devices."
-)
+@common.name_option(more="Also its row in --facts, and in tables of several devices.")
 @common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
 @common.option(
     "--skip",
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
-@common.reading_options
 @common.json_option
 def fit(
     tables: tuple[str, ...],
@@ -61,41 +56,3 @@ def fit(
         )  # fmt: skip
     common.warn(made.document["warnings"])
     common.answer("model-summary", made, as_json, learned(made.document, str(output)))
-
-
-# ---- `lolat suggest`: which operations to time on a device of which little is known.
-
-
-@common.command(
-    "lolat suggest --output todo.csv",
-    "lolat suggest --facts devices.csv --name l4 --count 30 --output todo.csv",
-)
-@common.output_option(
-    required=True, more="A table of operations, for examples/time_operations.py --table."
-)
-@common.count_option(
-    was="--rows", type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
-)
-@common.name_option(was="--device", more="Its row in --facts.")
-@common.facts_option(more="As of `lolat fit`.")
-@common.among_option(was="--from", more="From sizes as networks have them, if not given.")
-@common.json_option
-def suggest(
-    output: Path, count: int, name: str | None, facts: str | None, among: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Suggest which operations to time: those that tell most about a GPU, the most telling first.
-
-    \b
-    lolat suggest --facts DEVICES.csv --name l4 --output todo.csv
-    python examples/time_operations.py operations.csv --table todo.csv
-    lolat fit operations.csv --facts DEVICES.csv --name l4 --output l4.json
-    """
-    common.check_writable(output)
-    found = lolat.suggest(output, count=count, name=name, facts=facts, among=among)
-    named = plain(str(output))
-    lines = (
-        f"written: {named}, {len(found.operations)} operations",
-        f"Next: python examples/time_operations.py operations.csv --table {named}",
-    )
-    common.answer("suggestion", found, as_json, lines)

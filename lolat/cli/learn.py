@@ -12,7 +12,6 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.cluster import NO_ADDRESS, Address, learn_fleet
 from lolat.errors import InputError
 from lolat.units import plain
 
@@ -24,8 +23,7 @@ from lolat.units import plain
 )
 @common.device_argument(required=False)
 @common.output_option(
-    more="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
-    "folder."
+    more="The model file; models/local/<device>.json (or your data folder) if not given."
 )
 @common.backend_option(
     more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
@@ -49,12 +47,6 @@ from lolat.units import plain
 )
 @common.batches_option(more="With --extend: of NETWORK; 1 if not given.")
 @common.size_option(more="With --extend: of NETWORK.")
-@common.reading_options
-@common.option(
-    "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
-    help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
-    "this machine), a model for each.",
-)  # fmt: skip
 @common.json_option
 @click.pass_context
 def learn(
@@ -70,7 +62,6 @@ def learn(
     network: str | None,
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
-    fleet: str | None,
     as_json: bool,
     **options: bool,
 ) -> None:
@@ -84,15 +75,13 @@ def learn(
     With --extend MODEL --for NETWORK: measure the few blocks of NETWORK that bring it inside what
     MODEL was measured on, on the device of MODEL, and fit MODEL again with them. It is written to MODEL,
     or for a model that is shipped with LoLat to your own, unless --output says where.
-
-    With --fleet: measure every node of a Ray cluster once. Those whose model is there are left out.
     """
     chosen = [name for name, is_given in options.items() if is_given]
     chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
     if extend is not None:
         unfit = ["backend"] * (backend is not None) + chosen
-        _check_extend(extend, network, unfit, training, fleet)
+        _check_extend(extend, network, unfit, training)
         sizes = batch_sizes or (1,)
         _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return
@@ -101,27 +90,16 @@ def learn(
         raise InputError(
             f"{name} goes with --extend MODEL only: a new model is learned from predefined blocks"
         )
-    if fleet is not None and training:
-        raise InputError(
-            "--mode training does not go with --fleet: log in to each node and give the command "
-            "there; leave one out"
-        )
-    if fleet is None and device is None:
+    if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    device = device or "cpu"
-    if threads is not None:  # before anything is started; how many nodes have, they say
+    if threads is not None:  # before anything is started
         from microbench.backends import check_threads
 
-        check_threads(threads, device, here=fleet is None)
-    if fleet is not None:
-        learn_fleet(fleet, device, output, backend, chosen, restart, as_json=as_json)
-        return
+        check_threads(threads, device)
     _learn(device, output, backend, chosen, restart, training, as_json)
 
 
-def _check_extend(
-    model: str, network: str | None, options: Sequence[str], training: bool, fleet: str | None
-) -> None:
+def _check_extend(model: str, network: str | None, options: Sequence[str], training: bool) -> None:
     """InputError where --extend lacks its network, or is given with what does not go with it."""
     if training:
         raise InputError(
@@ -132,10 +110,6 @@ def _check_extend(
         raise InputError(
             "--extend lacks --for NETWORK: expected the network whose blocks are to be measured, as "
             f"in: lolat learn --extend {model} --for keras:ResNet50"
-        )
-    if fleet is not None:
-        raise InputError(
-            "--fleet does not go with --extend MODEL: every node gets a model of its own; leave one out"
         )
     if options:
         first = options[0].partition("=")[0].replace("_", "-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +12,6 @@ import click
 
 from lolat import __version__
 from lolat.cli import common
-from lolat.errors import InputError
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -25,16 +23,14 @@ COMMANDS = {
     ),
     "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
     "read": ("lolat.cli.networks:read", "A network as a file, which needs no framework again."),
-    "cache": ("lolat.cli.networks:cache", "Networks that were read: where they are kept."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
-    "suggest": ("lolat.cli.fit:suggest", "Which operations to time on a GPU, the best first."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
-    "prices": ("lolat.cli.cost:prices", "What instances cost an hour; refresh downloads it."),
+    "prices": ("lolat.cli.cost:prices", "What instances cost an hour."),
     "serve": ("lolat.cli.show:serve", "Training time and cost as a page in the browser."),
     "training": (
         "lolat.cli.training:training",
@@ -42,13 +38,12 @@ COMMANDS = {
     ),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),
-    "completion": ("lolat.cli.main:completion", "What makes a shell complete commands."),
 }
 """Each command: where it is, and what it does in a few words."""
 
 
 COMPLETE = "_LOLAT_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The variable by which a shell asks click for completions."""
 FIRST = """\
 How long does a neural network take on your device? Try:
 
@@ -89,40 +84,12 @@ def lolat(context: click.Context) -> None:
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
-    timm's, or torchvision:), transformers:CONFIG.json, a .keras, .onnx or .pt2 file, what `lolat read`
-    wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
+    timm's, or torchvision:), transformers:CONFIG.json, a .keras or .onnx file, what `lolat read` wrote,
+    generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
     which returns a Keras or PyTorch network.
     """
     if context.invoked_subcommand is None:
         click.echo(FIRST)
-
-
-@common.command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print what makes a shell complete commands, options, models and networks of `lolat`."""
-    from click.shell_completion import get_completion_class
-
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(lolat, {}, "lolat", COMPLETE).source())
-
-
-def _complete(instruction: str) -> int:
-    """Answer a shell; an error would stand in the middle of what is being typed."""
-    from click.shell_completion import shell_complete
-
-    code = 1
-    with contextlib.suppress(Exception):
-        code = shell_complete(lolat, {}, "lolat", COMPLETE, instruction)
-        sys.stdout.flush()
-    if code and "COMP_WORDS" not in os.environ:
-        common.complain(
-            f"{COMPLETE} is {instruction!r}, by which a shell asks for completions; expected it to be "
-            f"unset: unset {COMPLETE}"
-        )
-        return InputError.exit_code
-    return code
 
 
 def _open_closed_streams() -> None:
@@ -139,22 +106,16 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
-def _forget_no_sizes() -> None:
-    """Without COLUMNS and LINES that no terminal has: at 0 columns rich prints nothing at all."""
-    for name in ("COLUMNS", "LINES"):
-        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "1")):
-            del os.environ[name]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     _open_closed_streams()
-    _forget_no_sizes()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
     if instruction := os.environ.get(COMPLETE):
-        sys.exit(_complete(instruction))
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
     sys.exit(common.run_apart(lolat, arguments, "lolat"))
 
 

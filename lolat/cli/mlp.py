@@ -18,9 +18,8 @@ from lolat.mlp.table import LAYERS, OPTIMIZERS
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.mlp.devices import Device
     from lolat.mlp.layer_model import LayerModel
-    from lolat.mlp.networks import Alone, NetworkTime, OtherLayer
+    from lolat.mlp.networks import NetworkTime, OtherLayer
     from lolat.model import Model
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -43,7 +42,7 @@ def mlp() -> None:
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
 model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())
 facts_of_gpus_option = common.facts_option(
-    was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
+    more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
 
 # ---- `lolat mlp predict` and `evaluate`: the time of every layer in a table.
@@ -141,9 +140,6 @@ MOST_NAMES = 3
 @common.samples_option(
     more="For the time of an epoch (a last, smaller batch counts as a whole one)."
 )
-@common.option("--alone", "timed", type=click.Path(), metavar="FILE",
-               help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
-               "left out.")  # fmt: skip
 @common.size_option
 @facts_of_gpus_option
 @common.json_option
@@ -155,7 +151,6 @@ def network(
     batch_size: int,
     optimizer: str,
     samples: int | None,
-    timed: str | None,
     input_size: tuple[int, ...],
     facts: str | None,
     as_json: bool,
@@ -164,9 +159,6 @@ def network(
 
     CONV_LAYER_MODEL and DENSE_LAYER_MODEL are files of `lolat mlp fit`. What they do not know (pooling,
     normalization ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
-
-    With --alone, a table as for `lolat mlp fit`, convolutions take what they take inside a network of
-    TensorFlow 1 on a GPU: no call each, no tensors turned.
     """
     from lolat.mlp.devices import read_devices
     from lolat.mlp.networks import network_time
@@ -176,8 +168,7 @@ def network(
     models = load_models(conv_model, dense_model)
     formula = formula_model(gpu)
     graph = read(network, input_size)
-    alone = None if timed is None else alone_formula(timed, gpu, optimizer, given)
-    answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
+    answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula)
     name = None if formula is None else formula.name
     common.warn(answer.warnings)
     told = {**answer.to_dict(), "formula_model": name}
@@ -202,21 +193,6 @@ def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
     return models
 
 
-def alone_formula(path: str, gpu: str, optimizer: str, given: Mapping[str, Device] | None) -> Alone:
-    """What convolutions of a GPU pay alone, from the rows of a table; InputError."""
-    from lolat.mlp.devices import DEVICES, known, merged
-    from lolat.mlp.networks import fit
-    from lolat.mlp.table import read_table
-
-    if optimizer != "none":
-        raise InputError(
-            f"--alone knows forward passes only and --optimizer is {optimizer}; expected none, or no "
-            "--alone"
-        )
-    (device,) = known([gpu], merged(DEVICES, given or {})).values()
-    return fit(read_table(path, "convolution"), device)
-
-
 def formula_model(gpu: str) -> Model | None:
     """LoLat's shipped model of a GPU, where there is one."""
     from lolat.mlp.devices import key
@@ -233,12 +209,9 @@ def lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
     mode = "forward only" if answer.optimizer == "none" else f"training with {answer.optimizer}"
     yield f"{plain(answer.network)} · batch {answer.batch_size} · {plain(answer.gpu)} · {mode}"
     kinds = Counter(layer.kind for layer in answer.layers)
-    how = "each as if alone"
-    if answer.call_ms is not None:
-        how = f"convolutions as inside a network, and one call, {milliseconds(answer.call_ms)}"
     yield (
         f"{milliseconds(answer.batch_ms)} a batch: {plural(kinds['convolution'], 'convolution')} and "
-        f"{plural(kinds['dense'], 'dense layer')}, {how}"
+        f"{plural(kinds['dense'], 'dense layer')}, each as if alone"
     )
     if answer.samples is not None and answer.epoch_s is not None:
         yield (

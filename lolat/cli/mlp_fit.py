@@ -42,7 +42,7 @@ recipe_option = common.option("--recipe", type=click.Choice(tuple(RECIPES)), def
 @table_argument
 @layer_option(required=True)
 @recipe_option
-@common.only_option(was="--gpus", more="All if not given.")
+@common.only_option(more="All if not given.")
 @facts_of_gpus_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.option(
@@ -177,7 +177,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @common.command("lolat mlp learn cpu --count 300 --output layers.json")
 @common.device_argument()
 @common.count_option(
-    was="--points", type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."
+    type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."
 )
 @layer_option(default="convolution", show_default=True)
 @common.backend_option(
@@ -193,7 +193,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 )
 @recipe_option
 @common.option(
-    "--max-gmacs", was="--most-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
+    "--max-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
     help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
     "written, all three times with backward. On a CPU 1 if not given.",
 )  # fmt: skip

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +16,6 @@ import numpy as np
 import lolat
 from lolat import nas as questions
 from lolat.cli import common
-from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from lolat.nas.fewshot import NasModel
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
     "predict": ("lolat.cli.nas:predict", "The latencies of many networks of it."),
     "search": ("lolat.cli.nas:search", "The front of latency and of your score."),
@@ -51,8 +53,8 @@ def nas() -> None:
 def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
-    Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
-    formula then says what they do not.
+    Ten random samples are enough to rank a space well. Fewer work too: the formula then says what they
+    do not.
     """
     from lolat.nas.fewshot import ENOUGH_SAMPLES
 
@@ -84,42 +86,6 @@ def typical_error(model: NasModel) -> float:
     rows = model.terms.candidates(np.random.default_rng(0))[:: 1 if model.space == "fbnet" else 7]
     low, high = model.interval_ms(rows, 0.5)
     return float(np.median(np.sqrt(high / low)) - 1.0)
-
-
-# ---- `lolat nas suggest`: which networks of a space to measure next.
-
-
-@common.command(
-    "lolat nas suggest nasbench201 --count 10",
-    "lolat nas suggest fbnet --have samples.csv --output next.csv",
-)
-@common.space_argument
-@common.count_option(default=10, more="Networks to name.")
-@common.option(
-    "--have", type=common.PATH, metavar="FILE",
-    help="What is measured already (columns arch, latency_ms): which come next.",
-)  # fmt: skip
-@common.among_option(more="A column arch.")
-@common.seed_option
-@common.output_option(more="The same as a CSV table with a column arch; not written if not given.")
-@common.json_option
-def suggest(
-    space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Name the networks whose latencies would tell most about all the others, one a line.
-
-    Measure them, write the latencies beside them, and give the table to `lolat nas fit`. The first of
-    them tell most, so a part of them is a good start too.
-    """
-
-    def warn(remark: str) -> None:
-        common.say(f"warning: {remark}")
-
-    archs = questions.suggest(space, count, have=have, among=among, seed=seed, warn=warn)
-    if output is not None:
-        write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
-    common.answer("nas-suggest", {"space": space, "archs": archs}, as_json, archs)
 
 
 # ---- `lolat nas predict`: the latencies of many networks of a space.
@@ -182,7 +148,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     "--method", type=click.Choice(["evolutionary", "exhaustive"]),
     help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
 )  # fmt: skip
-@common.option("--candidates", was="--samples", type=common.WHOLE, default=200, show_default=True,
+@common.option("--candidates", type=common.WHOLE, default=200, show_default=True,
                help="How many an evolutionary search scores.")  # fmt: skip
 @common.option("--generations", type=common.WHOLE, default=10, show_default=True,
                help="In how many generations it does.")  # fmt: skip
@@ -252,8 +218,7 @@ MOST_ROWS = 20
     "--ray on several machines, one that they share.",
 )  # fmt: skip
 @common.option(
-    "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
-    metavar="[ADDRESS]",
+    "--ray", "address", is_flag=False, flag_value="", default=None, metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip
@@ -267,7 +232,7 @@ MOST_ROWS = 20
     help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
 )  # fmt: skip
 @common.option(
-    "--label", was="--columns", type=click.Choice(["choices", "arch", "none"]), default="choices",
+    "--label", type=click.Choice(["choices", "arch", "none"]), default="choices",
     show_default=True,
     help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
 )  # fmt: skip
@@ -292,13 +257,10 @@ def score(
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space. A
     run that was interrupted goes on when the same command is given again.
     """
-    from lolat.cli.cluster import connected, import_ray
     from lolat.nas.scoring import here, on_ray
 
     started = time.monotonic()
     loaded = lolat.load(model)
-    if address is not None:
-        import_ray()
 
     def scored(ranges: Any) -> Any:
         with common.progress() as bar:
@@ -311,12 +273,48 @@ def score(
     if address is None:
         scores = scored(here)
     else:
-        with connected(address):
+        with _connected(address):
             scores = scored(on_ray)
     told = scores.to_dict()
     seconds = time.monotonic() - started
     lines = _score_lines(told, scores.source, scores.reused, seconds)
     common.answer("nas-score", told, as_json, lines)
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connected to the Ray at `address`; "": that of RAY_ADDRESS, else one that is started on this machine.
+
+    InputError where there is none, MissingPackageError without Ray. When a worker dies Ray prints pages on
+    stdout, which is for the answer: they go to stderr.
+    """
+    import logging
+    import socket
+
+    from lolat.nas.adapters import needed
+    from lolat.nas.objective import brief
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would send statistics home
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of GPUs
+    ray = needed("ray", "Ray", "ray")
+    address = address or os.environ.get("RAY_ADDRESS", "local")
+    host, _, port = address.rpartition(":")
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            if host:  # where nothing answers, Ray itself gives up after many minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            ray.init(
+                address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            )
+        except Exception as error:  # Ray's are of many types
+            raise InputError(
+                f"no Ray at {address!r} ({brief(error)}); expected host:port of the head of a cluster that "
+                "this machine is part of, or auto, or --ray alone as the last argument"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:

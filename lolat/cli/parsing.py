@@ -1,4 +1,4 @@
-"""How a command line is read: groups of commands, options that were renamed, kinds of values."""
+"""How a command line is read: commands, groups of them, kinds of values."""
 
 from __future__ import annotations
 
@@ -8,55 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from lolat.cli.progress import QUIET, say
+from lolat.cli.progress import QUIET
 from lolat.units import as_number
-
-# ---- Former names of options work for a release: not shown, and with a line that says the new one.
-
-Former = Mapping[str, Mapping[str, str]]
-"""A former name -> its former values, and what they are called now (those that are not there stayed)."""
-
-
-_TOLD = "lolat.former"
-"""In the context's `meta`: what is to be said once the call is known to be right."""
-
-
-def _told(ctx: click.Context, old: str, new: str, value: Any, words: Mapping[str, str]) -> Any:
-    """The value of an option that was called `old`, as it is called now; remembers to say so."""
-    before, now = (f" {value}", f" {words[value]}") if value in words else ("", "")
-    ctx.meta.setdefault(_TOLD, []).append(f"{old}{before} is now {new}{now}")
-    return words.get(value, value)
-
-
-class Option(click.Option):
-    """An option that may have had other names: `was`."""
-
-    def __init__(self, *args: Any, was: str | Former = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.was: Former = {was: {}} if isinstance(was, str) and was else dict(was or {})
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """The option by all of its names."""
-        super().add_to_parser(parser, ctx)
-        for old in self.was:
-            parser.add_option(self, [old], dest=f"{self.name} {old}", action="store", nargs=1)
-
-    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
-        """The value by whichever name."""
-        for old, words in self.was.items():
-            if (value := opts.pop(f"{self.name} {old}", None)) is not None:
-                opts[self.name] = _told(ctx, old, self.opts[0], value, words)
-        return super().consume_value(ctx, opts)
-
-
-class Argument(click.Argument):
-    """An argument that was an option: `was`."""
-
-    def __init__(self, *args: Any, was: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.was = was
 
 
 def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
@@ -64,13 +18,13 @@ def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
         ctx.meta[QUIET] = True
 
 
-class _Helpful(click.Command):
+class Command(click.Command):
     """A command with examples and --quiet, before a command and behind it."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        quiet = Option(
+        quiet = click.Option(
             ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_be_quiet,
             help="Nothing on stderr but errors: no progress, no remarks, no warnings.",
         )  # fmt: skip
@@ -84,38 +38,10 @@ class _Helpful(click.Command):
                     formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
-class Command(_Helpful):
-    """A command that does something; its first argument may have been an option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the value of what was an option where it stands now: first."""
-        first = next((p for p in self.params if isinstance(p, Argument)), None)
-        if first is not None:
-            args = _first(ctx, list(args), first)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Say the new names of what was called by former ones, and run."""
-        for line in ctx.meta.pop(_TOLD, ()):
-            say(line)
-        return super().invoke(ctx)
-
-
-def _first(ctx: click.Context, args: list[str], of: Argument) -> list[str]:
-    """The arguments of a call with the value of the option that `of` was in front."""
-    for i, word in enumerate(args):
-        old, is_joined, value = word.partition("=")
-        if of.was and old == of.was and (is_joined or i + 1 < len(args)):
-            rest = args[:i] + args[i + (1 if is_joined else 2) :]
-            value = value if is_joined else args[i + 1]
-            return [_told(ctx, old, f"the first argument, {of.metavar}", value, {}), *rest]
-    return args
-
-
 # ---- A group of commands that imports a command's module only when the command is used.
 
 
-class Group(_Helpful, click.Group):
+class Group(Command, click.Group):
     """A command with commands of its own."""
 
 
@@ -150,15 +76,6 @@ class LazyGroup(Group):
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, without importing them, and options."""
-        items = [
-            CompletionItem(name, help=words)
-            for name, (_, words) in self.table.items()
-            if name.startswith(incomplete)
-        ]
-        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""

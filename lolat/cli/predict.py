@@ -17,7 +17,7 @@ import lolat
 from lolat.cli import common
 from lolat.cli.limits import Limited, coverage_of, limit_options
 from lolat.cli.parsing import Names, Number
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
 from lolat.io.paths import LOCAL
 from lolat.io.writing import check_file
 
@@ -192,12 +192,11 @@ def _show_totals(
 
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
-    "lolat report local mynet.keras --html report.html --against keras:MobileNetV2",
+    "lolat report local mynet.keras keras:MobileNetV2 --html report.html",
 )
 @question_options
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="To explore the blocks in a browser.")
-@common.against_option(more="A second device or network beside it in the page.")
 @common.option(
     "--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep."
 )
@@ -216,7 +215,6 @@ def report(
     as_json: bool,
     csv_file: Path | None,
     html_file: str | None,
-    against: str | None,
     depth: int | None,
     columns: tuple[str, ...] | None,
     sort: str | None,
@@ -236,11 +234,11 @@ def report(
         )
     if columns and not asked.is_one:
         raise InputError("--columns is for one answer; ask for one network, batch size and device")
-    _check_page(asked, against, html_file)
+    if html_file is not None:
+        _check_page(asked, html_file)
     reports, failures = asked.reports()
     if html_file is not None:
-        beside = reports[1:] if against is None else [_other_report(against, reports[0])]
-        reports[0].write_html(html_file, *beside)
+        reports[0].write_html(html_file, *reports[1:])
     answers = _answers(reports)
     if csv_file is not None and asked.is_one:
         reports[0].write_csv(csv_file)
@@ -258,18 +256,14 @@ def report(
     fail(failures)
 
 
-def _check_page(asked: Question, against: str | None, html_file: str | None) -> None:
+def _check_page(asked: Question, html_file: str) -> None:
     """InputError for a page that cannot be, before anything is read."""
-    if html_file is None:
-        if against is not None:
-            raise InputError("--against is for the page; give --html FILE too")
-        return
     check_file(html_file, "--html")
-    sides = len(asked.all_devices) * len(set(asked.networks)) + (against is not None)
+    sides = len(asked.all_devices) * len(set(asked.networks))
     if sides > 2 or len(asked.batch_sizes) > 1:
         raise InputError(
             "--html has at most two devices or two networks beside each other, at one batch size; give one "
-            "--device, one more NETWORK or --against, or leave --html out"
+            "--device or one more NETWORK, or leave --html out"
         )
 
 
@@ -286,33 +280,6 @@ def _show_blocks(asked: Question, reports: Sequence[Report], view: View) -> None
             continue
         for line in block_columns(_answers(of_network), of_network[0].paths(), view):
             click.echo(line)
-
-
-def _other_report(against: str, found: Report) -> Report:
-    """The report of what `--against` names, a model where there is one, else a network.
-
-    InputError where it names neither.
-    """
-    asked = found.prediction.batch_size, found.predictor, found.coverage
-    of_network = against.lower().endswith((".keras", ".onnx", ".pt2"))
-    if not of_network:
-        try:
-            other = lolat.load(against)
-        except ModelFileError as error:
-            if against == LOCAL or Path(against).is_file():
-                raise
-            known = str(error).partition("expected ")[2]
-        else:
-            other.check(found.predictor, found.coverage)
-            return found.again(other, found.prediction.batch_size)
-    try:
-        return found.model.report(against, *asked, input_size=found.input_size)
-    except NetworkError as error:
-        if of_network or against.startswith(("keras:", "generate:")):
-            raise
-        raise InputError(
-            f"--against {against}: neither a model nor a network; expected {known}; or a network: {error}"
-        ) from error
 
 
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
@@ -352,7 +319,7 @@ def explain(
 )
 @common.network_options
 @common.coverage_option
-@common.max_ms_option(required=True, was="--ms")
+@common.max_ms_option(required=True)
 @common.option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),

@@ -16,7 +16,7 @@ from lolat.cli.parsing import Number
 @common.plot_option(more="Points and fit.")
 @common.json_option
 def show(model: str, plot: str | None, as_json: bool) -> None:
-    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
+    """What MODEL knows of its device: inference, training, epochs, search spaces; how well."""
     from lolat.report.text import describe
 
     loaded = lolat.load(model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,12 +19,10 @@ if TYPE_CHECKING:
     from lolat.training.fitting import Epoch
     from lolat.training.model import TrainingPrediction
     from lolat.training.replicas import ParallelPrediction
-    from microbench.exchange import MeasuredLink
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.training:fit", "A device from a table of epochs timed already."),
     "predict": ("lolat.cli.training:predict", "Time of an iteration, an epoch, a whole run."),
-    "link": ("lolat.cli.training:link", "What exchanging gradients costs here, measured."),
 }
 """Each command: where it is, and what it does in a few words."""
 
@@ -109,8 +106,8 @@ def predict(
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
     By what MODEL knows best: epochs of `lolat training fit`, what `lolat learn --mode training` measured,
-    or else an estimate from its latencies of inference, which says so. Several devices are linked as `lolat
-    training link` measured it for MODEL. Without --samples there are only iterations.
+    or else an estimate from its latencies of inference, which says so. Without --samples there are only
+    iterations.
     """
     from lolat.api.training import predict_training
     from lolat.training.file import load_training
@@ -183,7 +180,6 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
 )
-@common.reading_options
 @common.json_option
 def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: bool) -> None:
     """Fit a device's training time to EPOCHS.csv: no device is needed.
@@ -239,82 +235,3 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
         return graph
 
     return read_one
-
-
-# ---- `lolat training link`: what exchanging gradients costs on this machine, measured.
-
-WORDS = {"mirrored": "MirroredStrategy", "ddp": "DistributedDataParallel"}
-OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
-"""What `lolat training predict --strategy` calls each."""
-OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
-
-
-@common.command("lolat training link cpu --replicas 2 --backend torch")
-@common.device_argument(was="--device", required=False, default="cpu")
-@common.replicas_option(was="", type=REPLICAS, default=2)
-@common.backend_option(
-    was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
-    type=click.Choice(list(OF_BACKEND)),
-    default="tensorflow",
-    show_default=True,
-    more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
-)
-@common.threads_option(more="Of each replica; the processors shared out, if not given.")
-@common.output_option(more="The device's model file, to which the link is added.")
-@common.json_option
-def link(
-    device: str, replicas: int, backend: str, threads: int | None, output: Path | None, as_json: bool
-) -> None:  # fmt: skip
-    """Measure what a strategy adds to an iteration on this machine: half a minute.
-
-    cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
-    exchanged by the strategy itself, with nothing to compute. It holds for so many replicas. `lolat
-    training predict` and `lolat cost` take it from MODEL.
-    """
-    from lolat.api.learning import known_model
-    from lolat.model.file import put
-    from microbench.environment import label_of
-    from microbench.exchange import measure_link
-
-    if output is not None:
-        common.check_writable(output)
-        known_model(output, device)  # InputError for another device, before it is measured
-    measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
-    if output is not None:
-        content = {measured.strategy: measured.to_dict()}
-        named = None if output.exists() else label_of(device, measured.environment)
-        put(output, "links", content, named, measured.environment)
-        common.say(f"written: {output}")
-    common.warn(measured.warnings)
-    lines = link_lines(measured, "" if output is None else quote(str(output)))
-    common.answer("link", measured, as_json, lines)
-
-
-def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
-    """What a person reads; `kept`: the model file that has it now."""
-    where = measured.environment
-    each = f" of {measured.threads} thread{'s' * (measured.threads > 1)}" * (
-        measured.device == "cpu"
-    )
-    shown = [
-        f"{WORDS[measured.strategy]} · {measured.replicas} replicas{each} · "
-        f"{where['framework']} {where['framework_version']}",
-        plain(str(where["device"])),
-        f"link {measured.link.gbps:.3g} Gbit/s · {milliseconds(measured.link.latency_ms)} a step · "
-        f"{milliseconds(measured.variable_ms)} a variable · {milliseconds(measured.fixed_ms)} an iteration",
-        "",
-        "  variables   gradients   added to an iteration   by the line",
-    ]
-    for point in measured.points:
-        line = measured.added_ms(point.variables, point.size_bytes)
-        shown.append(
-            f"  {point.variables:>9}   {byte_size(point.size_bytes):>9}   "
-            f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
-        )
-    given = "" if kept else f" --link-gbps {measured.link.gbps:.3g}"
-    return [
-        *shown,
-        "",
-        f"Next: lolat training predict {kept or 'MODEL'} NETWORK --batch-size N --replicas "
-        f"{measured.replicas} --strategy {OF_PREDICT[measured.strategy]}{given}",
-    ]

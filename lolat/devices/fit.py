@@ -8,21 +8,16 @@ a network's is that of the sum of its steps.
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation
 from lolat.fitting.predictors.kernels import (
     LEAST_OPERATIONS,
-    TIME_VARIANCE,
     Kernels,
     Nearby,
     Ways,
-    alike,
     alone,
     inside,
     moving_slopes,
@@ -39,9 +34,7 @@ from lolat.graph.work import (
     PRODUCT_TERMS,
     PRODUCTS,
     Work,
-    work_of,
 )
-from lolat.io.tables import to_csv
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
@@ -178,18 +171,6 @@ def fit_kernels(
         # An operation alone is over before the power is missed.
         formula = replace(formula, sustained=OF_PEAK * facts.rate)
     return formula
-
-
-def expected(times: Times, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Before anything is measured: (times,) ms; (times, times) the covariance of how far off they are as
-    logarithms, in units of what a time says of the terms. 0 of classes of fewer than LEAST_STEPS
-    operations.
-    """
-    problem = _Problem(times, facts, 1.0)
-    total, slopes = problem.derivatives(problem.centers)
-    known = np.zeros((len(total), len(problem.centers)))
-    known[problem.used] = slopes[: -len(problem.centers)] * (problem.widths / problem.prior)
-    return total, known @ known.T
 
 
 def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
@@ -378,80 +359,3 @@ def predicted(formula: Kernels, times: Times) -> np.ndarray:
             more = terms["launch"] - optional(terms, "step")
             ms[which] += more * formula.factors(name, times.work.take(which))
     return times.total(ms)
-
-
-# ---- Which operations to time on a device of which little is known: those that tell most of all others.
-#
-# Before anything is timed, what the fit draws its terms to and what shapes have in common
-# (`lolat.fitting.predictors.kernels`) say how far off each operation is expected to be, and together with
-# which others: a covariance. Operations are taken one after the other, each the one that leaves the least
-# of what is expected of all (sequential design of experiments; Seo et al. 2000 call it active learning
-# Cohn).
-
-CANDIDATES = 600
-MIDDLING = Facts(80.0, 1e10, 9e8)  # a GPU of which nothing is known: some 20 TFLOPS, 900 GB/s
-SHORT_MS = 0.3  # what takes less is of little weight in a network
-LARGEST = 2**27  # elements of a tensor: half a GiB
-
-
-def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
-    """Operations of sizes as networks have them, to choose from; their times are not known, and 1 ms."""
-    draw, operations = random.Random(seed), list[TimedOperation]()
-
-    def size(low: int, high: int, of: int = 1) -> int:
-        return max(of, round(math.exp(draw.uniform(math.log(low), math.log(high))) / of) * of)
-
-    while len(operations) < number:
-        kind = draw.choice(("linear", "linear", "bmm", "conv", "softmax", "ln", "gelu", "add"))
-        if kind == "linear":
-            few = {"batch": size(1, 32), "m": size(32, 1024)}
-            sizes = few | {name: size(64, 8192, 32) for name in "nk"}
-        elif kind == "bmm":
-            sizes = {"batch": size(8, 512), **{name: size(32, 1024, 32) for name in "mnk"}}
-        elif kind == "conv":
-            kernel = draw.choice((1, 3, 3, 5, 7))
-            sizes = {
-                "batch": size(1, 64), "in_channels": size(16, 1024, 8), "out_channels": size(16, 1024, 8),
-                "kernel": kernel, "input_size": size(7, 112), "stride": draw.choice((1, 1, 2)),
-                "padding": kernel // 2,
-            }  # fmt: skip
-        else:
-            sizes = {"rows": size(64, 65536), "width": size(64, 8192, 8)}
-        row = {"op": kind, **{name: str(n) for name, n in sizes.items()}}
-        operation = TimedOperation.of(kind, sizes, 1.0, row)
-        if max(t.elements(operation.batch_size) for t in operation.graph.tensors) <= LARGEST:
-            operations.append(operation)
-    return operations
-
-
-def suggested(candidates: Sequence[TimedOperation], number: int, facts: Facts) -> list[int]:
-    """The positions of `number` candidates (all, where there are fewer), the one that tells most first;
-    of CANDIDATES of them, drawn at random, where there are more.
-    """
-    if len(candidates) > CANDIDATES:
-        some = np.sort(np.random.default_rng(0).permutation(len(candidates))[:CANDIDATES])
-        return [int(some[i]) for i in suggested([candidates[i] for i in some], number, facts)]
-    work = [work_of(o.graph, o.batch_size) for o in candidates]
-    times = Times.of(work, np.ones(len(work)), np.zeros(len(work), bool))
-    ms, left = expected(times, facts)
-    for i, name in enumerate(CLASSES):
-        of_class = np.flatnonzero(times.work.kind == i)
-        if name in PRODUCTS and len(of_class):
-            which, part = times.owner[of_class], times.work.take(of_class)
-            left[np.ix_(which, which)] += alike(part) / TIME_VARIANCE
-    weight, chosen = ms / (ms + SHORT_MS), list[int]()
-    for _ in range(min(number, len(candidates))):
-        less = (weight @ left**2) / (np.diag(left) + 1.0)
-        less[chosen] = -1.0
-        best = int(less.argmax())
-        chosen.append(best)
-        left -= np.outer(left[:, best], left[best]) / (left[best, best] + 1.0)
-    return chosen
-
-
-def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """A CSV table of operations without their times, for `examples/time_operations.py --table`."""
-    name = next((n for n in NAMES if rows and n in rows[0]), NAMES[0])
-    return to_csv(
-        ALL_COLUMNS, [[row[name], *(row.get(c, "") for c in ALL_COLUMNS[1:])] for row in rows]
-    )

@@ -222,7 +222,6 @@ OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Operation -> the columns that it needs, whole numbers."""
 MULTIPLYING = ("linear", "bmm", "conv")
-ALL_COLUMNS = ("op", *PRODUCT, *CONVOLUTION[1:], *BLOCK)
 EXPECTED_OPERATIONS = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
     "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
@@ -239,13 +238,6 @@ class TimedOperation:
     batch_size: int
     latency_ms: float
     row: Mapping[str, str]
-
-    @classmethod
-    def of(
-        cls, name: str, sizes: Mapping[str, int], latency_ms: float, row: Mapping[str, str]
-    ) -> TimedOperation:
-        """Of the `sizes` that OPERATION_COLUMNS names for it."""
-        return cls(name, *_graph(name, sizes), latency_ms, row)
 
 
 def is_of_operations(columns: list[str]) -> bool:
@@ -285,7 +277,8 @@ def _timed_operation(row: Row, column: str) -> TimedOperation:
             f"{row.where}: {name} needs the column {missing[0]}; {EXPECTED_OPERATIONS}"
         )
     sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
-    return TimedOperation.of(name, sizes, _time(row, "latency_ms", OPERATION_MS, "operation"), row)
+    latency_ms = _time(row, "latency_ms", OPERATION_MS, "operation")
+    return TimedOperation(name, *_graph(name, sizes), latency_ms, row)
 
 
 def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:

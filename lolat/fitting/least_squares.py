@@ -187,13 +187,3 @@ def require_points(count: int, columns: int) -> None:
             f"{plural(count, 'point')} {'is' if count == 1 else 'are'} too few to fit {columns} "
             f"coefficients; expected at least {columns + 1} different ones, measured or read from a table"
         )
-
-
-def condition_number(features: np.ndarray, times: np.ndarray) -> float:
-    """How well the coefficients can be told apart: of the relative design, columns of unit length.
-
-    1 is perfect; with the square of it measurement noise grows in the worst direction.
-    """
-    relative = features / times[:, None]
-    norms = np.linalg.norm(relative, axis=0)
-    return float(np.linalg.cond(relative[:, norms > 0] / norms[norms > 0]))

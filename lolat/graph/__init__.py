@@ -6,7 +6,7 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Any, Literal, TypeVar
@@ -16,100 +16,11 @@ from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
-from lolat.graph.kinds import FREE, GATES, NORMALIZATIONS
-from lolat.io.documents import converted, fault_of
+from lolat.graph.kinds import FREE
+from lolat.io.documents import fault_of
 
 SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
-
-
-# ---- What a file may say of operations: the shape of every attribute, and sizes that hold something.
-# Readers write nothing else; a file of `lolat read` may have been changed by anybody.
-
-LARGEST = 2**40
-"""Of a size or a count in an attribute, with room above all that there is."""
-_Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
-_Whole = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-_Sizes = tuple[_Size, ...] | UnsetType
-_Wholes = tuple[_Whole, ...]
-
-
-class Attributes(msgspec.Struct):
-    """The attributes that anything looks at; others may be there."""
-
-    kernel: _Sizes = UNSET
-    strides: _Sizes = UNSET
-    dilation: _Sizes = UNSET
-    in_channels: _Size | UnsetType = UNSET
-    out_channels: _Size | UnsetType = UNSET
-    groups: _Size | UnsetType = UNSET
-    in_features: _Size | UnsetType = UNSET
-    out_features: _Size | UnsetType = UNSET
-    units: _Size | UnsetType = UNSET
-    contracted: _Size | UnsetType = UNSET
-    timesteps: _Size | UnsetType = UNSET
-    rows: _Size | UnsetType = UNSET
-    channels: _Size | UnsetType = UNSET
-    bias_vectors: Annotated[int, msgspec.Meta(ge=0, le=2)] | UnsetType = UNSET
-    bias: bool | UnsetType = UNSET
-    fused: bool | UnsetType = UNSET
-    sequences: bool | UnsetType = UNSET
-    rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | UnsetType = UNSET
-    axis: _Whole | _Wholes | UnsetType = UNSET
-    permutation: _Wholes | UnsetType = UNSET
-    padding: str | tuple[_Wholes, ...] | UnsetType = UNSET
-    pad_before: str | tuple[_Wholes, ...] | UnsetType | None = UNSET
-
-
-def _fault_of_attributes(operations: Sequence[_OperationDocument]) -> str | None:
-    """What is wrong with the attributes of operations; None for nothing."""
-    try:
-        converted([o.attributes for o in operations], list[Attributes])
-    except msgspec.ValidationError:
-        for o in operations:
-            if fault := fault_of(o.attributes, Attributes):
-                return f"operation {o.name!r}: {fault}"
-    return None
-
-
-def _fault(kind: str, a: Mapping[str, Any], ins: Any, outs: Any) -> str | None:
-    """What is wrong with the shapes of an operation."""
-    empty = next((s for s in outs if not all(n > 0 for n in s)), None)
-    if kind not in FREE and empty is not None:
-        return f"writes a tensor of {_shown(empty)}; expected sizes of at least 1"
-    kernel = a.get("kernel")
-    if kernel is not None and (not ins or {len(ins[0]), len(outs[0])} != {len(kernel) + 2}):
-        first = _shown(ins[0]) if ins else "nothing"
-        return (
-            f"has a kernel of {len(kernel)} sizes, reads {first} and writes {_shown(outs[0])}; expected "
-            f"tensors of {len(kernel) + 2} sizes"
-        )
-    for along in ("strides", "dilation"):
-        if kernel is not None and len(a.get(along, kernel)) != len(kernel):
-            return f"has a kernel of {len(kernel)} sizes and {along} of {len(a[along])}"
-    if kind in CONVOLUTIONS and "groups" in a:
-        channels = (a.get("in_channels", 0), a.get("out_channels", 0))
-        if any(n % a["groups"] for n in channels):
-            return f"has {a['groups']} groups of {channels[0]} and {channels[1]} channels"
-    vectors = NORMALIZATIONS | {*GATES, "dense", "matmul"}
-    if kind in vectors and (not ins or not all(ins[: 1 + (kind == "matmul")])):
-        return "reads no tensor with a size; expected one"
-    if kind == "matmul" and len(ins) < 2:
-        return f"reads {len(ins)} tensor; expected two"
-    rank = len(ins[0]) if ins else 0
-    axis = a.get("axis", ())
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    most = max(rank, len(outs[0]))
-    if any(not -most <= n < max(most, 1) for n in axes):
-        return f"works along axis {axis} of tensors of {most} sizes"
-    order = a.get("permutation")
-    if order is not None and sorted(order) != list(range(rank)):
-        return f"puts the axes of {_shown(ins[0]) if ins else 'nothing'} in the order {order}"
-    return None
-
-
-def _shown(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape)) or "one number"
 
 
 # ---- The graph
@@ -210,12 +121,13 @@ class Graph:
         return [self.tensors[i].shape for i in indices]
 
     def check_sizes(self) -> None:
-        """InputError where an operation reads or writes what it cannot: nothing, or of another rank."""
+        """InputError where an operation that is not free writes a tensor without elements."""
         for o in self.operations:
-            ins, outs = self.shapes(o.inputs), self.shapes(o.outputs)
-            if fault := _fault(o.kind, o.attributes, ins, outs):
-                raise InputError(
-                    f"network {self.name!r}: operation {o.full_name!r} ({o.kind}) {fault}"
+            empty = [s for s in self.shapes(o.outputs) if o.kind not in FREE and not prod(s)]
+            if empty:
+                raise self._wrong(
+                    f"operation {o.full_name!r} ({o.kind}) writes a tensor of "
+                    f"{'x'.join(map(str, empty[0]))}; expected sizes of at least 1"
                 )
 
     def consumers(self) -> dict[int, list[int]]:
@@ -247,20 +159,15 @@ class Graph:
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
-        try:
-            found = converted(document, _Document)
-        except (msgspec.ValidationError, RecursionError):
-            raise InputError(
-                f"not a graph document: {fault_of(document, _Document)}; write it with Graph.to_dict"
-            ) from None
-        if fault := _fault_of_attributes(found.operations):
-            raise InputError(f"not a graph document: {fault}")
+        if fault := fault_of(document, _Document):
+            raise InputError(f"not a graph document: {fault}; write it with Graph.to_dict")
+        found = msgspec.convert(document, _Document)
         return Graph(
             found.name,
             tuple(Tensor(*t) for t in found.tensors),
             tuple(
-                Operation(o.name, o.kind, o.inputs, o.outputs, _frozen(o.attributes), o.path)
-                for o in found.operations
+                Operation(o.name, o.kind, o.inputs, o.outputs, _frozen(raw["attributes"]), o.path)
+                for o, raw in zip(found.operations, document["operations"], strict=True)
             ),
             found.inputs,
             found.outputs,
@@ -272,19 +179,41 @@ class Graph:
 _Indices = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**40)] | UnsetType
+_Sizes = tuple[Annotated[int, msgspec.Meta(ge=1, le=2**40)], ...] | UnsetType
+
+
+class _Attributes(msgspec.Struct):
+    """The sizes among the attributes of an operation; others may be there."""
+
+    kernel: _Sizes = UNSET
+    strides: _Sizes = UNSET
+    dilation: _Sizes = UNSET
+    in_channels: _Size = UNSET
+    out_channels: _Size = UNSET
+    groups: _Size = UNSET
+    in_features: _Size = UNSET
+    out_features: _Size = UNSET
+    units: _Size = UNSET
+    contracted: _Size = UNSET
+    timesteps: _Size = UNSET
+    rows: _Size = UNSET
+    channels: _Size = UNSET
+
+
 class _OperationDocument(msgspec.Struct):
     name: str
     kind: str
     inputs: _Indices
     outputs: _Indices
-    attributes: dict[str, Any]
+    attributes: _Attributes
     path: str = ""
 
 
 class _Document(msgspec.Struct):
     """What `Graph.to_dict` writes; a tensor is its shape, whether it is batched, its data type."""
 
-    schema: Literal["lolat-network", "lolat-graph"]  # the latter: what it was called once
+    schema: Literal["lolat-network"]
     version: Literal[1]
     name: str
     tensors: tuple[tuple[_Indices, bool, str], ...]

@@ -10,7 +10,7 @@ HEAVY = CONVOLUTIONS | {*GATES, "dense", "matmul", "embedding"}
 
 _ELEMENTWISE = """
 relu relu6 leaky_relu prelu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softmax
-log_softmax softplus softsign mish exponential glu squareplus hard_tanh log_sigmoid threshold erf sqrt
+log_softmax softplus softsign mish glu squareplus hard_tanh log_sigmoid threshold erf sqrt
 rsqrt square power absolute negative log exp reciprocal clip round sign cast where compare add subtract
 multiply divide maximum minimum average scale rescale trigonometric bitwise one_hot hard_shrink soft_shrink
 tanh_shrink sparse_plus sparse_sigmoid sparsemax
@@ -34,7 +34,7 @@ PASSES = {
 """Kinds that go over their data more than once (or compute an exp or erf): how many passes more."""
 EXPONENTIALS = frozenset(
     ["silu", "sigmoid", "tanh", "elu", "selu", "celu", "gelu", "erf", "mish", "softplus", "softmax",
-     "log_softmax", "log_sigmoid", "exponential", "log"]
+     "log_softmax", "log_sigmoid", "exp", "log"]
 )  # fmt: skip
 """Kinds that compute an exponential, a logarithm or an error function of every element."""
 FREE = frozenset(["reshape", "flatten", "squeeze", "expand_dims", "identity", "dropout"])

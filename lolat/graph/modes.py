@@ -105,7 +105,7 @@ PARTS = SLICES | {"embedding", "gather"}
 """What reads of its input only what it writes."""
 IN_FLOAT32 = frozenset(
     ["layer_norm", "rms_norm", "unit_norm", "softmax", "log_softmax", "cumulative", "power", "rsqrt",
-     "exponential", "log", "softplus", "reciprocal"]
+     "exp", "log", "softplus", "reciprocal"]
 )  # fmt: skip
 """What autocast computes in float32. Not group norms: timm's run in half, and those are what is known."""
 ONE_STEP_RANK = 4  # of what PyTorch's fused attention takes; of others it is several steps

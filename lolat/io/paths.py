@@ -19,7 +19,7 @@ SHIPPED = "shipped"
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
     ("keras:", "timm:", "torchvision:", "transformers:", "generate:"),
-    (".keras", ".onnx", ".pt2"),
+    (".keras", ".onnx"),
 )
 """How names of networks begin or end."""
 

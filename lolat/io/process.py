@@ -78,33 +78,31 @@ class Child:
         start: str,
         *arguments: str,
         name: str = "the process",
-        folder: str | None = None,
         environment: Mapping[str, str] | None = None,
         shows_errors: bool = False,
     ) -> None:
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
-        `name`: what messages call it. `folder`: for its temporary files, which may be shared with others;
-        without, it has one of its own, which goes with it. `environment`: variables that it has besides.
+        `name`: what messages call it. Its temporary files are in a folder of its own, which goes with it.
+        `environment`: variables that it has besides.
         `shows_errors`: what it writes to stderr (or stdout) is not kept for messages but goes to ours.
         """
         if _is_starting:
             raise LolatError("a process that is being started itself starts no others")
         self.name = name
-        self._own_folder = tempfile.mkdtemp(prefix="lolat-") if folder is None else ""
+        self.folder = tempfile.mkdtemp(prefix="lolat-")  # frameworks leave files when ended
         self._errors: IO[bytes] | None = None
         if not shows_errors:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
-        self.folder = temporary = folder or self._own_folder  # frameworks leave files when ended
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", START_CODE, path, temporary, start, *arguments],
+            [sys.executable, "-P", "-c", START_CODE, path, self.folder, start, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **(environment or {}), "TMPDIR": temporary},
+            env={**os.environ, **(environment or {}), "TMPDIR": self.folder},
             start_new_session=True,  # a signal to the terminal's group is the parent's to handle
         )
         self._is_ready = False
@@ -142,8 +140,7 @@ class Child:
         self._process.stdout.close()
         if self._errors is not None:
             self._errors.close()
-        if self._own_folder:  # it had no time to tidy up
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)  # it had no time to tidy up
 
     def __enter__(self) -> Child:
         return self

@@ -189,16 +189,13 @@ Made = TypeVar("Made")
 
 def load_as(make: Callable[[dict[str, Any], str], Made], path: str | os.PathLike[str]) -> Made:
     """What `make` makes of a model file's contents and its name; `path` as of `load`."""
+    from lolat.io.paths import find_model
     from lolat.model.file import read
 
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(
             f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
         )
-    if os.path.isfile(path):
-        return make(read(path), os.fspath(path))
-    from lolat.io.paths import find_model
-
     file = find_model(os.fspath(path))
     return make(read(file), str(file))
 

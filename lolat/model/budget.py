@@ -401,10 +401,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a prediction keeps one limit; `limit`: its option; `words`: in a line."""
+    """Whether a prediction keeps one limit, and that in a line."""
 
-    prediction: Prediction
-    limit: str
     holds: bool
     words: str
 
@@ -430,7 +428,7 @@ def check(
 
 
 def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
-    takes, words, limit = prediction.latency_ms, "", f"--max-ms {max_ms:g}"
+    takes, words = prediction.latency_ms, ""
     if sure is not None:
         if prediction.interval_ms is None:
             raise InputError(
@@ -438,14 +436,13 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
                 "learn the model again"
             )
         takes = prediction.interval_ms[1]
-        limit += f" --sure {100 * sure:g}"
         words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
     over = takes / max_ms - 1.0
     told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
     kept = f"{told}, within the {max_ms:g} ms of --max-ms"
     more = f"{told}, {percent(over)} more than the {max_ms:g} ms of --max-ms"
     more += "; `lolat report` says where the time goes"
-    return Finding(prediction, limit, over <= 0.0, kept if over <= 0.0 else more)
+    return Finding(over <= 0.0, kept if over <= 0.0 else more)
 
 
 def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
@@ -463,4 +460,4 @@ def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before)
         f"{milliseconds(before.latency_ms)} of the base, "
         f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of --max-ratio"
     )
-    return Finding(prediction, f"--max-ratio {max_ratio:g}", ratio <= max_ratio, words)
+    return Finding(ratio <= max_ratio, words)

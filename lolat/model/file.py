@@ -2,7 +2,7 @@
 
 What is known of the device stands in sections, each of which may be missing: latencies of inference
 (INFERENCE, at the top), `training` that was measured, `epochs` of training, `spaces` with measured
-networks, `links`. Only the fields named here are checked: a later minor version may add keys anywhere, and
+networks. Only the fields named here are checked: a later minor version may add keys anywhere, and
 a reader of version 1 still reads the file. What is under the other sections is checked by who reads it
 (`lolat.training`, `lolat.nas.fewshot`).
 """
@@ -41,10 +41,8 @@ SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
 INFERENCE = ("default", "predictors", "points", "noise", "domain")
 """Fields of the latencies of inference: all of them, or none."""
-SECTIONS = ("training", "epochs", "spaces", "links")
-"""What else may be known of a device; `spaces` and `links` have a part for each."""
-NAMED = ("spaces", "links")
-"""Sections with a part for each name; a new part leaves the others."""
+SECTIONS = ("training", "epochs", "spaces")
+"""What else may be known of a device; `spaces` has a part for each, and a new one leaves the others."""
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LAYERS = "lolat-layer-model"
@@ -196,7 +194,6 @@ class Besides(Struct, kw_only=True):
     warnings: list[str] | UnsetType = UNSET
     epochs: dict[str, Any] | UnsetType = UNSET
     spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
-    links: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
 class Sections(Besides):
@@ -355,8 +352,7 @@ def knows(document: Mapping[str, Any]) -> list[str]:
     known = [OF_INFERENCE] * ("predictors" in document)
     known += ["training, measured"] * ("training" in document)
     known += ["epochs of training"] * ("epochs" in document)
-    known += [f"networks of {space}" for space in sorted(document.get("spaces", {}))]
-    return [*known, *(f"the link of {name}" for name in sorted(document.get("links", {})))]
+    return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
 
 
 def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
@@ -393,8 +389,8 @@ def put(
 ) -> dict[str, Any]:
     """Write `content` under `section` of the model file at `path`, whole or not at all; its document.
 
-    All else that the file knows stays; of NAMED `content` has the parts to add or to replace. Where there
-    is no file, one of `device`, measured in `environment`, is made. InputError where the file is of another
+    All else that the file knows stays; of `spaces` `content` has those to add or to replace. Where there is
+    no file, one of `device`, measured in `environment`, is made. InputError where the file is of another
     device, ModelFileError where something else stands there: nothing is lost.
     """
     here = Path(path)
@@ -409,7 +405,7 @@ def put(
         }
     else:
         old = {**old, "device": same_device(here, old, device)}
-    known = old.get(section, {}) if section in NAMED else {}
+    known = old.get(section, {}) if section == "spaces" else {}
     document = {**old, section: {**known, **content}}
     write(here, document)
     return document

@@ -1,7 +1,7 @@
 """A search space's latency on a new device from a few measured networks.
 
 `read_samples` reads what was measured, `fit` makes a `NasModel` of it, which is asked for many networks and
-kept in the device's file; `suggest` says what to measure next.
+kept in the device's file.
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ import numpy as np
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import fault_of
 from lolat.io.tables import Table, read_table
-from lolat.io.writing import AnyPath, shown_path
+from lolat.io.writing import AnyPath
 from lolat.model.file import lacks, put
-from lolat.model.file import read as read_document
 from lolat.nas.pieces import (
     FREEDOM,
     Explanation,
     Pieces,
-    drawn_devices,
     explain,
-    explaining_devices,
-    most_telling,
     outlying,
     spreads,
 )
@@ -44,7 +40,10 @@ ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior speaks t
 
 @dataclass(frozen=True)
 class SpaceTerms:
-    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies."""
+    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies.
+
+    `candidates`: networks that stand for all of the space, of which `nas fit` says how sure it is.
+    """
 
     name: str
     parse_many: Callable[..., np.ndarray]
@@ -109,13 +108,13 @@ def read_archs(table: str | Path | Table, space: SpaceTerms) -> tuple[list[str],
     return archs, space.parse_many(archs, place)
 
 
-def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False) -> Samples:
+def read_samples(path: str | Path, space: SpaceTerms) -> Samples:
     """Samples from a table with the columns arch, latency_ms; others are ignored.
 
     Several readings of one network all count; rows that are the same in both columns count once, and
     `remarks` says so. InputError names what is wrong and its line: a missing column, no rows, an
-    unknown operation, a time that is not a number above 0, or, unless `one_network` is allowed, several
-    readings that are all of one network.
+    unknown operation, a time that is not a number above 0, or several readings that are all of one
+    network.
     """
     table = read_table(path, ("arch", "latency_ms"), rows="measured network")
     archs, rows = read_archs(table, space)
@@ -132,11 +131,10 @@ def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False)
             "each counts once"
         )
     networks = len({row.tobytes() for row in rows})
-    if networks == 1 and len(archs) > 1 and not one_network:
+    if networks == 1 and len(archs) > 1:
         raise InputError(
             f"{path}: all {len(archs)} rows are of one network, {archs[0]}, which says nothing on what "
-            f"another costs; expected different networks (`lolat nas suggest {space.name}` "
-            "names good ones)"
+            "another costs; expected different networks, such as random ones"
         )
     if networks < len(kept):
         remarks.append(
@@ -158,38 +156,6 @@ def rounding(texts: Sequence[str]) -> float:
         if all(t > step / 2 and math.isclose(t, round(t, digits), rel_tol=1e-9) for t in times):
             return step
     return 0.0
-
-
-def suggest(
-    space: SpaceTerms,
-    count: int,
-    have: Samples | None = None,
-    among: np.ndarray | None = None,
-    seed: int = 0,
-) -> np.ndarray:
-    """(count, positions) integers of the networks to measure next, the most telling first.
-
-    `have`: what is measured already; those are not suggested again. `among`: (networks, positions) to
-    choose from and to be sure of; by default the space's own candidates. `seed`: the same seed, the
-    same networks. InputError where fewer than `count` are left to choose from.
-    """
-    generator = np.random.default_rng(seed)
-    candidates = np.unique(space.candidates(generator) if among is None else among, axis=0)
-    if have is not None:
-        known = {row.tobytes() for row in have.rows.astype(np.int8)}
-        new = [row.tobytes() not in known for row in candidates.astype(np.int8)]
-        candidates = candidates[np.array(new, dtype=bool)]
-    if len(candidates) < count:
-        raise InputError(
-            f"--count {count}: only {len(candidates)} networks are left to choose from; expected at most "
-            "so many"
-        )
-    if have is None:
-        devices = drawn_devices(space.assumptions, candidates, generator)
-    else:
-        explained = explain(space.assumptions, have.rows, have.times, have.step)
-        devices = explaining_devices(explained, candidates)
-    return candidates[most_telling(devices, count)]
 
 
 # ---- What became of a fit: the costs of pieces under each explanation, and how unsure they are.
@@ -329,7 +295,7 @@ def _warnings(samples: Samples, best: Explanation) -> list[str]:
     if count < ENOUGH_SAMPLES:
         told.append(
             f"{plural(count, 'sample')}: with fewer than {ENOUGH_SAMPLES} the formula says much of the "
-            "answer; measure more (`lolat nas suggest --have` names which)"
+            "answer; measure more"
         )
     off = outlying(best, samples.rows, samples.times, samples.step)
     strange = int(np.sum(off != 1.0))
@@ -389,20 +355,12 @@ def write(path: AnyPath, model: NasModel, device: str | None = None) -> None:
     put(path, "spaces", {model.space: model.to_section()}, device)
 
 
-def read(path: AnyPath, space: str | None = None) -> NasModel:
-    """What the device's file at `path` knows of a space; None: of the only one.
+def from_document(document: Mapping[str, Any], source: str, space: str) -> NasModel:
+    """What a valid model file's document knows of a space; `source` begins the message of a ModelFileError.
 
-    ModelFileError names what is wrong: no such file, not JSON, no such space in it, or a field that is
-    missing or of another shape.
+    That names what is wrong: no such space in it, or a field that is missing or of another shape.
     """
-    return from_document(read_document(path), shown_path(path), space)
-
-
-def from_document(document: Mapping[str, Any], source: str, space: str | None = None) -> NasModel:
-    """The same of a valid file's document; `source` begins the message of a ModelFileError."""
     spaces = document.get("spaces", {})
-    if space is None:
-        space = next(iter(spaces)) if len(spaces) == 1 else "SPACE"
     if space not in spaces:
         raise lacks(document, source, space)
     if space not in SPACES:

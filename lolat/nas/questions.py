@@ -1,4 +1,4 @@
-"""What a search is asked: which networks to measure, a space's latency from them, the front, all scores."""
+"""What a search is asked: a space's latency from a few measured networks, the front, all scores."""
 
 from __future__ import annotations
 
@@ -10,42 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lolat.io.progress import Progress, Silent, Warn
+from lolat.io.progress import Progress, Silent
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model, load
 from lolat.nas import fewshot, scoring
-from lolat.nas.fewshot import read_archs, read_samples, space_terms
+from lolat.nas.fewshot import read_samples, space_terms
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
 from lolat.nas.scoring import ScoreAnswer
 from lolat.nas.scoring_job import CHUNK
 from lolat.nas.space import Space, scorer_for
-
-
-def suggest(
-    space: str,
-    count: int = 10,
-    *,
-    have: AnyPath | None = None,
-    among: AnyPath | None = None,
-    seed: int = 0,
-    warn: Warn | None = None,
-) -> list[str]:
-    """The networks of a space whose latencies would tell most about all the others.
-
-    `space`: "nasbench201" or "fbnet". `count`: how many. `have`: a CSV table (arch, latency_ms) of what
-    is measured already. `among`: choose from this table (arch) only. `seed`: another one, other networks.
-    `warn`: is told what is odd in `have`. Returns them as text, the most telling first. Raises InputError
-    for tables that cannot be used, and where fewer are left.
-    """
-    terms = space_terms(space)
-    samples = None if have is None else read_samples(os.fspath(have), terms, one_network=True)
-    given = None if among is None else read_archs(os.fspath(among), terms)[1]
-    if samples is not None and warn is not None:
-        for remark in samples.remarks:
-            warn(remark)
-    return [terms.write(row) for row in fewshot.suggest(terms, count, samples, given, seed)]
 
 
 def fit(

@@ -2,8 +2,8 @@
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
 `generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), `timm:NAME`, `torchvision:NAME`,
-`transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a `.keras`, `.onnx` or
-`.pt2` file, a `.json` file that `lolat read` wrote, or `package.module:callable`.
+`transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a `.keras` or `.onnx` file, a `.json`
+file that `lolat read` wrote, or `package.module:callable`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from lolat.units import one_line, shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras, .onnx or .pt2 file, "
-    "what `lolat read` wrote (.json), or package.module:callable"
+    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras or .onnx file, "
+    "what `lolat read` wrote (.json), or package.module:callable (a function that returns a Keras or "
+    "PyTorch network)"
 )
 PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
 
@@ -47,7 +48,7 @@ def read(network: Any, input_size: Any = None) -> Graph:
     """A network as a Graph.
 
     `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
-    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file,
+    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
     `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
     another one is wanted; of a PyTorch module with several inputs a list of shapes, or a dict of them by
@@ -137,10 +138,6 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
 
         _require_one_size(size, shortened(spec))
         return Network(stem, spec, lambda: onnx_reader.read_file(spec, stem, size))
-    if ending == ".pt2":
-        from lolat.readers import torch as torch_reader
-
-        return Network(stem, spec, lambda: torch_reader.read_file(spec, size, stem))
     if ending == ".json":
         graph = _of_document(spec, size)
         if weights:
@@ -180,10 +177,6 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
 
 def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
     """The network of `package.module:callable`; NetworkError for what is no network at all."""
-    if ":" not in spec or os.path.exists(spec):
-        from lolat.readers.torch.file import refuse_pickle
-
-        refuse_pickle(spec)
     if os.path.exists(spec):
         kind = "a folder" if os.path.isdir(spec) else "not a file that LoLat can read"
         module = spec.removesuffix(".py").removeprefix("./").replace("/", ".")
@@ -192,7 +185,7 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
         raise NetworkError(f"network {shortened(spec)!r} is {kind}; expected {FORMS}")
     if is_function(spec):
         return _of_object(_called(spec, weights), spec.partition(":")[2], size)
-    what = "file" if spec.endswith((".keras", ".onnx", ".pt2")) else "network"
+    what = "file" if spec.endswith((".keras", ".onnx")) else "network"
     raise NetworkError(f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
 
 

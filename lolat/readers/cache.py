@@ -33,7 +33,7 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
 from lolat.readers import as_sizes, is_of_size
 
-READERS = 2
+READERS = 3
 """Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
 OFF = "off"
@@ -43,7 +43,7 @@ _PREFIXES = {
     "keras": _KERAS, "generate": _KERAS, "timm": ("timm", "torch"),
     "torchvision": ("torchvision", "torch"), "transformers": ("transformers", "torch"),
 }  # fmt: skip
-_ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",), ".pt2": ("torch",)}
+_ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",)}
 _OURS = re.compile(r".+-[0-9a-f]{32}\.(json\.gz|[A-Za-z0-9_-]+\.npy)")
 _HALF_WRITTEN = re.compile(r"\.lolat-\d+-[0-9a-f]{8}\.tmp")
 _HOUR_S = 3600.0
@@ -158,12 +158,6 @@ class Cache:
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
         self._write(spec, size, f".{name}.npy", content.getvalue())
-
-    def held(self) -> tuple[int, int]:
-        """How many networks there is something of, and how many bytes of it."""
-        ours, of_hash = self._ours(), r"(?<=-[0-9a-f]{32})\."  # a name ends after its hash
-        names = {re.split(of_hash, os.path.basename(path))[0] for _, _, path in ours}
-        return len(names), sum(size for _, size, _ in ours)
 
     def trim(self, most_bytes: int) -> None:
         """Remove the files that were not used for longest, until the rest has at most `most_bytes`.

@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io import FILES_APART, LIMITS, USUAL, Limits
+from lolat.io import FILES_APART
 from lolat.io.process import (
     Child,
     Handler,
@@ -57,7 +57,7 @@ _ENVIRONMENT = {**dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": "-1"}
 class Task:
     """What is made of each network, and the limits: seconds for one, GiB of data for its process.
 
-    `apart`: limits of what is read in one more process, as it may do harm; None: nothing is.
+    `apart`: whether what may do harm is read in one more process.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Task:
     kept: Cache
     limit_s: float
     memory_gib: float
-    apart: Limits | None
+    apart: bool
 
 
 def arrays_of(
@@ -96,8 +96,8 @@ def arrays_of(
     count = default_processes() if processes is None else processes
     memory = max(LEAST_GIB, machine_gib()) if memory_gib is None else memory_gib
     distinct = list({(spec, repr(size)): (spec, size) for spec, size in specs}.values())
-    apart = LIMITS.get() if FILES_APART.get() else None
-    return _arrays(distinct, Task(name, of, kept, limit_s, memory, apart), count, said)
+    task = Task(name, of, kept, limit_s, memory, FILES_APART.get())
+    return _arrays(distinct, task, count, said)
 
 
 def _arrays(
@@ -302,8 +302,7 @@ class _Crew:
 def start_reading(packed: str) -> Handler:
     """What a process does with networks."""
     task: Task = _unpacked(packed)
-    FILES_APART.set(task.apart is not None)
-    LIMITS.set(task.apart or USUAL)
+    FILES_APART.set(task.apart)
     limit_memory(int(task.memory_gib * 2**30))
     return partial(_answer, task)
 

@@ -37,17 +37,17 @@ def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
     best: dict[tuple[str, str, str, int], Offer] = {}
     for offer in offers:
         key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
-        best[key] = min(best.get(key, offer), offer, key=_price)
-    header = ("accelerator", "", "instance type", "$/hour", "spot", "region", "source, read")
+        best[key] = min(best.get(key, offer), offer, key=lambda o: o.price)
+    header = ("accelerator", "", "instance type", "$/hour", "region", "source, read")
     rows = [
         (
             plain(o.accelerator) or "cpu", f"x{o.count}" if o.count else "", plain(o.instance_type),
-            _money(o.price), _money(o.spot_price), plain(o.region),
-            ", ".join(filter(None, (plain(_short(o.source)), o.date))),
+            _money(o.price), plain(o.region),
+            ", ".join(filter(None, (plain(o.source), o.date))),
         )
-        for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, _price(o)))
+        for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
     ]  # fmt: skip
-    yield from table_lines(header, rows, left={0, 1, 2, 5, 6})
+    yield from table_lines(header, rows, left={0, 1, 2, 4, 5})
 
 
 def _unit(options: Sequence[Option]) -> tuple[str, float]:
@@ -89,23 +89,9 @@ def _said(option: Option) -> str:
 def _notes(plan: Plan) -> Iterator[str]:
     by = "by the hour, a begun one whole" if plan.billing == HOUR else "by the second"
     yield f"Billed {by}; {', '.join(LEFT_OUT)} left out."
-    if plan.spot is not None:
-        yield (
-            f"Spot: {plan.spot.interruptions_per_hour:g} interruptions an hour of each instance, "
-            f"{plan.spot.restart_cost_s:g} s lost at each; times are means."
-        )
     for source, date in dict.fromkeys((o.source, o.date) for o in plan.options):
         yield f"Price: {plain(source)}" + (f", read {date}" if date else "")
 
 
-def _short(source: str) -> str:
-    """A long address by its end: PROVIDER/vms.csv."""
-    return "/".join(source.rsplit("/", 2)[-2:]) if "://" in source else source
-
-
-def _price(offer: Offer) -> float:
-    return next(p for p in (offer.price, offer.spot_price) if p is not None)
-
-
-def _money(value: float | None) -> str:
-    return "" if value is None else dollars(value).removeprefix("$")
+def _money(value: float) -> str:
+    return dollars(value).removeprefix("$")

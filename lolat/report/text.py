@@ -19,7 +19,6 @@ from lolat.io.documents import fault_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.file import NAMED
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.report.rows import (
     HEADS,
@@ -297,22 +296,20 @@ def inference_lines(model: Model) -> Iterator[str]:
         yield from ("", bound)
 
 
-SECTIONS = ("training", "epochs", *NAMED)
+SECTIONS = ("training", "epochs", "spaces")
 
 
 def section_lines(document: Mapping[str, Any], some: Sequence[str] = SECTIONS) -> Iterator[str]:
-    """What a model file knows of training, timed epochs, search spaces and links, and how good it is."""
-    from lolat.training.exchange import MeasuredEntry
+    """What a model file knows of training, timed epochs and search spaces, and how good it is."""
     from lolat.training.fitting import EpochSection
     from lolat.training.learning import Section
 
-    shapes: dict[str, Any] = {"epochs": EpochSection, "spaces": dict, "links": MeasuredEntry}
-    shapes["training"] = Section
+    shapes: dict[str, Any] = {"training": Section, "epochs": EpochSection, "spaces": dict}
     for of in some:
         found = document.get(of)
         if found is None:
             continue
-        for name, part in found.items() if of in NAMED else [(of, found)]:
+        for name, part in found.items() if of == "spaces" else [(of, found)]:
             try:
                 if fault_of(part, shapes[of]):
                     raise ValueError
@@ -342,14 +339,8 @@ def _section_line(of: str, name: str, part: Mapping[str, Any]) -> str:
             f"{plural(len(networks), 'network')}; each network left out: median error "
             f"{percent(error)}; {plain(', '.join(part['optimizers']))}"
         )
-    if of == "spaces":
-        measured = plural(len(part["samples"]), "measured network")
-        return f"{name} (`lolat nas search {name} MODEL`): {measured}"
-    return (
-        f"link by {name} on {part['replicas']} replicas (`lolat training predict`): "
-        f"{part['gbps']:.3g} Gbit/s, {milliseconds(part['latency_ms'])} a step, "
-        f"{milliseconds(part['variable_ms'])} a variable, {milliseconds(part['fixed_ms'])} an iteration"
-    )
+    measured = plural(len(part["samples"]), "measured network")
+    return f"{name} (`lolat nas search {name} MODEL`): {measured}"
 
 
 def equation(coefficients: Mapping[str, float]) -> str:

@@ -12,12 +12,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-
-from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import AtLeastOne, NotNegative, Positive, fault_of
+from lolat.errors import InputError
 
 # ---- What joins the devices: a bandwidth and a latency, as stated by whoever asks, or assumed
 # (`machines`).
@@ -33,16 +29,12 @@ class Link:
     """The link of each device: it sends and receives at the same time, at `gbps` each way.
 
     `gbps`: Gbit/s that a message really gets (not the label's), more than 0; `latency_ms`: of one
-    message, 0 or more; `name`: what it is, where it was assumed or measured. What a strategy that was
-    measured costs besides: `variable_ms` for each tensor of weights, `fixed_ms` for an iteration (None: not
-    measured). InputError for impossible numbers.
+    message, 0 or more; `name`: what it is, where it was assumed. InputError for impossible numbers.
     """
 
     gbps: float
     latency_ms: float = LATENCY_MS
     name: str = ""
-    variable_ms: float = 0.0
-    fixed_ms: float | None = None
 
     def __str__(self) -> str:
         return f"{self.name}, {self.gbps:g} Gbit/s" if self.name else f"{self.gbps:g} Gbit/s"
@@ -63,10 +55,6 @@ class Link:
     def byte_ms(self) -> float:
         """Milliseconds per byte, one way."""
         return 8.0 / (self.gbps * 1e6)
-
-    def besides_ms(self, variables: int) -> float | None:
-        """What an iteration costs besides messages, of so many tensors of weights; None: not measured."""
-        return None if self.fixed_ms is None else self.fixed_ms + self.variable_ms * variables
 
     def message_ms(self, size_bytes: float) -> float:
         """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""
@@ -142,40 +130,6 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
     if known is None:
         return Link(LINK_GBPS, name="a network, as no link of these devices is known")
     return Link(known.gbps, name=known.name)
-
-
-class MeasuredEntry(msgspec.Struct):
-    """What a model file has of a strategy under `links`; see `microbench.exchange.MeasuredLink`."""
-
-    replicas: AtLeastOne
-    gbps: Positive
-    latency_ms: NotNegative
-    variable_ms: NotNegative
-    fixed_ms: NotNegative
-
-
-MEASURED_BY = {"mirrored": "mirrored"}
-"""Strategy -> the name of what is measured for it; OF_OTHERS for the others."""
-OF_OTHERS = "ddp"
-
-
-def measured_link(
-    document: Mapping[str, Any], strategy: str, devices: int, machine: int = MACHINE
-) -> Link | None:
-    """The link of `devices` devices by a model file; None where it has none of that strategy.
-
-    Nor over several machines of `machine` devices: it was measured within one. ModelFileError for a damaged
-    file.
-    """
-    name = MEASURED_BY.get(strategy, OF_OTHERS)
-    entry = document.get("links", {}).get(name)
-    if entry is None or devices > machine:
-        return None
-    if fault := fault_of(entry, MeasuredEntry, f"links.{name}"):
-        raise ModelFileError(f"{document['name']}: {fault}; measure it again: lolat training link")
-    known = msgspec.convert(entry, MeasuredEntry)
-    words = f"{name} measured on {known.replicas} replicas"
-    return Link(known.gbps, known.latency_ms, words, known.variable_ms, known.fixed_ms)
 
 
 # ---- The time of one all-reduce: every device ends with the sum of what all of them had.

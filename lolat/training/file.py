@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from lolat.errors import ModelFileError
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.io.paths import LOCAL, find_model, shipped_folder
-from lolat.model.file import OF_TRAINING, as_output, lacks, read
+from lolat.io.paths import shipped_folder
+from lolat.model import load_as
+from lolat.model.file import OF_TRAINING, as_output, lacks
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.fitting import EpochTraining
 from lolat.training.learning import MeasuredTraining
@@ -25,13 +25,11 @@ BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")
 
 
 def load_training(path: str | PathLike[str]) -> Training:
-    """What a model knows of training; `path`: or `local`, or a name, as for `lolat.load`.
+    """What a model knows of training; `path`: as of `lolat.load`.
 
     ModelFileError for a file that is something else or damaged, or knows of neither training nor inference.
     """
-    name = fspath(path)
-    place = path if name != LOCAL and os.path.exists(path) else find_model(name)
-    return from_document(read(place), str(place))
+    return load_as(from_document, path)
 
 
 def from_document(document: dict[str, Any], source: str) -> Training:

@@ -250,7 +250,7 @@ max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu pr
 OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALIZATIONS
 """Kinds whose backward pass needs what they read."""
 _OF_OUTPUT = """
-relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exponential exp sqrt rsqrt max_pool
+relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exp sqrt rsqrt max_pool
 global_max_pool lstm gru simple_rnn dropout
 """
 OF_OUTPUT = frozenset(_OF_OUTPUT.split())

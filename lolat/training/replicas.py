@@ -14,7 +14,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
-from lolat.training.iteration import optimizer_named, variables
+from lolat.training.iteration import optimizer_named
 from lolat.training.model import Training, TrainingPrediction
 
 # ---- One iteration on several devices, from the time of one replica.
@@ -215,8 +215,8 @@ def predict_parallel(
     if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
         each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
         sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
-    times, besides = (one.iteration_ms, sizes, devices, link, strategy), variables(graph)
-    iteration = parallel_iteration(*times, backward_ms=backward, fixed_ms=link.besides_ms(besides))
+    times = one.iteration_ms, sizes, devices, link, strategy
+    iteration = parallel_iteration(*times, backward_ms=backward)
     more_ms = iteration.synchronization_ms + iteration.exchange_ms
     parts_ms = {**one.parts_ms, "exchange": more_ms}
     changes: dict[str, Any] = {"iteration_ms": iteration.iteration_ms, "parts_ms": parts_ms}

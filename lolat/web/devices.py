@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
 from lolat.training.cost import Machines, device_of, machines_for, offers_for
-from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices, refreshed_file
+from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices
 from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
@@ -136,8 +136,8 @@ class Rented:
     where: str
 
     def machines(self, devices: int) -> Machines:
-        """The instances for a number of devices; InputError where there are none."""
-        return machines_for(self.offers, devices, where=self.where)
+        """The instances for a number of devices."""
+        return machines_for(self.offers, devices)
 
 
 def rented(model: Training, prices: Prices) -> Rented | None:
@@ -145,35 +145,27 @@ def rented(model: Training, prices: Prices) -> Rented | None:
     name = accelerator_of(device_of(model), prices.offers)
     if name is None:
         return None
-    try:
-        offers = offers_for(model, prices.offers, name, prices.where)
-        listed = Rented(offers, f"{name} in {prices.where}")
-        listed.machines(1)
-    except InputError:  # no offer for so many devices, or spot prices alone
-        return None
-    return listed
+    offers = offers_for(model, prices.offers, name, prices.where)
+    return Rented(offers, f"{name} in {prices.where}")
 
 
 class PriceList:
-    """The prices of `lolat prices`; the list downloaded last is read again only where it has changed."""
+    """The prices of `lolat prices`."""
 
     def __init__(self) -> None:
-        self._cache: tuple[object, Prices] | None = None
-        self._rented: dict[Path, tuple[Training, Prices, Rented | None]] = {}
+        self._current = find_prices()
+        self._rented: dict[Path, tuple[Training, Rented | None]] = {}
 
     def current(self) -> Prices:
-        """What `lolat cost` takes without --price-per-hour or --prices; errors as `find_prices`."""
-        stamp, cache = _stamp(refreshed_file()), self._cache
-        if cache is None or cache[0] != stamp:
-            cache = self._cache = (stamp, find_prices())
-        return cache[1]
+        """What `lolat cost` takes without --price-per-hour or --prices."""
+        return self._current
 
     def rented(self, device: DeviceModel, prices: Prices) -> Rented | None:
-        """As `rented`, looked for again only where the model or the list has changed."""
+        """As `rented`, looked for again only where the model has changed."""
         model = device.training
         if model is None:
             return None
         found = self._rented.get(device.path)
-        if found is None or found[0] is not model or found[1] is not prices:
-            found = self._rented[device.path] = model, prices, rented(model, prices)
-        return found[2]
+        if found is None or found[0] is not model:
+            found = self._rented[device.path] = model, rented(model, prices)
+        return found[1]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +20,12 @@ from lolat.units import byte_size, dollars, duration, milliseconds, percent, pla
 from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
 from lolat.web.form import FAMILY_WORDS, FIELDS, FieldError, Form, Question, family_fields
 from lolat.web.latency import between, budgets, latencies, report, sure_of
-from lolat.web.networks import MOST_BYTES, Busy, CachedNetwork, NetworkCache, NetworkKey
+from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 from lolat.web.training import trainings
 
 CHOSEN = "Chosen"
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
-MOST_KEPT = 256
-"""Pages of some 60 KiB."""
-BUSY = 503
-"""The status of a page whose network cannot be read just now."""
 WORDS = [between, byte_size, domain_words, dollars, duration, milliseconds, percent, plain, plural]
 """What the templates say numbers with."""
 
@@ -45,26 +38,6 @@ def _key(series: int) -> Markup:
     return Markup(plots.key(series))
 
 
-Query = tuple[tuple[str, str], ...]
-
-
-class StillReading(Exception):
-    """A network is being read: `key`."""
-
-    def __init__(self, key: NetworkKey) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page and its HTTP status; `reading`: the network that it waits for, if it waits for one."""
-
-    html: str
-    status: int = 200
-    reading: NetworkKey | None = None
-
-
 class Pages:
     """Makes pages; holds what they share: the networks, the models and the prices."""
 
@@ -73,8 +46,6 @@ class Pages:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.models, self.prices = networks, DeviceModels(named), PriceList()
-        self._kept: OrderedDict[Query, tuple[tuple[object, ...], Page]] = OrderedDict()
-        self._lock = threading.Lock()
         self._environment = Environment(
             loader=PackageLoader("lolat.web"),
             autoescape=True,
@@ -86,35 +57,20 @@ class Pages:
         self._environment.filters |= words
         self._environment.globals |= words | {"bar": _bar, "key": _key}
 
-    def page(
-        self, query: Iterable[tuple[str, str]], upload_error: str = "", status: int = 200
-    ) -> Page:
-        """The page for a query's (name, text); `upload_error`: why a file just sent is none, `status`: what
-        kind of a fault that is.
-        """
-        context: dict[str, Any] = {"answer": None, "waiting": "", "problem": "", "lacking": ()}
-        reading: NetworkKey | None = None
-        query = tuple(query)
-        of: tuple[object, ...] = ()
+    def page(self, query: Iterable[tuple[str, str]], upload_error: str = "") -> str:
+        """The page for a query's (name, text); `upload_error`: what is wrong with a file just sent."""
+        context: dict[str, Any] = {"answer": None, "problem": "", "lacking": ()}
+        query = list(query)
         listed: list[tuple[str, DeviceModel, Rented | None]] = []
         usable = False
         try:
             form, prices = self._form(query)
-            of = (self.networks.ready, prices, *form.devices.values())
-            if not upload_error and (kept := self._page_before(query, of)):
-                return kept
             usable = any(m.answers(form.view) for m in form.devices.values())
             question = form.question() if usable else None
             if upload_error:
                 form.errors["upload"] = upload_error
             elif question is not None:
-                try:
-                    self._answer(context, form, question, prices)
-                except StillReading as waits:
-                    reading = waits.key
-                    context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
-                except Busy as busy:
-                    form.errors[_network_field(form)], status = plain(str(busy)), BUSY
+                self._answer(context, form, question, prices)
             listed = [
                 (CHOSEN if m.key in form.ticked else m.group, m, self.prices.rented(m, prices))
                 for m in form.devices.values()
@@ -122,7 +78,7 @@ class Pages:
         except InputError as error:  # of a folder, or of the price list
             form = Form(query)
             context["problem"] = plain(str(error))
-        html = self._environment.get_template("page.html").render(
+        page: str = self._environment.get_template("page.html").render(
             **context,
             form=form,
             groups=[(g, [own for at, *own in listed if at == g]) for g in (CHOSEN, *GROUPS)],
@@ -134,28 +90,12 @@ class Pages:
             most_mib=MOST_BYTES // 2**20,
             most_bytes=MOST_BYTES,
             endings=ENDINGS,
-            loading=not self.networks.ready,
             version=__version__,
             folder=str(Path.cwd()),
         )
-        page = Page(html, status, reading)
-        if context["answer"] and not context["answer"]["uploaded"] and not upload_error:
-            with self._lock:
-                self._kept[query] = of, page
-                while len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
         return page
 
-    def _page_before(self, query: Query, of: tuple[object, ...]) -> Page | None:
-        """The page that was the answer before, where all that it was made of is still the same."""
-        with self._lock:
-            kept = self._kept.get(query)
-            if kept is None or list(map(id, kept[0])) != list(map(id, of)):
-                return None
-            self._kept.move_to_end(query)
-            return kept[1]
-
-    def report(self, query: Iterable[tuple[str, str]]) -> Page | None:
+    def report(self, query: Iterable[tuple[str, str]]) -> str | None:
         """The report page of the devices that `only` of a latency question's link names, two at most; None
         where it cannot be answered: the page says why.
         """
@@ -166,15 +106,9 @@ class Pages:
             if question is None or form.view != "latency":
                 return None
             found = self.networks.get(question.network)
-            if found is None:
-                return Page("", reading=question.network)
             only = [t for n, t in query if n == "only" and t in form.ticked] or form.ticked
             devices = [form.devices[k] for k in only if form.devices[k].latency is not None][:2]
-            if not devices:
-                return None
-            return Page(report(question, found.graph, found.file_name, devices))
-        except Busy as busy:
-            return Page(plain(str(busy)), BUSY)
+            return report(question, found.graph, found.file_name, devices) if devices else None
         except InputError:
             return None
 
@@ -200,14 +134,14 @@ class Pages:
     def _answer(
         self, context: dict[str, Any], form: Form, question: Question, prices: Prices
     ) -> None:
-        """Put the answer into the context, or errors into the form; StillReading, Busy."""
+        """Put the answer into the context, or errors into the form."""
         models = [form.devices[key] for key in form.ticked]
         lacking = [(plain(m.key), m.lacking[form.view]) for m in models if not m.answers(form.view)]
         context["lacking"] = lacking
         if len(lacking) == len(models):
             return
         try:
-            found = self._network(question.network)
+            found = self.networks.get(question.network)
             shown = self._answered(form, question, found, prices)
             several, uploaded = len(shown["cards"]) > 1, question.network.uploaded
             shown |= {"several": several, "uploaded": uploaded, "file_name": found.file_name}
@@ -219,24 +153,17 @@ class Pages:
     def _answered(
         self, form: Form, question: Question, network: CachedNetwork, prices: Prices
     ) -> dict[str, Any]:
-        """The answer as the template of the tab needs it; StillReading."""
+        """The answer as the template of the tab needs it."""
         asked = question, network.graph, network.file_name, form.devices
 
         def at_size(side: int) -> Graph:
-            return self._network(NetworkKey(question.network.spec, (side,))).graph
+            return self.networks.get(NetworkKey(question.network.spec, (side,))).graph
 
         if form.view == "latency":
             return latencies(*asked, form.link())
         if form.view == "budget":
             return budgets(*asked, at_size)
         return trainings(*asked, prices)
-
-    def _network(self, key: NetworkKey) -> CachedNetwork:
-        """StillReading, or as `NetworkCache.get`."""
-        found = self.networks.get(key)
-        if found is None:
-            raise StillReading(key)
-        return found
 
 
 def _network_field(form: Form) -> str:

@@ -1,63 +1,43 @@
-"""The web application, and what runs it on this machine's own address: what clients may take of it.
-
-FastAPI looks the types of its handlers up in this module, so that it alone is imported at the top.
-"""
+"""The web application, what runs it on this machine's own address, and who may ask it."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import html
 import logging
-import os
 import re
 import signal
 import socket
-import time
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 
 try:  # what the page needs, all at once
     import jinja2  # noqa: F401
-    import python_multipart  # noqa: F401
     import uvicorn
-    from anyio import CapacityLimiter, to_thread
-    from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, RedirectResponse, Response
-    from fastapi.staticfiles import StaticFiles
     from python_multipart.exceptions import FormParserError
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
     from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
     from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect
-    from starlette.responses import PlainTextResponse
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise MissingPackageError(
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.readers.apart import ENDINGS, LIMIT_S, MIB
+from lolat.readers.apart import ENDINGS, MIB
 from lolat.web.form import as_size
-from lolat.web.networks import (
-    RETRY_S,
-    UPLOAD,
-    Busy,
-    Intake,
-    NetworkCache,
-    NetworkKey,
-    Reader,
-    TooLarge,
-    TooSlow,
-)
-from lolat.web.page import BUSY, Page, Pages
+from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, NetworkKey, Reader
+from lolat.web.page import Pages
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
 #
@@ -86,18 +66,10 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one: refuses strangers, adds HEADERS to every answer, and has one
-    for each request when the server ends. `close` ends what the other one started.
-    """
+    """An ASGI application around another one: refuses strangers, adds HEADERS to every answer."""
 
-    def __init__(self, app: ASGIApp, close: Callable[[], None]) -> None:
-        self.app, self.close, self.stopping = app, close, False
-        self._requests: set[asyncio.Task[Any]] = set()
-
-    def give_up(self) -> None:
-        """Answer what is not answered yet: the server is `stopping`."""
-        for request in self._requests:
-            request.cancel()
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -107,11 +79,7 @@ class Guard:
         if scope["type"] != "http":  # there is nothing else here
             return
 
-        begun = False
-
         async def send_with_headers(message: Message) -> None:
-            nonlocal begun
-            begun = True
             if message["type"] == "http.response.start":
                 given = MutableHeaders(scope=message)
                 given.update({n: v for n, v in HEADERS.items() if n not in given or n != _CSP})
@@ -119,19 +87,7 @@ class Guard:
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))
         answer = self.app if refusal is None else PlainTextResponse(refusal + "\n", 403)
-        ended = PlainTextResponse("the server is stopping\n", BUSY)
-        task = asyncio.current_task()
-        assert task is not None
-        self._requests.add(task)
-        try:
-            await (ended if self.stopping else answer)(scope, receive, send_with_headers)
-        except asyncio.CancelledError:
-            if not self.stopping:
-                raise
-            if not begun:
-                await ended(scope, receive, send_with_headers)
-        finally:
-            self._requests.discard(task)
+        await answer(scope, receive, send_with_headers)
 
     def _refusal(self, method: str, headers: Headers) -> str | None:
         """Why a request is not answered, or None."""
@@ -151,10 +107,33 @@ class Guard:
 
 # ---- The application.
 
-NO_TELEMETRY: Any = dict.fromkeys(
-    ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
-)
-"""FastAPI can tell OpenTelemetry of every request where the environment says so: not here."""
+OTHER_FIELDS = MIB
+"""Of a request with a file: what the form's other fields may take."""
+
+
+class TooLarge(NetworkError):
+    """A request with a file of more than `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"the file is larger than {most / MIB:,.0f} MiB, which is the limit here; ask for it in a "
+            "terminal: lolat predict MODEL FILE"
+        )
+
+
+def limited(receive: Receive, most: int) -> Receive:
+    """`receive` for a file of at most `most` bytes. What arrives is counted: a header may say anything."""
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > most + OTHER_FIELDS:
+            raise TooLarge(most)
+        return message
+
+    return counted
 
 
 def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
@@ -163,227 +142,92 @@ def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
     return [*texts, ("source", "upload")]
 
 
-PATIENCE_S = 1.0
-"""How long a page waits for a network that is being read before it says so."""
-LOOK_S = 0.05
-THREADS = 4
-"""That make pages; more would only share the same processor."""
-
-
 class Answers:
-    """What requests are answered with. No thread waits for a network: there are few of them."""
+    """The answers to requests; Starlette runs in threads what is not `async`."""
 
-    def __init__(
-        self, pages: Pages, cache: NetworkCache, intake: Intake, patience_s: float
-    ) -> None:
-        self.pages, self.cache, self.intake, self.patience_s = pages, cache, intake, patience_s
-        self._threads = CapacityLimiter(THREADS)
+    def __init__(self, pages: Pages, cache: NetworkCache, most_bytes: int) -> None:
+        self.pages, self.cache, self.most_bytes = pages, cache, most_bytes
 
-    async def in_thread(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What `make` returns."""
-        return await to_thread.run_sync(partial(make, *arguments), limiter=self._threads)
-
-    async def made(self, make: Callable[..., Any], patience_s: float, *arguments: Any) -> Any:
-        """The Page of `make`, again when the network is read that it waits for, but not for ever."""
-        end = time.monotonic() + patience_s
-        while True:
-            page = await self.in_thread(make, *arguments)
-            if page is None or page.reading is None:
-                return page
-            await self._read(page.reading, end)
-            if self.cache.is_reading(page.reading):
-                return page
-
-    async def _read(self, key: NetworkKey, end: float) -> None:
-        while self.cache.is_reading(key) and time.monotonic() < end:
-            await asyncio.sleep(LOOK_S)
-
-    async def home(self, request: Request) -> Response:
+    def home(self, request: Request) -> Response:
         """The page."""
-        query = request.query_params.multi_items()
-        return _response(await self.made(self.pages.page, self.patience_s, query))
+        return HTMLResponse(self.pages.page(request.query_params.multi_items()))
 
-    async def report(self, request: Request) -> Response:
+    def report(self, request: Request) -> Response:
         """A page that is one file, with its own policy, as its script and its style are in it."""
-        query = request.query_params.multi_items()
-        found: Page | None = await self.made(self.pages.report, LIMIT_S, query)
-        if found is None or found.reading is not None:
-            # What cannot be answered is the page that says why.
+        page = self.pages.report(request.query_params.multi_items())
+        if page is None:  # the page says why
             return RedirectResponse(f"/?{request.url.query}", 303)
-        page = found.html
         own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
         policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
-        return _response(found, {_CSP: policy})
+        return HTMLResponse(page, headers={_CSP: policy})
 
     async def upload(self, request: Request) -> Response:
-        """The page of a file that is sent, or the page that says why it is none."""
+        """The page of a file that is sent, or the page that says what is wrong with it."""
         query = _of_upload(request.query_params.multi_items())  # as the page was sent
+        counted = Request(request.scope, limited(request.receive, self.most_bytes))
         try:
-            async with self.intake.received(request) as form:
+            async with counted.form(max_files=1, max_fields=400, max_part_size=2**14) as form:
                 query = _of_upload(form.multi_items())  # which says more
-                key = await self._uploaded(form, dict(query))
+                key = await run_in_threadpool(self._uploaded, form, dict(query))
         except (LolatError, HTTPException, FormParserError, ClientDisconnect, OSError) as error:
-            return await self._refused(query, error)
+            reason = (
+                str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
+            )
+            if isinstance(error, OSError):
+                reason = f"the file cannot be kept while it is read: {error.strerror}"
+            status = 413 if isinstance(error, TooLarge) else 400
+            page = await run_in_threadpool(self.pages.page, query, reason)
+            return HTMLResponse(page, status, {"Connection": "close"})
         digest = key.spec.removeprefix(UPLOAD)
-        link = await self.in_thread(self.pages.link, [*query, ("upload", digest)])
+        link = await run_in_threadpool(self.pages.link, [*query, ("upload", digest)])
         return RedirectResponse(link, 303)
 
-    async def _uploaded(self, form: FormData, query: dict[str, str]) -> NetworkKey:
+    def _uploaded(self, form: FormData, query: dict[str, str]) -> NetworkKey:
         """The network of a form with a file, once it is read."""
         file = form.get("file")
         if not isinstance(file, UploadFile) or not file.filename:
             raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
+        if (file.size or 0) > self.most_bytes:
+            raise TooLarge(self.most_bytes)
         size = as_size(query.get("file_size", ""))
-        begin, most = self.cache.begin_file, self.intake.most_bytes
-        key: NetworkKey = await self.in_thread(begin, file.file, file.filename, size, most)
-        await self._read(key, float("inf"))
-        self.cache.get(key)
-        return key
-
-    async def _refused(self, query: list[tuple[str, str]], error: Exception) -> Response:
-        kinds = ((Busy, BUSY), (TooLarge, 413), (TooSlow, 408), (OSError, BUSY))
-        status = next((status for kind, status in kinds if isinstance(error, kind)), 400)
-        reason = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-        if isinstance(error, OSError):
-            reason = f"the file cannot be kept while it is read: {error.strerror}"
-        page = await self.in_thread(self.pages.page, query, reason, status)
-        # What of it still comes is not waited for.
-        return _response(page, {"Connection": "close"})
-
-
-def _response(page: Page, headers: dict[str, str] | None = None) -> HTMLResponse:
-    later = {"Retry-After": str(RETRY_S)} if page.status == BUSY else {}
-    return HTMLResponse(page.html, page.status, headers={**later, **(headers or {})})
+        return self.cache.put_file(file.file, file.filename, size)
 
 
 def create_app(
-    named: Sequence[Path] = (),
-    networks: NetworkCache | None = None,
-    patience_s: float = PATIENCE_S,
-    intake: Intake | None = None,
+    named: Sequence[Path] = (), networks: NetworkCache | None = None, most_bytes: int = MOST_BYTES
 ) -> Guard:
     """The application; `named`: model files to list besides local and shipped ones."""
-    cache = NetworkCache(Reader()) if networks is None else networks
-    answers = Answers(Pages(cache, named), cache, intake or Intake(), patience_s)
+    cache = networks or NetworkCache(Reader())
+    answers = Answers(Pages(cache, named), cache, most_bytes)
+
+    def load() -> None:
+        with contextlib.suppress(NetworkError):  # who needs it is told
+            cache.reader.start()
 
     @contextlib.asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        cache.start()
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        threading.Thread(target=load, daemon=True).start()  # the framework, before anybody asks
         yield
-        cache.close()
+        cache.reader.close()
 
-    # Without FastAPI's own pages, which load scripts from the network.
-    app = FastAPI(
-        docs_url=None, redoc_url=None, openapi_url=None, lifespan=life, telemetry=NO_TELEMETRY
-    )
-    static = Path(str(files("lolat.web").joinpath("static")))
-    app.mount("/static", StaticFiles(directory=static), name="static")
-
-    app.get("/", response_class=HTMLResponse)(answers.home)
-    app.get("/report")(answers.report)
-    app.post("/upload")(answers.upload)
-    return Guard(app, cache.close)  # around everything, answers to faults of ours too
+    static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
+    routes = [
+        Route("/", answers.home),
+        Route("/report", answers.report),
+        Route("/upload", answers.upload, methods=["POST"]),
+        Mount("/static", static),
+    ]
+    return Guard(Starlette(routes=routes, lifespan=life))  # around answers to faults of ours too
 
 
 # ---- What runs it.
 
 HOST = "127.0.0.1"
 """Never another one: the page reads files that it is given, and has no password."""
-MOST_CONNECTIONS = 512
-FILES = 4 * MOST_CONNECTIONS
-"""File descriptors, where the system lets us have them: connections, files that are sent, models."""
-HEADER_BYTES = 64 * 1024
-GRACE_S = 10.0
-BYTES_PER_S = 2 * MIB
-LONGEST_S = 900.0
-END_S = 1.0
-"""What is asked for when the server ends has so long to be answered; then it gets a 503."""
-
-
-class Connection(H11Protocol):
-    """Ends a client that keeps the server waiting: for a request, what nobody asked for, its answer.
-
-    uvicorn itself only ends those that say nothing at all after an answer.
-    """
-
-    since, heard = 0.0, 0
-
-    def connection_made(self, transport: Any) -> None:
-        """One more; where there are too many, the one goes that the server has waited for the longest."""
-        super().connection_made(transport)
-        self.since = self.loop.time()
-        if len(self.connections) > MOST_CONNECTIONS:
-            others = [c for c in self.connections if isinstance(c, Connection)]
-            open_ = [c for c in others if not c.transport.is_closing()]
-            if len(open_) > MOST_CONNECTIONS:
-                waits = [c for c in open_ if not c.is_served()]
-                min(waits, key=lambda c: c.since, default=self).transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """A piece of a request."""
-        self.heard += len(data)
-        super().data_received(data)
-
-    def on_response_complete(self) -> None:
-        """The client's turn."""
-        self.since, self.heard = self.loop.time(), 0
-        super().on_response_complete()
-
-    def is_served(self) -> bool:
-        """Whether it is the server's turn: the client takes its answer. A file that is sent, which is
-        part of this, has limits of its own (`lolat.web.networks.Intake`).
-        """
-        asked = self.cycle is not None and not self.cycle.response_complete
-        return asked and not self.flow.write_paused
-
-    def look(self) -> None:
-        """End it if its time is over."""
-        now = self.loop.time()
-        if self.is_served():
-            self.since, self.heard = now, 0
-        elif now - self.since > GRACE_S + min(self.heard / BYTES_PER_S, LONGEST_S):
-            self.transport.abort()
-
-
-class Server(uvicorn.Server):
-    """Looks after its connections; ends with an answer to each request, at once when told twice."""
-
-    def __init__(self, config: uvicorn.Config, app: Guard) -> None:
-        super().__init__(config)
-        self.app = app
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        if counter % 10 == 0:
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.look()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more, answer what was asked for, end what was started."""
-        self.app.stopping = True
-        ending = asyncio.create_task(self._give_up())
-        try:
-            await super().shutdown(sockets)
-        finally:
-            ending.cancel()
-            self.app.close()
-
-    async def _give_up(self) -> None:
-        """After END_S answer the rest; end those who do not take their answer, or send without end."""
-        await asyncio.sleep(END_S)
-        self.app.give_up()
-        await asyncio.sleep(END_S / 4)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal; the second one is of somebody who does not want to wait."""
-        if self.should_exit:
-            self.app.close()
-            os._exit(128 + sig)
-        super().handle_exit(sig, frame)
+MOST_CONNECTIONS = 64
+"""Answered at a time, more than one browser opens; others get a 503."""
+END_S = 5
+"""Requests that are open when the server ends have so long."""
 
 
 def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
@@ -396,35 +240,23 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
     logging.getLogger("python_multipart").addHandler(logging.NullHandler())
     try:
         app = create_app(named)
-        _allow_files()
-        listening.listen(MOST_CONNECTIONS)  # a browser that is faster than the server waits for it
+        listening.listen()  # a browser that is faster than the server waits for it
         announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http="h11",
             ws="none",
-            log_level="error",  # not a line for each request that is none
+            log_level="critical",  # not a line for each request that is none
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=10,
-            h11_max_incomplete_event_size=HEADER_BYTES,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=END_S,
         )
-        Server(config, app).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listening])
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python waits for threads that make pages
         listening.close()
-
-
-def _allow_files() -> None:
-    """Let this process have FILES open, or as many as it may."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def bound(port: int) -> socket.socket:

@@ -91,7 +91,7 @@ def _answer(
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return question.link_gbps or link_of(rent(count), model, question.strategy)
+        return question.link_gbps or link_of(rent(count), model)
 
     def predict(count: int) -> Duration:
         training = predict_parallel(
@@ -134,7 +134,7 @@ def _rent(chosen: ChosenModel, model: Training, prices: Prices) -> tuple[Rent, s
     if listed is not None:
         return listed.machines, listed.where
     price, source = chosen.price or 0.0, "" if chosen.price is None else "the price given"
-    offer = Offer("", "", 0, price, price, source=source)
+    offer = Offer("", "", 0, price, source=source)
     return (lambda devices: Machines(offer, devices, devices, devices * price)), source
 
 

@@ -35,7 +35,6 @@ OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
-FLOAT_BYTES = 4
 CLASSES = 10
 """Of the networks that are timed for the loop around them."""
 THREADS = "threads="
@@ -189,11 +188,8 @@ def without_threads(backend: str) -> str:
     return joined(name, [o for o in options if not o.startswith(THREADS)])
 
 
-def check_threads(threads: int | None, device: str, here: bool = True) -> None:
-    """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for).
-
-    `here`: this process is to have them, and not a node of a cluster.
-    """
+def check_threads(threads: int | None, device: str) -> None:
+    """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
     if threads is None:
         return
     if device != "cpu":
@@ -202,7 +198,7 @@ def check_threads(threads: int | None, device: str, here: bool = True) -> None:
         )
     _thread_count(f"{THREADS}{threads}")
     most = cpu_count()
-    if here and threads > most:
+    if threads > most:
         several = f"{most} processors" if most > 1 else "one processor"
         raise InputError(
             f"--threads {threads}: this process may use {several}; expected a number from 1 to {most}"

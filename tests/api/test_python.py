@@ -161,7 +161,7 @@ def results(model: lolat.Model) -> list[Result]:
     return [
         model, model.predict(graph), model.report(graph), model.explain(graph),
         model.explain(graph, block=model.explain(graph).blocks[0].name),
-        model.budget(graph, 100.0, "batch"), lolat.models(), lolat.suggest(count=2),
+        model.budget(graph, 100.0, "batch"), lolat.models(),
         trained.training(graph, **run), trained.cost(graph, **run, price_per_hour=1.0),
     ]  # fmt: skip
 
@@ -297,7 +297,6 @@ print(model.report("keras:ResNet50").rows(), model.explain("keras:ResNet50").wor
 hours: float = model.cost("keras:ResNet50", 32, 50_000, 10, replicas=[1, 2]).plan.cheapest.hours
 fitted: Model = lolat.fit("points.csv", "mine.json", name="mine")
 names: list[str] = [m.name for m in lolat.models()]
-archs: list[str] = lolat.nas.suggest("fbnet", 10)
 """
 """What somebody writes who has mypy look at it."""
 WRONG = 'text: str = one.latency_ms\nmodel.predict("a", batch_sizes=3)\n'

@@ -243,9 +243,7 @@ class Chromium:
 # ---- What the tests of `lolat serve` ask of its page.
 
 ANSWER = "document.getElementById('answer').innerText"
-READY = (
-    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
-)
+READY = f"{DONE} && !document.querySelector('[aria-busy]')"
 
 
 def answered(page: Chromium, words: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("keras")
 
 from lolat.cli.main import lolat

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lolat.io import paths as places
 from lolat.model.file import write
 from lolat.training.file import load_training
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
 from tests.training.known_training import KnownTraining
-from tests.training.site import served
 
-LIST = """InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice,vCPUs
-one,3.0,V100,1,there,1.0,8
-eight,20,V100,8,there,,64
-small,0.1,,,here,,1
-box,0.2,,,here,,4
+LIST = """InstanceType,Price,AcceleratorName,AcceleratorCount,Region,vCPUs
+one,3.0,V100,1,there,8
+eight,20,V100,8,there,64
+small,0.1,,,here,1
+box,0.2,,,here,4
 """
 
 
@@ -34,12 +31,9 @@ def known(device: str = "Tesla V100-SXM2", **more: Any) -> KnownTraining:
 
 
 @pytest.fixture
-def lolat(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Command:
-    """The model is one on a V100; nothing is downloaded."""
+def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The model is one on a V100."""
     given(monkeypatch, known())
-    monkeypatch.setattr(places, "local_folder", lambda: tmp_path / "local")
     return Command(capsys)
 
 
@@ -112,19 +106,6 @@ def test_a_cpu_is_an_instance_with_as_many_threads(
     given(monkeypatch, known("cpu"))
     options = asked(lolat, "--prices", prices, "--replicas", "1,2")["options"]
     assert [(o["instance_type"], o["instances"]) for o in options] == [("box", 1), ("box", 2)]
-
-
-def test_spot(lolat: Command, prices: Path) -> None:
-    spot = ("--spot", "--interruptions-per-hour", 0.1, "--restart-cost-s", 1800)
-    answer = asked(lolat, "--prices", prices, *spot)
-    option = answer["options"][0]
-    assert option["hours"] == pytest.approx(40 * math.exp(0.05))
-    assert option["dollars"] == pytest.approx(40 * math.exp(0.05))
-    assert answer["spot"] == {"interruptions_per_hour": 0.1, "restart_cost_s": 1800.0}
-    eight = asked(lolat, "--prices", prices, *spot, "--replicas", 8)["options"][0]
-    found = eight["instance_type"], eight["price_per_hour"]
-    assert found == ("one", 8.0), "`eight` has no such price"
-    assert eight["hours"] == pytest.approx(5 * math.exp(0.4), rel=1e-4)
 
 
 def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
@@ -207,11 +188,6 @@ def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.Monk
         (("--price-per-hour", 1, "--strategy", "star"), "'star' is not one of 'ring', 'tree'"),
         (("--accelerator", "H800"), "no price of H800 in the built-in table of 20"),
         (("--accelerator", "A6000"), "the price is of A6000, the times of the model are of Tesla V100"),
-        (("--accelerator", "A6000", "--as-if", "--spot", "--interruptions-per-hour", 1,
-          "--restart-cost-s", 1),
-         "no spot price for A6000 in the built-in table of 20"),
-        (("--spot",), "--spot without how often and how badly it interrupts; expected"),
-        (("--restart-cost-s", 5), "are of spot instances; add --spot, or leave"),
         (("--price-per-hour", 1, "--prices", "x.csv"), "are two prices; give one of them"),
         (("--prices", "none.csv"), "none.csv: no such file; expected a price list"),
         (("--optimizer", "lion"), "lion"),
@@ -262,17 +238,16 @@ def test_the_commands_of_the_page_run(
     prices.rename("vms.csv")
     page = (ROOT / "docs/how-to/cost.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if line.startswith("lolat ")]
-    shown = [shlex.split(line, comments=True)[1:] for line in lines if "refresh" not in line]
+    shown = [shlex.split(line, comments=True)[1:] for line in lines]
     assert len(shown) >= 5
     for words in shown:
         assert lolat(*words).code == 0, words
 
 
-# ---- `lolat prices` and `lolat prices refresh`.
+# ---- `lolat prices`.
 
-
-HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice\n"
-OTHERS = HEAD + "one,3.06,V100,1,there,0.918\none,3.5,V100,1,far,\nbox,0.2,,,here,\n"
+HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region\n"
+OTHERS = HEAD + "one,3.06,V100,1,there\none,3.5,V100,1,far\nbox,0.2,,,here\n"
 
 
 @pytest.fixture
@@ -289,7 +264,7 @@ def test_the_built_in_table_says_its_sources_and_day(lolat: Command) -> None:
     assert all("skypilot-org/skypilot-catalog" in row for row in rows)
     assert all(row[-10:-6] >= "2026" for row in rows)
     v100 = next(row for row in rows if "p3.2xlarge" in row)
-    assert " ".join(v100.split()).startswith("V100 x1 p3.2xlarge 3.06 0.92 us-east-1 ")
+    assert " ".join(v100.split()).startswith("V100 x1 p3.2xlarge 3.06 us-east-1 ")
     assert rows[-1].startswith("cpu")
     assert max(map(len, lines)) <= 120
 
@@ -297,8 +272,8 @@ def test_the_built_in_table_says_its_sources_and_day(lolat: Command) -> None:
 def test_a_file_of_ones_own(lolat: Command, listed: Path) -> None:
     found = lolat("prices", "--prices", listed)
     assert [" ".join(line.split()) for line in found.out.splitlines()[2:]] == [
-        "accelerator instance type $/hour spot region source, read",
-        "V100 x1 one 3.06 0.92 there p.csv",  # the cheaper region
+        "accelerator instance type $/hour region source, read",
+        "V100 x1 one 3.06 there p.csv",  # the cheaper region
         "cpu box 0.20 here p.csv",
     ]
 
@@ -307,27 +282,3 @@ def test_json_is_one_object(lolat: Command, listed: Path) -> None:
     answer = lolat.json("prices", "--prices", listed, "--accelerator", "v100")
     found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
     assert found == [("one", 3.06, "there"), ("one", 3.5, "far")]
-
-
-def test_refresh_and_then_its_prices(
-    lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with served(tmp_path / "site", {"lambda/vms.csv": OTHERS}) as url:
-        answer = lolat.json("prices", "refresh", "--url", url, "--provider", "lambda")
-        more = lolat("prices", "refresh", "--url", url)
-        none = lolat.refused("prices", "refresh", "--url", url, "--provider", "aws")
-    assert (answer["offers"], answer["left_out"]) == ({"lambda": 3}, {})
-    assert Path(answer["file"]).is_file()
-    assert (more.code, f"{answer['date']}: 3 prices (lambda 3) in " in more.out) == (0, True)
-    assert "lolat: left out: aws: the server answers 404" in more.err
-    assert "has no price list (aws: the server answers 404" in none
-    listed = lolat("prices").out
-    assert listed.startswith(
-        f"US$ an hour of a whole instance, from the catalogue of {answer['date']}"
-    )
-    assert f"lambda/vms.csv, {answer['date']}" in listed
-
-
-def test_options_in_front_of_refresh(lolat: Command) -> None:
-    assert "options go behind `refresh`" in lolat.refused("prices", "--json", "refresh")

@@ -169,7 +169,7 @@ def test_a_model_of_training_alone_has_nothing_to_fit_again(lolat: Command, tmp_
     assert f"{path} knows epochs of training, but no latencies of inference" in said
 
 
-# ---- Operations: `lolat suggest` what to time, `fit`, then `predict` and `evaluate --table`.
+# ---- Operations: `fit`, then `predict` and `evaluate --table`.
 
 
 ENCODER = "tests.devices.made_up:encoder"
@@ -279,31 +279,4 @@ def test_options_that_are_for_tables_alone(lolat: Command, model: Path) -> None:
     assert "are for --table" in lolat.refused("evaluate", model, "--predictions", "x.csv")
     assert "--table has its networks and sizes itself" in lolat.refused(
         "evaluate", model, "keras:X", "--table", "x.csv"
-    )
-
-
-def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
-    out, facts = tmp_path / "todo.csv", tmp_path / "devices.csv"
-    facts.write_text(made_up.FACTS)
-    told = lolat.text("suggest", "--facts", facts, "--name", "desk", "--output", out)
-    assert told.startswith(f"written: {out}, 20 operations\nNext: python examples/time_oper")
-    with out.open() as file:
-        assert len(list(csv.DictReader(file))) == 20
-
-
-def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -> None:
-    operations, _ = made_up.write_tables(tmp_path)
-    out = tmp_path / "todo.csv"
-    lolat.done("suggest", "--among", operations, "--count", 5, "--output", out)
-    with operations.open() as pool, out.open() as file:
-        known = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(pool)]
-        chosen = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(file)]
-    assert len(chosen) == 5
-    assert all(row in known for row in chosen)
-
-
-@pytest.mark.parametrize("given", [["--name", "l4"], ["--facts", "devices.csv"]])
-def test_facts_without_a_device(lolat: Command, tmp_path: Path, given: list[str]) -> None:
-    assert "--facts and --name go together" in lolat.refused(
-        "suggest", *given, "--output", tmp_path / "todo.csv"
     )

@@ -12,8 +12,8 @@ from lolat.api.answers import ANSWERS, COMMANDS
 from lolat.cli.main import lolat as main
 from tests.cli.commands import Command, closed, valid_answer
 
-NO_ANSWER = {"serve", "completion"}
-"""One that does not end with an answer, and one that prints a script for a shell."""
+NO_ANSWER = {"serve"}
+"""It does not end with an answer."""
 
 
 def commands(
@@ -53,7 +53,6 @@ def test_every_command_that_answers_has_json_and_a_schema() -> None:
         ["explain", "epyc-2t", "generate:vgg?layers=1&filters=8"],
         ["budget", "epyc-2t", "generate:vgg?layers=1&filters=8", "--vary", "batch", "--max-ms", "900"],
         ["prices"],
-        ["nas", "suggest", "nasbench201", "--count", "2"],
         ["training", "predict", "rtx-5090-amp", "generate:fc?hidden=8", "--batch-size", "8"],
         ["cost", "rtx-5090-amp", "generate:fc?hidden=8", "--batch-size", "8", "--samples", "80",
          "--price-per-hour", "1"],
@@ -70,9 +69,6 @@ def test_what_is_written_is_answered_in_json(lolat: Command, model: Path, tmp_pa
     again = lolat.json("fit", model, "--output", tmp_path / "again.json")
     assert (again["points"], again["name"]) == (105, "again")
     assert again == lolat.json("show", tmp_path / "again.json")
-    todo = lolat.json("suggest", "--output", tmp_path / "todo.csv", "--count", 3)
-    assert len(todo["operations"]) == 3
-    assert len((tmp_path / "todo.csv").read_text().splitlines()) == 4
 
 
 def test_a_key_that_no_schema_has_is_found() -> None:

@@ -161,7 +161,7 @@ def test_latencies_learned_again_keep_the_training(
     assert "training" not in read(output), "times of two frameworks are not mixed"
 
 
-OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}, "links": {"ddp": {}}}
+OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}}
 
 
 def test_what_else_is_known_is_kept(machine: Machine, output: Path, lolat: Command) -> None:
@@ -285,7 +285,6 @@ def test_a_backend_that_trains_nothing_is_refused_before_measuring(
     ("arguments", "said"),
     [
         (["--extend", "m.json", "--for", "keras:A"], "--mode training does not go with --extend MODEL"),
-        (["cpu", "--fleet", "auto"], "--mode training does not go with --fleet: log in to each node"),
         (["cpu", "--for", "keras:VGG16"], "--for goes with --extend MODEL only"),
     ],
 )  # fmt: skip

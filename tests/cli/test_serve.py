@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 from lolat.model.file import put, write
 from lolat.training.fitting import fit
@@ -41,7 +41,7 @@ def test_a_port_that_is_none(lolat: Command, port: str) -> None:
 
 def test_a_package_that_is_missing() -> None:
     """In a process of its own, as modules imported anew would be others than those of the other tests."""
-    packages = ["python_multipart", "jinja2", "uvicorn", "fastapi"]
+    packages = ["python_multipart", "jinja2", "uvicorn", "starlette"]
     code = f"""
 import sys
 from lolat.cli.common import run

@@ -1,4 +1,4 @@
-"""Models and networks in files: `lolat show`, `models`, `read` and `cache`."""
+"""Models and networks in files: `lolat show`, `models` and `read`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_model_by_its_name(lolat: Command, folders: tuple[Path, Path]) -> None
     assert "did you mean mine?" in lolat.refused("show", "mina")
 
 
-# ---- `lolat read`, files that it wrote as NETWORK, and `lolat cache`.
+# ---- `lolat read`, and files that it wrote as NETWORK.
 
 
 @pytest.fixture
@@ -160,25 +160,3 @@ def test_another_size_or_a_run_is_refused(
         assert words in line
     with pytest.raises(Exception, match=r"net\.json .*cannot run"):
         open_network(str(output), weights=True)
-
-
-def test_the_cache_is_shown_and_emptied(
-    lolat: Command, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "kept"
-    monkeypatch.setenv("LOLAT_CACHE", str(folder))
-    assert "0 networks" in lolat.text("cache")
-    read(network)
-    read(network, (3, 8, 8))
-    found = lolat.json("cache")
-    sizes = [p.stat().st_size for p in folder.iterdir()]
-    assert (found["folder"], found["networks"], found["held_bytes"]) == (str(folder), 2, sum(sizes))
-    assert "keras:ResNet50" in found["shipped"]
-    said = lolat.text("cache")
-    assert str(folder) in said
-    assert "2 networks" in said
-    assert "removed 2 networks" in lolat.text("cache", "--clear")
-    assert list(folder.iterdir()) == []
-    monkeypatch.setenv("LOLAT_CACHE", "off")
-    assert "LOLAT_CACHE" in lolat.text("cache")
-    assert lolat.json("cache", "--clear")["folder"] is None

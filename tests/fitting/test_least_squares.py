@@ -11,7 +11,6 @@ from scipy.optimize import least_squares, lsq_linear
 from lolat.errors import InputError
 from lolat.fitting.least_squares import (
     SHRINK,
-    condition_number,
     fit_families,
     fit_relative,
     leave_out,
@@ -325,19 +324,3 @@ def test_too_few_points_are_an_error() -> None:
     require_points(5, 4)
     with pytest.raises(InputError, match="4 points are too few to fit 4 coefficients"):
         require_points(4, 4)
-
-
-def test_condition_number_is_that_of_unit_columns() -> None:
-    x = design(60)
-    y = x @ TRUE
-    relative = x / y[:, None]
-    values = np.linalg.svd(relative / np.linalg.norm(relative, axis=0), compute_uv=False)
-    assert condition_number(x, y) == pytest.approx(values[0] / values[-1])
-    assert condition_number(np.eye(4), np.ones(4)) == pytest.approx(1.0)
-    # Columns in other units are the same design.
-    assert condition_number(x * [1, 5, 1e-9, 3, 1, 2, 7], y) == pytest.approx(
-        condition_number(x, y)
-    )
-    assert condition_number(np.column_stack([x, np.zeros(60)]), y) == pytest.approx(
-        condition_number(x, y)
-    )

@@ -174,10 +174,10 @@ APART = [
     ("global_average_pool global_max_pool adaptive_pool", "pool", "pool"),
     ("batch_norm", "norm", "norm"),
     ("layer_norm group_norm instance_norm rms_norm unit_norm", "layer_norm", "norm"),
-    ("sigmoid silu tanh softmax log_softmax elu exponential log mish softplus sqrt rsqrt power selu celu "
+    ("sigmoid silu tanh softmax log_softmax elu exp log mish softplus sqrt rsqrt power selu celu "
      "trigonometric log_sigmoid gelu erf", "curve", "curve"),
     ("relu relu6 leaky_relu prelu hard_sigmoid hard_silu clip cast round sign softsign glu squareplus "
-     "hard_tanh threshold exp reciprocal bitwise one_hot hard_shrink soft_shrink tanh_shrink "
+     "hard_tanh threshold reciprocal bitwise one_hot hard_shrink soft_shrink tanh_shrink "
      "sparse_plus sparse_sigmoid sparsemax", "clip", "curve"),
     ("add subtract multiply divide maximum minimum average scale rescale square absolute negative "
      "where compare", "pair", "pair"),

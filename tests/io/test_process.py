@@ -45,11 +45,9 @@ def test_answers_of_any_length(child: Child) -> None:
     assert child.request("x" * 10_000_000, 10) == "x" * 10_000_000
 
 
-def test_what_a_child_has_from_its_parent(scratch: Path) -> None:
-    own = scratch / "own"
-    own.mkdir()
-    with Child(CALLS, environment={"LOLAT_TEST": "1"}, folder=str(own)) as child:
-        assert child.request("environment", 10) == {"LOLAT_TEST": "1", "TMPDIR": str(own)}
+def test_what_a_child_has_from_its_parent() -> None:
+    with Child(CALLS, environment={"LOLAT_TEST": "1"}) as child:
+        assert child.request("environment", 10) == {"LOLAT_TEST": "1", "TMPDIR": child.folder}
         assert child.request("path", 10) == sys.path
         assert os.getpgid(child.pid) != os.getpgid(0), "Ctrl-C in the terminal does not reach it"
         os.kill(child.pid, signal.SIGINT)

@@ -78,7 +78,6 @@ def test_more_threads_than_processors_and_a_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(backends, "cpu_count", lambda: 3)
     for fine in (None, 1, 3):
         backends.check_threads(fine, "cpu")
-    backends.check_threads(4, "cpu", here=False)  # a node of a cluster may have them
     for refuse in (
         lambda: backends.check_threads(4, "cpu"),
         lambda: backends.create("torch+threads=4", "cpu"),
@@ -86,7 +85,7 @@ def test_more_threads_than_processors_and_a_gpu(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(InputError, match=r"--threads 4: .* 3 processors; .* from 1 to 3"):
             refuse()
     for refuse in (
-        lambda: backends.check_threads(1, "gpu", here=False),
+        lambda: backends.check_threads(1, "gpu"),
         lambda: backends.create("onnxruntime+threads=1", "gpu"),
     ):
         with pytest.raises(InputError, match=r"--threads 1 is for the cpu; a gpu .*: leave it out"):

@@ -223,7 +223,7 @@ def test_what_cannot_be_built_is_named_with_the_reason(name: str, graph: Graph, 
 OTHERS = {
     "tensorflow": ("examples.torch_networks:shufflenet_v2", "net.onnx"),
     "torch": ("keras:ResNet50", "net.keras", "net.onnx", "own_keras:network"),
-    "onnxruntime": ("keras:ResNet50", "module:net", "net.pt2"),
+    "onnxruntime": ("keras:ResNet50", "module:net"),
 }
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from lolat.errors import MeasuringError
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.graph.edits import subgraph
@@ -133,46 +132,3 @@ def test_indices_stay_indices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (tuple(x.shape), x.dtype) == ((3, 6), torch.int64)
     _, (image, text) = run(monkeypatch, "", "own_torch_networks:two", (), 3)
     assert (tuple(image.shape), tuple(text.shape)) == ((3, 3, 8, 8), (3, 5))
-
-
-def exported(path: Path, dynamic: bool) -> None:
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3),
-        torch.nn.BatchNorm2d(4),
-        torch.nn.Flatten(),
-        torch.nn.Linear(144, 5),
-    ).eval()
-    sizes = ({0: torch.export.Dim("batch")},) if dynamic else None
-    program = torch.export.export(model, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=sizes)
-    torch.export.save(program, str(path))
-
-
-def test_a_pt2_file_runs_without_its_weights_being_loaded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exported(folder / "net.pt2", dynamic=True)
-
-    def never(*unused: Any, **named: Any) -> Any:
-        raise AssertionError("it was unpickled")
-
-    monkeypatch.setattr(torch, "load", never)
-    monkeypatch.setattr(torch.export, "load", never)
-    monkeypatch.setattr("pickle.load", never)
-    module, (x,) = run(monkeypatch, "", "net.pt2", (), 3)
-    assert tuple(x.shape) == (3, 3, 8, 8)
-    with torch.no_grad():
-        made = module(x)
-    assert tuple(made[0].shape) == (3, 5)
-    run(monkeypatch, "+half", "net.pt2", (), 1)
-
-
-def test_a_pt2_file_of_one_batch_size_runs_at_that_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exported(folder / "fixed.pt2", dynamic=False)
-    _, (x,) = run(monkeypatch, "", "fixed.pt2", (), 2)
-    assert tuple(x.shape) == (2, 3, 8, 8)
-    said = r"'fixed' was exported for batch size 2 and cannot run at 3; export it with an open one"
-    with pytest.raises(MeasuringError, match=said):
-        create("torch", "cpu").prepare_network("fixed.pt2", (), 3)

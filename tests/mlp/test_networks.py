@@ -1,4 +1,4 @@
-"""Networks as rows of layers, and their time as the sum of them, of layers timed alone and not."""
+"""Networks as rows of layers, and their time as the sum of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.mlp.devices import DEVICES, Device
+from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.networks import START, Alone, Parts, alike, fit, formula_ms, network_time, usable
+from lolat.mlp.networks import formula_ms, network_time
 from lolat.mlp.table import NEITHER, network_rows
 from lolat.model import Model
 from tests import synthetic
-from tests.mlp.tables import hand_model, random_rows, rows_of, table, table_of
+from tests.mlp.tables import hand_model
 
 
 def conv(
@@ -253,136 +252,3 @@ def test_vgg16_is_the_published_list_of_layers() -> None:
     assert dense["activation"].tolist() == ["relu", "relu", "none"]
     assert np.all(dense["batch_size"] == 2)
     assert len(rows.others) == 6  # five poolings, a softmax
-
-
-def test_convolutions_inside_a_network() -> None:
-    """With what they pay alone known: without it, one call for all, and those unlike the rows named."""
-    alone = Alone({**START, "call": 0.4}, DEVICES["V100"])
-    found = network_time(small(), models(), "V100", 4, alone=alone)
-    rows = network_rows(small(), "V100", 4, "none").table("convolution")
-    expected = alone.parts(rows).network
-    assert [layer.predicted_ms for layer in found.layers][:2] == pytest.approx(expected.tolist())
-    assert found.call_ms == 0.4
-    assert found.batch_ms == pytest.approx(float(expected.sum()) + 2 * 4 * 0.5 + 0.4)
-    assert any(w.startswith("2 of 2 convolutions are unlike") for w in found.warnings)
-    assert found.to_dict()["call_ms"] == 0.4
-    assert network_time(small(), models(), "V100", 4).call_ms is None
-
-
-GPU = Device("V100", 1000, 5120, 1000)  # 5.12e9 MACs and 1e9 bytes a ms, 80 multiprocessors
-ALIKE = rows_of("convolution", {"kernel_size": "1", "out_channels": "128", "input_size": "16"})[0]
-ALIKE["batch_size"] = "1"
-FREE = {**START, "rate": 1.0, "bandwidth": 1.0, "fill": 0.0, "small": 0.0, "tiny": 0.0, "deep": 0.0}
-
-
-def parts_of(change: Mapping[str, str], **terms: float) -> Parts:
-    """Of one layer, by the plain terms and others."""
-    return Alone({**FREE, **terms}, GPU).parts(table_of("convolution", change))
-
-
-def test_the_parts_of_a_layer_by_hand() -> None:
-    found = parts_of(ALIKE, call=0.1, start=0.01, move=2.0, turned=1e-6, missed=0.0)
-    # 16x16 pixels of 64 channels become 128: a call, 5 operations (two of them turn), each element read
-    # and written at half the bandwidth.
-    elements = 256 * (64 + 128)
-    assert found.alone == pytest.approx(0.1 + 5 * 0.01 + 2 * elements * 8 / 1e9)
-    assert found.kernel == pytest.approx(64 * 128 * 1e-6)
-    # Bias and ReLU: each reads and writes 256 * 128 elements.
-    assert found.after == pytest.approx(2 * 2 * 256 * 128 * 8 / 1e9)
-    # The product of 256 x 64 and 64 x 128 in 32 tiles of 32 x 32 is one wave on 80 multiprocessors, beside
-    # it 4 bytes of every element are moved.
-    wave, moved = 80 * 32 * 32 * 64 / 5.12e9, (elements + 64 * 128) * 4 / 1e9
-    assert found.computing == pytest.approx(np.hypot(wave, moved))
-    assert found.network == pytest.approx(found.kernel + found.computing + found.after)
-    assert found.total == pytest.approx(found.alone + found.network)
-
-
-def test_neither_bias_nor_activation_is_nothing_after() -> None:
-    bare, usual = (
-        parts_of({**ALIKE, **more}, call=0.1, start=0.01)
-        for more in ({"use_bias": "0", "activation": "none"}, {})
-    )
-    assert bare.after == 0
-    assert bare.alone < usual.alone
-
-
-def test_winograd_pads_the_batch_to_sixteen() -> None:
-    # In-between tiles of 36 for each 4x4 of 8x8 pixels alone: 4 of them, of 16 or 32 images, 64 channels
-    # written and 128 read, twice, as the product reads and writes them beside a computing that is free.
-    layer = {**ALIKE, "kernel_size": "3", "input_size": "8"}
-    endless = dict.fromkeys(("winograd", "kernel"), 1e9) | dict.fromkeys(("rate", "fused"), 1e-9)
-    terms = endless | {"transformed": 1.0, "winograd_deep": 0.0}
-    for batch, whole in ((1, 16), (16, 16), (17, 32)):
-        found = parts_of({**layer, "batch_size": str(batch)}, **terms)
-        between = 36 * 4 * whole * (64 + 128) * 4 / 1e9
-        ends = batch * 64 * (64 + 128) * 4 / 1e9
-        assert found.computing == pytest.approx(2 * between + ends, rel=1e-3)
-
-
-def test_large_kernels_miss_more() -> None:
-    terms = {"turned": 1e-8, "missed": 1e-7, "pages": 1e7, "spread": 0.0, "sharp": 50.0}
-    few, many = (
-        parts_of({**ALIKE, "in_channels": c, "out_channels": c}, **terms).kernel
-        for c in ("1000", "10000")
-    )
-    assert few == pytest.approx(1e6 * 1e-8, rel=1e-3)
-    assert many == pytest.approx(1e8 * 1.1e-7, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("change", "here", "tells"),
-    [
-        ({}, True, True),
-        ({"kernel_size": "1"}, True, True),
-        ({"kernel_size": "1", "use_bias": "0", "activation": "none"}, True, False),
-        ({"kernel_size": "1", "use_bias": "0"}, True, True),
-        ({"use_bias": "0", "activation": "none"}, True, True),
-        ({"stride": "2"}, False, False),
-        ({"kernel_size": "5"}, False, False),
-        ({"kernel_size": "7", "input_size": "7", "padding": "valid"}, True, True),
-        ({"out_channels": "15"}, False, False),
-        ({"optimizer": "sgd"}, False, False),
-    ],
-)
-def test_which_rows_tell(change: Mapping[str, str], here: bool, tells: bool) -> None:
-    rows = table_of("convolution", change)
-    assert (alike(rows)[0], usable(rows)[0]) == (here, tells)
-
-
-def timed(count: int, **more: Any) -> Any:
-    """1x1 convolutions whose times are made of amounts alone."""
-    draw, rows = np.random.default_rng(1), []
-    for _ in range(count):
-        batch, size, inside, outside = (
-            int(draw.integers(1, 65)), int(draw.integers(8, 65)), *map(int, draw.integers(32, 513, 2)),
-        )  # fmt: skip
-        given, written = batch * size**2 * inside, batch * size**2 * outside
-        network = (
-            given * outside / (0.8 * 5.12e9) + inside * outside * 3e-8 + 2 * written * 8 * 1.3 / 1e9
-        )
-        alone = 0.3 + (given + written) * 8 * 1.3 / 1e9
-        rows += rows_of("convolution", {
-            **ALIKE, "batch_size": str(batch), "input_size": str(size), "in_channels": str(inside),
-            "out_channels": str(outside), "time_ms_median": f"{alone + network:.6g}", **more,
-            "run": f"{network:.6g}",
-        })  # fmt: skip
-    return table(rows)
-
-
-def test_the_terms_are_told_from_rows() -> None:
-    rows = timed(300)
-    found = fit(rows, GPU).parts(rows)
-    assert np.median(np.abs(found.total / rows.times_ms - 1)) < 0.03
-    # What a network would take was not in the rows that were fitted.
-    network = rows["run"].astype(float).sum()
-    assert found.network.sum() == pytest.approx(network, rel=0.08)
-    assert rows.times_ms.sum() > 1.2 * network
-
-
-def test_what_tells_nothing() -> None:
-    with pytest.raises(InputError, match=r"0 convolutions of V100 .* at least 100"):
-        fit(timed(120, gpu="K80"), GPU)
-    with pytest.raises(InputError, match=r"99 convolutions of V100 .* at least 100: forward only"):
-        fit(timed(99), GPU)
-    with pytest.raises(InputError, match="a table of dense layers; expected convolutions"):
-        fit(table(random_rows("dense", 20)), GPU)

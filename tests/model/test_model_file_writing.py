@@ -269,11 +269,6 @@ def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
 # ---- One file for a device: old kinds are read, a section is added and the others stay, lacks are told
 
 
-LINK = {
-    "replicas": 2, "gbps": 8.0, "latency_ms": 0.1, "variable_ms": 0.01, "fixed_ms": 0.5, "error": 0.1,
-}  # fmt: skip
-
-
 def test_a_file_of_epochs_of_before_is_one_of_the_device(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps(epoch_tables.of_before()))
@@ -338,9 +333,9 @@ def test_a_model_without_inference_says_what_adds_it(tmp_path: Path) -> None:
 
 
 def test_each_lack_says_the_command() -> None:
-    document = {"environment": {"device": "gpu"}, "links": {"ddp": LINK}}
+    document = {"environment": {"device": "gpu"}, "spaces": {"darts": {}}}
     said = str(lacks(document, "a b.json", OF_TRAINING))
-    assert "a b.json knows the link of ddp, but no training" in said
+    assert "a b.json knows networks of darts, but no training" in said
     assert "`lolat learn gpu --mode training --output 'a b.json'`" in said
     assert "`lolat training fit EPOCHS.csv --output 'a b.json'`" in said
     said = str(lacks(document, "m.json", "fbnet"))
@@ -359,17 +354,14 @@ def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
     path = tmp_path / "desk.json"
     inference = synthetic.document()
     write(path, inference)
-    added: dict[str, Any] = {
-        "epochs": epoch_tables.section(), "spaces": {"fbnet": {"x": 1}}, "links": {"ddp": LINK},
-    }  # fmt: skip
+    added: dict[str, Any] = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {"x": 1}}}
     for section, content in added.items():
         put(path, section, content)
     assert read(path) == {**inference, **added}
     put(path, "spaces", {"nasbench201": {"y": 2}})
-    put(path, "links", {"ddp": {**LINK, "gbps": 9.0}}, inference["device"])
+    put(path, "spaces", {"fbnet": {"x": 3}}, inference["device"])
     found = read(path)
-    assert found["spaces"] == {"fbnet": {"x": 1}, "nasbench201": {"y": 2}}
-    assert found["links"]["ddp"]["gbps"] == 9.0
+    assert found["spaces"] == {"fbnet": {"x": 3}, "nasbench201": {"y": 2}}
     network = synthetic.network()
     before = lolat.Model(inference).predict(network)  # numbers of what was known stay
     assert lolat.load(path).predict(network).to_dict() == before.to_dict()
@@ -380,10 +372,10 @@ def test_another_device_is_refused_and_nothing_lost(tmp_path: Path) -> None:
     write(path, synthetic.document())
     content = path.read_bytes()
     with pytest.raises(InputError, match=r"another device: a desk, 2 threads, and this is a GPU"):
-        put(path, "links", {"ddp": LINK}, "a GPU")
+        put(path, "spaces", {"fbnet": {}}, "a GPU")
     path.with_name("note.json").write_text("{}")
     with pytest.raises(ModelFileError, match="not a LoLat model"):
-        put(path.with_name("note.json"), "links", {"ddp": LINK})
+        put(path.with_name("note.json"), "spaces", {"fbnet": {}})
     assert path.read_bytes() == content
     assert path.with_name("note.json").read_text() == "{}"
 
@@ -402,7 +394,7 @@ def test_what_a_device_is_called(
     own: str, given: str | None, expected: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "gpu.json"
-    put(path, "links", {"ddp": LINK}, own)
+    put(path, "spaces", {"darts": {}}, own)
     assert put(path, "spaces", {"fbnet": {}}, given)["device"] == expected
 
 
@@ -418,7 +410,7 @@ def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
         with_sections(path, synthetic.document(device="T4 (from a table)"))
 
 
-@pytest.mark.parametrize("section", ["epochs", "spaces", "links"])
+@pytest.mark.parametrize("section", ["epochs", "spaces"])
 def test_a_section_of_another_shape_is_refused(section: str) -> None:
     document = copy.deepcopy(synthetic.document()) | {section: 3}
     with pytest.raises(ModelFileError, match=f"`{section}` is 3; expected an object"):

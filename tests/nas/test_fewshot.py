@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +36,12 @@ from tests.nas.few_devices import (
     layered,
     some_cells,
     some_layers,
+    write_samples,
 )
 
 CELLS, LAYERS = space_terms("nasbench201"), space_terms("fbnet")
 Device = Callable[[str], float]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def exact(archs: list[str], device: Device = everything) -> tuple[np.ndarray, np.ndarray]:
@@ -199,13 +203,13 @@ def test_a_model_is_read_as_it_was_written(
     model: NasModel = request.getfixturevalue(name)
     path = tmp_path / "new" / "model.json"
     fewshot.write(path, model)
-    found = fewshot.read(path)
+    document = json.loads(path.read_text())
+    found = from_document(document, str(path), model.space)
     rows = model.terms.candidates(np.random.default_rng(0))[::100]
     assert found.latency_ms(rows) == pytest.approx(model.latency_ms(rows), rel=1e-6)
     intervals = np.array(found.interval_ms(rows)), np.array(model.interval_ms(rows))
     assert intervals[0] == pytest.approx(intervals[1], rel=1e-4)
     assert (found.space, found.archs, found.warnings) == (model.space, model.archs, model.warnings)
-    document = json.loads(path.read_text())
     assert document["spaces"] == {model.space: found.to_section()}
     assert (document["schema"], document["device"]) == ("lolat-model", "unknown")
     assert path.stat().st_size < 400_000
@@ -246,7 +250,7 @@ def test_a_damaged_section_is_refused(
     if value is MISSING:
         del holder[path[-1]]
     with pytest.raises(ModelFileError, match=r"^m\.json: ") as caught:
-        from_document({"spaces": {"nasbench201": section}}, "m.json")
+        from_document({"spaces": {"nasbench201": section}}, "m.json", "nasbench201")
     assert words in str(caught.value)
 
 
@@ -262,17 +266,6 @@ def test_what_a_file_lacks_is_told(cells: NasModel) -> None:
     document["spaces"]["fbnet"] = cells.to_section()  # of another space
     with pytest.raises(ModelFileError, match="unknown assumption 'all'"):
         from_document(document, "m.json", "fbnet")
-
-
-def test_a_file_of_before_is_read(cells: NasModel, tmp_path: Path) -> None:
-    """As `nas fit` wrote it when it had a schema of its own."""
-    path = tmp_path / "phone.json"
-    head = {"schema": "lolat-nas-model", "version": 1, "space": "nasbench201"}
-    path.write_text(json.dumps(head | cells.to_section()))
-    found = fewshot.read(path)
-    assert (found.space, found.archs) == ("nasbench201", cells.archs)
-    rows = cells.terms.candidates(np.random.default_rng(0))[::100]
-    assert found.latency_ms(rows) == pytest.approx(cells.latency_ms(rows), rel=1e-6)
 
 
 # ---- Tables of samples.
@@ -336,7 +329,7 @@ WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
     [
         ([f"{A},1.25", "", f"{B},0"], "line 4: latency_ms .*expected a time above 0"),
         ([f"{A},1.25", f"{WRONG},2.5"], r"line 3 \(row 2\): .*'conv_9x9' .*one of none, skip_connect"),
-        ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*suggest nasbench201"),
+        ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*expected different"),
         ([], "has no rows"),
     ],
 )  # fmt: skip
@@ -348,9 +341,27 @@ def test_rows_that_are_none_are_refused(table: Any, lines: list[str], words: str
     assert "\n" not in str(caught.value)
 
 
-def test_one_network_and_networks_alone(table: Any) -> None:
-    path = table(f"{A},1.25", f"{A},1.35", f"{A},1.35")
-    assert len(read_samples(path, CELLS, one_network=True).times) == 2
+def test_networks_alone(table: Any) -> None:
     texts, rows = read_archs(table(B, A, B, header="arch"), CELLS)
     assert texts == [B, A, B]
     assert rows.tolist() == CELLS.parse_many(texts).tolist()
+
+
+def test_the_snippets_of_the_documentation_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten networks are drawn, measured (here on a made-up device) and fitted."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/how-to/few-measurements.md").read_text(encoding="utf-8")
+    draw, ask = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(draw, {})
+    path = tmp_path / "samples.csv"
+    with path.open(newline="") as file:
+        archs = [row["arch"] for row in csv.DictReader(file)]
+    assert len(set(archs)) == 10
+    write_samples(path, archs)
+    known: dict[str, Any] = {}
+    exec(ask, known)
+    others = some_cells(200, seed=8)
+    off = known["model"].predict(others) / exact(others)[1] - 1.0
+    assert np.median(np.abs(off)) < 0.03

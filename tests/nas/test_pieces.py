@@ -1,8 +1,7 @@
-"""What the pieces of a space cost, their derivatives, and which networks to measure next."""
+"""What the pieces of a space cost, and their derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -10,16 +9,14 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.fewshot import SPACES, Samples, fit, space_terms, suggest
-from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Device, Pieces, work
+from lolat.nas.fewshot import SPACES, space_terms
+from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, work
 from lolat.nas.spaces import fbnet, nasbench201
 from tests.nas.few_devices import (
     EDGES,
     PATHS,
-    everything,
     folded_edges,
     needed_edges,
-    only_needed,
     some_cells,
 )
 
@@ -76,7 +73,7 @@ def test_needed_and_folded_edges_of_many_cells() -> None:
         assert edges_of(folded) == folded_edges(arch)
 
 
-def test_suggested_cells_hand_their_input_to_their_output() -> None:
+def test_candidate_cells_hand_their_input_to_their_output() -> None:
     rows = nasbench201.candidates(np.random.default_rng(0))
     assert len(np.unique(rows, axis=0)) == len(rows)
     archs = {nasbench201.write(row) for row in rows}
@@ -117,84 +114,3 @@ def test_overlap_takes_the_larger_of_starting_and_working() -> None:
 def test_a_space_that_is_not_known_is_refused() -> None:
     with pytest.raises(InputError, match="'darts'; expected one of nasbench201, fbnet"):
         space_terms("darts")
-
-
-# ---- What to measure next.
-
-
-def samples(rows: np.ndarray, device: Callable[[str], float] = everything) -> Samples:
-    archs = tuple(CELLS.write(row) for row in rows)
-    return Samples(archs, rows, np.array([device(a) for a in archs]), 0.0, ())
-
-
-@pytest.fixture(scope="module")
-def ten() -> np.ndarray:
-    return suggest(CELLS, 10)
-
-
-def test_the_same_seed_names_the_same_different_networks(ten: np.ndarray) -> None:
-    assert len(np.unique(ten, axis=0)) == 10
-    assert np.array_equal(suggest(CELLS, 3), ten[:3])
-    assert not np.array_equal(suggest(CELLS, 3, seed=1), ten[:3])
-
-
-def test_suggested_networks_of_fbnet_are_unlike_each_other() -> None:
-    chosen = suggest(LAYERS, 4)
-    alike = [(a == b).mean() for i, a in enumerate(chosen) for b in chosen[:i]]
-    assert max(alike) < 1 / 2
-
-
-def test_suggested_networks_tell_more_than_random_ones(ten: np.ndarray) -> None:
-    """On made-up devices with 3 % noise: every operation apart, in every draw of the noise."""
-    others = some_cells(400, seed=20)
-    rows = CELLS.parse_many(others)
-    exact = np.array([everything(a) for a in others])
-
-    def error(chosen: np.ndarray, seed: int) -> float:
-        known = samples(chosen)
-        known.times[:] *= np.exp(0.03 * np.random.default_rng(seed).standard_normal(len(chosen)))
-        return float(np.median(np.abs(fit(CELLS.name, known).latency_ms(rows) / exact - 1.0)))
-
-    drawn = [CELLS.parse_many(some_cells(8, seed=s)) for s in range(6)]
-    of_random = [error(rows, s) for s, rows in enumerate(drawn)]
-    assert np.mean([error(ten[:8], s) for s in range(6)]) < np.mean(of_random)
-
-
-def test_what_the_devices_do_with_dead_operations_is_told_apart(ten: np.ndarray) -> None:
-    assert fit(CELLS.name, samples(ten)).assumptions()[0][0].startswith("every operation")
-    words, weight = fit(CELLS.name, samples(ten, only_needed)).assumptions()[0]
-    assert words.startswith("operations that the output does not need")
-    assert weight > 0.9
-
-
-def test_what_is_chosen_from(ten: np.ndarray) -> None:
-    more = suggest(CELLS, 6, samples(ten[:6]))
-    assert not {row.tobytes() for row in ten[:6]} & {row.tobytes() for row in more}
-    among = CELLS.parse_many(some_cells(9, seed=21))
-    chosen = {row.tobytes() for row in suggest(CELLS, 4, among=np.concatenate([among, among]))}
-    assert len(chosen) == 4
-    assert chosen < {row.tobytes() for row in among}
-    with pytest.raises(InputError, match="--count 10: only 9 networks are left"):
-        suggest(CELLS, 10, among=among)
-    with pytest.raises(InputError, match="--count 9: only 8 networks are left"):
-        suggest(CELLS, 9, samples(among[:1]), among)
-
-
-def test_the_gain_of_a_measurement_is_that_of_the_conditional_covariance() -> None:
-    """The covariance of all candidates before and after, by the textbook formula on the full matrix."""
-    generator = np.random.default_rng(0)
-    slopes, root = generator.standard_normal((12, 3)), generator.standard_normal((3, 3))
-    variance = 0.04
-
-    def after(full: np.ndarray, i: int) -> np.ndarray:
-        return np.asarray(full - np.outer(full[:, i], full[:, i]) / (full[i, i] + variance))
-
-    def gains(full: np.ndarray) -> list[float]:
-        return [1.0 - np.trace(after(full, i)) / np.trace(full) for i in range(12)]
-
-    device = Device(slopes, root @ root.T, variance)
-    full = slopes @ root @ root.T @ slopes.T
-    assert device.gain() == pytest.approx(gains(full))
-    device.measured(5)
-    assert device.own == pytest.approx(np.diag(after(full, 5)))
-    assert device.gain() == pytest.approx(gains(after(full, 5)))

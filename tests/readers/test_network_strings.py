@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,20 @@ def test_other_files_and_folders(here: Path) -> None:
     refused("gone.onnx", "no file 'gone.onnx'")
     (here / "folder").mkdir()
     refused("folder", "'folder' is a folder", "expected keras:NAME")
+
+
+class Bomb:
+    """A pickle that makes a folder when it is opened."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("sprung",)
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.pkl", "net.pt2"])
+def test_a_pickle_is_not_opened(here: Path, name: str) -> None:
+    (here / name).write_bytes(pickle.dumps(Bomb()))
+    refused(name, f"'{name}' is not a file that LoLat can read", "onnx file", "module:callable")
+    assert not (here / "sprung").exists()
 
 
 def test_objects_that_are_networks_and_others(here: Path) -> None:

@@ -121,7 +121,7 @@ def test_without_pytorch_there_is_one_line(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\nimport lolat\n"
         "from lolat.errors import MissingPackageError\n"
-        "try:\n    lolat.read('net.pt2')\nexcept MissingPackageError as e:\n    print(e)"
+        "try:\n    lolat.read('timm:resnet0')\nexcept MissingPackageError as e:\n    print(e)"
     )
     assert "[torch]'" in python(code).stdout
 

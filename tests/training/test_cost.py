@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from lolat.training.cost import (
     Duration,
     Machines,
     Plan,
-    Spot,
     billed_hours,
     frontier,
     machines_for,
@@ -25,8 +23,8 @@ from lolat.training.cost import (
 )
 from lolat.training.cost.prices import Offer
 
-ONE = Offer("one", "G", 1, 3.0, 1.0)
-DEARER = Offer("dear", "G", 1, 3.5, 0.5)
+ONE = Offer("one", "G", 1, 3.0)
+DEARER = Offer("dear", "G", 1, 3.5)
 FOUR = Offer("four", "G", 4, 11.0)
 EIGHT = Offer("eight", "G", 8, 40.0)
 
@@ -54,15 +52,7 @@ def test_what_is_rented(
     assert found.price_per_hour == pytest.approx(price)
 
 
-def test_spot_prices_are_those_of_their_column() -> None:
-    found = machines_for([ONE, DEARER, FOUR], 4, spot=True)
-    assert (found.offer, found.price_per_hour) == (DEARER, 2.0)  # FOUR has none
-    with pytest.raises(
-        InputError, match=r"no spot price for p\.csv; expected one: ask without --spot"
-    ):
-        machines_for([FOUR], 4, spot=True, where="p.csv")
-    with pytest.raises(InputError, match="no on-demand price"):
-        machines_for([Offer("s", "G", 1, None, 1.0)], 1)
+def test_no_device_is_refused() -> None:
     with pytest.raises(InputError, match="0 devices; expected 1 or more"):
         machines_for([ONE], 0)
 
@@ -130,18 +120,10 @@ def test_by_the_hour_another_one_is_cheapest() -> None:
 
 
 def test_no_interval_stays_none() -> None:
-    found = plan(lambda k: Duration(3600.0 / k, None), rent, (1, 2), 1, spot=Spot(0.1, 60))
+    found = plan(lambda k: Duration(3600.0 / k, None), rent, (1, 2), 1)
     assert {o.interval_s or o.dollars_interval for o in found.options} == {None}
     assert found.to_dict()["options"][0]["hours_interval"] is None
     assert " ? " in "\n".join(plan_lines(found))
-
-
-def test_spot_lengthens_each_option_by_its_instances() -> None:
-    found = plan(halves, rent, (2, 4), 1, spot=Spot(0.5, 360))
-    # two instances: rate 1 an hour, 0.1 h lost; one with four: half the rate
-    assert found.options[0].total_s == pytest.approx(4800 * math.exp(0.1))
-    assert found.options[1].total_s == pytest.approx(3000 * math.exp(0.05))
-    assert found.options[1].dollars == pytest.approx(11 * 3000 * math.exp(0.05) / 3600)
 
 
 @pytest.mark.parametrize(
@@ -184,86 +166,3 @@ def test_one_that_is_both_is_said_once() -> None:
     text = "\n".join(shown(idle))
     assert "Cheapest and fastest: 8 devices" in text
     assert "1 x eight, 7 idle" in text
-
-
-# ---- Interruptions: the formulas against a run that is played through.
-
-
-def play(work: float, rate: float, restart: float, rng: np.random.Generator) -> float:
-    """One run, in hours: work until an interruption, then restart until one goes through."""
-    clock, left, lost = 0.0, work, 0.0
-    while True:
-        gap = rng.exponential(1 / rate)
-        if gap >= lost + left:
-            return clock + lost + left
-        clock += gap
-        left -= max(gap - lost, 0.0)  # what was done is kept
-        lost = restart
-
-
-@pytest.mark.parametrize(
-    ("per_hour", "instances", "restart_s"), [(0.05, 1, 600), (0.3, 4, 900), (2.0, 1, 1800)]
-)
-def test_mean_and_spread_are_those_of_a_simulation(
-    per_hour: float, instances: int, restart_s: float
-) -> None:
-    rng = np.random.default_rng(7)
-    spot, work = Spot(per_hour, restart_s), 10.0
-    runs = np.array(
-        [play(work, per_hour * instances, restart_s / 3600, rng) for _ in range(20_000)]
-    )
-    error = runs.std() / math.sqrt(len(runs))
-    assert work * spot.factor(instances) == pytest.approx(runs.mean(), abs=4 * error)
-    assert spot.spread_s(work * 3600, instances) / 3600 == pytest.approx(runs.std(), rel=0.05)
-
-
-def test_the_interval_holds_as_many_runs_as_it_says() -> None:
-    """The work itself is uncertain too, normally by 5 %."""
-    rng = np.random.default_rng(8)
-    spot, hours = Spot(0.5, 900), 20.0
-    z = 1.6449
-    work = Duration(hours * 3600, tuple(hours * 3600 * (1 + s * z * 0.05) for s in (-1, 1)))
-    found = spot.lengthen(work, 2, 0.9)
-    assert found.interval_s is not None
-    low, high = (t / 3600 for t in found.interval_s)
-    runs = [play(hours * rng.normal(1, 0.05), 1.0, 0.25, rng) for _ in range(8_000)]
-    assert np.mean([low <= t <= high for t in runs]) == pytest.approx(0.9, abs=0.02)
-
-
-def test_without_interruptions_nothing_changes() -> None:
-    work = Duration(100.0, (90.0, 120.0))
-    for spot in (Spot(0, 600), Spot(3, 0), Spot(0, 0)):
-        found = spot.lengthen(work, 8)
-        assert found.total_s == 100.0
-        assert found.interval_s == pytest.approx((90.0, 120.0))
-    assert Spot(1, 600).lengthen(Duration(100.0, None), 1).interval_s is None
-
-
-def test_it_is_never_shorter_than_without() -> None:
-    found = Spot(1.0, 600).lengthen(Duration(3600.0, (3500.0, 3700.0)), 1)
-    assert found.interval_s is not None
-    assert found.interval_s[0] == 3500.0
-    assert found.interval_s[1] > 3700 * math.exp(1 / 6)
-
-
-def test_rare_interruptions_by_the_first_order() -> None:
-    """Work times (1 + rate * restart); and the series for small numbers meets the formula."""
-    assert Spot(1e-3, 60).factor(1) == pytest.approx(1 + 1e-3 / 60, rel=1e-9)
-    below, above = (Spot(1.0, 3600 * x).spread_s(3600, 1) for x in (0.99999e-4, 1.00001e-4))
-    assert below == pytest.approx(above, rel=1e-4)
-
-
-def test_what_cannot_be() -> None:
-    with pytest.raises(
-        InputError, match=r"4 interruptions an hour of each of 8 instances and 3600 s"
-    ):
-        Spot(4, 3600).factor(8)
-    for value in (-1.0, math.nan, math.inf):
-        with pytest.raises(
-            InputError, match=r"--interruptions-per-hour .*: expected a number of at"
-        ):
-            Spot(value, 1)
-        with pytest.raises(
-            InputError, match=r"--restart-cost-s .*: expected a number of at least 0"
-        ):
-            Spot(1, value)

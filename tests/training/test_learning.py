@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
@@ -439,15 +440,16 @@ def test_a_model_of_latency_says_the_command_that_measures_training(
 
 def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local, shipped, here = (tmp_path / n for n in ("own", "shipped", "here"))
-    for folder in (local, shipped, here / "local"):
+    for folder in (local, shipped, here / "theirs"):  # a folder that is called like a model
         folder.mkdir(parents=True)
-    monkeypatch.chdir(here)  # where something else is called `local`
+    (here / "local").write_text("notes")
+    monkeypatch.chdir(here)  # where other things are called so
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
     monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
     (local / "mine.json").write_text(json.dumps(document() | {"device": "my desk"}))
     (shipped / "theirs.json").write_text(json.dumps(document() | {"device": "a server"}))
-    assert load_training("local").name == "my desk"
-    assert load_training("mine").name == "my desk"
-    assert load_training("theirs").name == "a server"
-    with pytest.raises(ModelFileError, match=r"nobody: no such model.*there are mine, theirs"):
-        load_training("nobody")
+    for name, device in (("local", "my desk"), ("mine", "my desk"), ("theirs", "a server")):
+        assert load_training(name).name == lolat.load(name).device == device
+    for load in (load_training, lolat.load):
+        with pytest.raises(ModelFileError, match=r"nobody: no such model.*there are mine, theirs"):
+            load("nobody")

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.replicas.curves import strong_scaling, weak_scaling
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
-from lolat.training.exchange import Link, exposed_ms, fill_buckets, interconnect_of, measured_link
+from lolat.training.exchange import Link, exposed_ms, fill_buckets, interconnect_of
 from lolat.training.replicas import (
     MIRRORED_MS,
     STRATEGIES,
@@ -157,12 +157,6 @@ def test_wrong_calls() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             call()
-
-
-def test_a_damaged_link_of_a_file_is_named() -> None:
-    document = {"name": "desk", "links": {"ddp": {"gbps": "fast"}}}
-    with pytest.raises(ModelFileError, match=r"desk: .*`links\.ddp\..*lolat training link"):
-        measured_link(document, "ddp", 2)
 
 
 MIB = 2**20

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(made: Path) -> Iterator[Any]:
     """The page with that model, and networks that a fake reader makes: `tests.web.pages.Site`."""
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     from tests.web.pages import site
 
     with site([made]) as running:

@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.web.networks import NetworkCache
+from lolat.web.networks import NetworkCache, Reader
 from lolat.web.server import create_app
 from tests import synthetic
 from tests.report.pages import Page
@@ -23,28 +24,25 @@ from tests.report.pages import Page
 ORIGIN = "http://127.0.0.1"
 
 
-class FakeReader:
+class FakeReader(Reader):
     """Says what it was asked; `wait` holds it up; names that begin with Bad are refused."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[str, tuple[int, ...]]] = []
         self.go = threading.Event()
         self.go.set()
-        self.closed = False
-        self.folder: str | None = None
 
-    def start(self) -> None:
-        pass
+    def start(self) -> Any:
+        """No process: files lie in the usual temporary folder."""
+        return SimpleNamespace(folder=None)
 
-    def read(self, network: str, size: tuple[int, ...] = ()) -> Graph:
-        self.calls.append((network, size))
+    def read(self, network: str, size: Sequence[int] = ()) -> Graph:
+        self.calls.append((network, tuple(size)))
         self.go.wait(20)
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
         return synthetic.network(name=network.rpartition("/")[2].removeprefix("keras:"))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Site:
@@ -103,6 +101,6 @@ def site(
 ) -> Iterator[Site]:
     """The page, started and ended."""
     fake = reader or FakeReader()
-    app = create_app(named, NetworkCache(fake), **{"patience_s": 60.0, **options})
+    app = create_app(named, NetworkCache(fake), **options)
     with TestClient(app, base_url=ORIGIN) as client:
         yield Site(client, fake, view)

@@ -1,16 +1,16 @@
-"""NetworkCache that are cached: as many as there is room for, each read once."""
+"""Networks that are kept: as many as there is room for, each read once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from io import BytesIO
 
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 from lolat.errors import NetworkError
-from lolat.web.networks import FAILED_S, MOST_WAITING, Busy, CachedNetwork, NetworkCache, NetworkKey
+from lolat.web.networks import CachedNetwork, NetworkCache, NetworkKey
 from tests import synthetic
 from tests.web.pages import FakeReader
 
@@ -21,17 +21,8 @@ def reader() -> FakeReader:
 
 
 @pytest.fixture
-def clock() -> list[float]:
-    return [0.0]
-
-
-@pytest.fixture
-def networks(reader: FakeReader, clock: list[float]) -> Iterator[NetworkCache]:
-    found = NetworkCache(reader, most=3, clock=lambda: clock[0])
-    yield found
-    reader.go.set()
-    found.close()
-    assert reader.closed
+def networks(reader: FakeReader) -> NetworkCache:
+    return NetworkCache(reader, most=3)
 
 
 def named(name: str) -> NetworkKey:
@@ -39,14 +30,24 @@ def named(name: str) -> NetworkKey:
 
 
 def test_each_is_read_once(networks: NetworkCache, reader: FakeReader) -> None:
-    first = networks.get(named("A"), 10)
-    assert first is not None
+    first = networks.get(named("A"))
     assert first.graph.name == "A"
-    again = networks.get(named("A"), 10)
-    assert again is not None
-    assert again.graph is first.graph
-    networks.get(NetworkKey("keras:A", (64,)), 10)
+    assert networks.get(named("A")).graph is first.graph
+    networks.get(NetworkKey("keras:A", (64,)))
     assert reader.calls == [("keras:A", ()), ("keras:A", (64,))]
+
+
+def test_two_who_ask_at_once_have_it_read_once(networks: NetworkCache, reader: FakeReader) -> None:
+    reader.go.clear()
+    found: list[CachedNetwork] = []
+    asking = [threading.Thread(target=lambda: found.append(networks.get(named("A")))) for _ in "ab"]
+    for thread in asking:
+        thread.start()
+    reader.go.set()
+    for thread in asking:
+        thread.join(20)
+    assert len(found) == 2
+    assert len(reader.calls) == 1
 
 
 def test_a_network_of_too_many_operations_is_not_kept(
@@ -61,56 +62,23 @@ def test_the_one_that_was_longest_not_asked_for_goes(
     networks: NetworkCache, reader: FakeReader
 ) -> None:
     for name in "ABCADA":  # D takes the place of B
-        networks.get(named(name), 10)
+        networks.get(named(name))
     assert [n for n, _ in reader.calls] == ["keras:A", "keras:B", "keras:C", "keras:D"]
-    networks.get(named("B"), 10)
+    networks.get(named("B"))
     assert len(reader.calls) == 5
 
 
 def test_a_file_that_went_has_to_be_given_again(networks: NetworkCache) -> None:
-    file = NetworkKey(f"upload:{'0' * 64}")
-    networks.put(file, CachedNetwork(synthetic.network(), "x.onnx"))
-    cached = networks.get(file, 0)
-    assert cached is not None
-    assert cached.file_name == "x.onnx"
+    file = networks.put_file(BytesIO(b"abc"), "x.onnx")
+    assert networks.get(file).file_name == "x.onnx"
     for name in "ABC":
-        networks.get(named(name), 10)
-    with pytest.raises(NetworkError, match=r"the last 3 are kept.*give it again"):
-        networks.get(file, 0)
+        networks.get(named(name))
+    with pytest.raises(NetworkError, match=r"the last 3 networks are kept.*give it again"):
+        networks.get(file)
 
 
-def test_an_error_is_told_and_tried_again(
-    networks: NetworkCache, reader: FakeReader, clock: list[float]
-) -> None:
-    """Everybody who waited for it is told; who asks later has it read again."""
-    for calls in (1, 1, 2):
+def test_an_error_is_not_kept(networks: NetworkCache, reader: FakeReader) -> None:
+    for calls in (1, 2):
         with pytest.raises(NetworkError, match="did you mean"):
-            networks.get(named("Bad"), 10)
+            networks.get(named("Bad"))
         assert len(reader.calls) == calls
-        clock[0] += 0.6 * FAILED_S
-
-
-def test_who_waits_does_not_wait_for_ever(networks: NetworkCache, reader: FakeReader) -> None:
-    reader.go.clear()
-    assert networks.get(named("A"), 0.01) is None
-    assert networks.get(named("A"), 0.01) is None
-    reader.go.set()
-    assert networks.get(named("A"), 10) is not None
-    assert len(reader.calls) == 1
-
-
-def test_not_too_many_wait(networks: NetworkCache, reader: FakeReader) -> None:
-    reader.go.clear()
-    for i in range(MOST_WAITING):
-        assert networks.get(named(f"N{i}"), 0) is None
-    with pytest.raises(Busy, match="8 networks are waiting to be read; try again"):
-        networks.get(named("Another"), 0)
-    with pytest.raises(Busy, match="8 networks are waiting to be read; try again"):
-        networks.begin_file(BytesIO(b"abc"), "x.onnx")
-
-
-def test_it_is_ready_once_the_reader_is(networks: NetworkCache, reader: FakeReader) -> None:
-    assert not networks.ready
-    networks.start()
-    networks.get(named("A"), 10)
-    assert networks.ready

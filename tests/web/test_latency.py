@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 import lolat
 from lolat.cli.main import lolat as commands
@@ -297,21 +297,6 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
         before = len(reader.calls)
         page.get(page.link().removeprefix("/"))
         assert len(reader.calls) == before  # each is read once
-
-
-def test_while_sizes_are_being_read_the_page_says_so(laptop: Path) -> None:
-    reader = Sized()
-    with site([laptop], reader, view="budget", patience_s=0.01) as page:
-        query = "?view=budget&name=Mine&vary=resolution&max_ms=99&model=laptop"
-        reader.go.clear()
-        page.get(query)
-        assert "Reading Mine ..." in page.answer()
-        reader.go.set()
-        for _ in range(300):
-            if "Reading" not in page.answer():
-                break
-            page.get(query)
-        assert " px takes" in page.answer()
 
 
 def test_a_file_cannot_be_read_at_another_size(page: Site) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 from lolat.cli.main import lolat
 from lolat.io import paths as places
@@ -479,25 +479,6 @@ def test_a_model_that_changes_is_read_again(made: Path, tmp_path: Path) -> None:
         path.unlink()
         page.get()
         assert "No device here knows of training yet" in page.answer()
-
-
-def test_while_a_network_is_being_read_the_page_says_so(made: Path) -> None:
-    with site([made], patience_s=0.01) as page:
-        page.reader.go.clear()
-        page.get(name="Slow")
-        assert "Reading Slow ..." in page.answer()
-        assert '<noscript><meta http-equiv="refresh"' in page.raw
-        assert 'data-waiting="1"' in page.raw
-        page.get(name="Slow")  # asked again, it is not read twice
-        page.get()  # what is known is answered meanwhile
-        assert "ResNet50" in page.answer()
-        page.reader.go.set()
-        for _ in range(1000):
-            page.get(name="Slow")
-            if "Reading" not in page.answer():
-                break
-        assert "Slow 20 epochs" in page.answer()
-        assert page.reader.calls == [("keras:Slow", ())]
 
 
 def test_a_model_that_never_saw_sgd_begins_with_what_it_saw(made: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ pytest.importorskip("keras")
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers import apart
-from lolat.readers.apart import check_file
 from lolat.web import networks
 from lolat.web.networks import Reader
 from tests.processes import is_running, wait_until
@@ -68,20 +67,6 @@ def test_networks_of_every_kind(reader: Reader, tmp_path: Path) -> None:
     assert kinds == ["dense", "relu"]
     found = reader.read(str(onnx_file(tmp_path / "n.onnx")))
     assert [o.kind for o in found.operations] == ["relu"]
-
-
-def pt2_file(path: Path) -> Path:
-    torch = pytest.importorskip("torch")
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3), torch.nn.ReLU())
-    torch.export.save(torch.export.export(net, (torch.zeros(1, 3, 8, 8),)), path)
-    return path
-
-
-def test_an_exported_program_within_the_limit_of_memory(reader: Reader, tmp_path: Path) -> None:
-    """PyTorch is loaded when the first one comes, on top of Keras and the limit."""
-    path = pt2_file(tmp_path / "net.pt2")
-    check_file(path, "net.pt2")
-    assert [o.kind for o in reader.read(str(path)).operations] == ["conv", "relu"]
 
 
 def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> None:

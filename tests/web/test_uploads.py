@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
-from lolat.web.networks import Intake
 from tests.web.pages import ORIGIN, FakeReader, Site, site
 
 MIB = 2**20
-BOMB = io.BytesIO()
-with zipfile.ZipFile(BOMB, "w", zipfile.ZIP_DEFLATED) as archive:
-    archive.writestr("config.json", b" " * (40 * MIB))
 
 
 @pytest.fixture
@@ -90,9 +84,7 @@ def test_a_name_that_is_markup_or_a_command(page: Site) -> None:
     [
         ("Bad.onnx", b"abc", "no network 'Bad.onnxBad' in keras.applications"),
         ("notes.txt", b"abc", "notes.txt is a .txt file"),
-        ("net.keras", b"abc", "no .keras file"),
         ("net.onnx", b"", "net.onnx is empty"),
-        ("bomb.keras", BOMB.getvalue(), "zip bomb"),
     ],
 )
 def test_what_is_no_network_is_said_at_the_field(
@@ -121,7 +113,7 @@ def test_too_large_whatever_it_declares(
     made: Path, folder: Path, declared: bool, size: int
 ) -> None:
     """Just above the limit, and far above; with Content-Length, and in pieces without."""
-    with site([made], intake=Intake(100_000)) as page:
+    with site([made], most_bytes=100_000) as page:
         mark = b"--xyz"
         body = b"".join(
             (mark, b'\r\nContent-Disposition: form-data; name="epochs"\r\n\r\n7\r\n', mark,
@@ -187,7 +179,7 @@ def test_a_disk_that_is_full_is_said_on_the_page(page: Site, folder: Path) -> No
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     for answer in (found, large):
-        assert answer.status_code == 503
+        assert answer.status_code == 400
         assert "the file cannot be kept while it is read: File too large" in answer.text
     assert list(folder.iterdir()) == []
     assert send(page, "net.onnx", b"\x08\x01").status_code == 200

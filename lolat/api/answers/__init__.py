@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from lolat.api import fitting
 from lolat.api.answers import inference, searching, training
 from lolat.io.results import VERSION
 from lolat.io.writing import write_text
@@ -30,19 +29,13 @@ ANSWERS: dict[str, Any] = {
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
     "network-file": inference.NetworkFile,
-    "cache": inference.Cache,
     "model-summary": inference.Model,
-    "fleet": inference.Fleet,
     "models": inference.Models,
-    "suggestion": fitting.Suggestion,
     "training": training.Training,
     "training-fit": training.TrainingFit,
     "cost": training.Cost,
     "prices": training.Prices,
-    "prices-refresh": training.PricesRefresh,
-    "link": training.Link,
     "nas-fit": searching.NasFit,
-    "nas-suggest": searching.NasSuggest,
     "nas-predict": searching.NasPredict,
     "nas-search": searching.NasSearch,
     "nas-score": searching.NasScore,
@@ -54,7 +47,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary", "fleet"),
+    "learn": ("model-summary",),
     "predict": ("prediction", "predictions"),
     "report": ("prediction", "predictions"),
     "explain": ("explanation",),
@@ -63,25 +56,20 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": ("diagnosis",),
     "compare": ("comparison",),
     "fit": ("model-summary",),
-    "suggest": ("suggestion",),
     "mlp fit": ("layer-fit",),
     "mlp predict": ("layer-predict",),
     "mlp evaluate": ("layer-evaluation",),
     "mlp network": ("layer-network",),
     "mlp learn": ("layer-fit",),
-    "nas suggest": ("nas-suggest",),
     "nas fit": ("nas-fit",),
     "nas predict": ("nas-predict",),
     "nas search": ("nas-search",),
     "nas score": ("nas-score",),
     "cost": ("cost",),
     "prices": ("prices",),
-    "prices refresh": ("prices-refresh",),
     "training fit": ("training-fit",),
     "training predict": ("training",),
-    "training link": ("link",),
     "read": ("network-file",),
-    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }

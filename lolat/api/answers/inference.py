@@ -347,7 +347,7 @@ class Comparison(TypedDict):
     skipped: dict[str, str]
 
 
-# ---- read, cache
+# ---- read
 
 
 class NetworkFile(TypedDict):
@@ -360,21 +360,7 @@ class NetworkFile(TypedDict):
     warnings: list[str]
 
 
-class Cache(TypedDict):
-    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat.
-
-    `networks`, `held_bytes`: before they were removed, where `cleared`.
-    """
-
-    folder: str | None
-    networks: int
-    held_bytes: int
-    most_bytes: int
-    cleared: bool
-    shipped: list[str]
-
-
-# ---- models: show, learn, fit, models, suggest
+# ---- models: show, learn, fit, models
 
 
 class FittedPredictor(TypedDict):
@@ -384,24 +370,12 @@ class FittedPredictor(TypedDict):
     error: dict[str, float]
 
 
-class KnownLink(TypedDict):
-    """A link as it was measured: ms of a step, of a variable, of an iteration; `error`: of the line."""
-
-    replicas: int
-    gbps: float
-    latency_ms: float
-    variable_ms: float
-    fixed_ms: float
-    error: NotRequired[float]
-
-
 class Model(TypedDict):
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: null, and `predictors` empty, without latencies of
     inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured
-    networks of
-    each; `links`: by strategy.
+    networks of each.
     """
 
     name: str
@@ -410,7 +384,6 @@ class Model(TypedDict):
     knows: list[str]
     epochs: int
     spaces: dict[str, int]
-    links: dict[str, KnownLink]
     default: str | None
     points: int
     noise_floor: float | None
@@ -419,22 +392,6 @@ class Model(TypedDict):
     domain: dict[str, Any]
     training: bool
     warnings: list[str]
-
-
-class FailedNode(TypedDict):
-    """A node of a cluster that was not measured, and why."""
-
-    node: str
-    reason: str
-
-
-class Fleet(TypedDict):
-    """The models of a cluster's nodes: those written to `folder` now, how many were there before."""
-
-    folder: str
-    written: list[str]
-    before: int
-    failed: list[FailedNode]
 
 
 class ListedModel(TypedDict):

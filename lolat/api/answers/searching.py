@@ -30,13 +30,6 @@ class NasFit(TypedDict):
     warnings: list[str]
 
 
-class NasSuggest(TypedDict):
-    """Networks of a space to measure, the most telling first."""
-
-    space: str
-    archs: list[str]
-
-
 class NasPredict(TypedDict):
     """A table of predicted latencies was written; `predictor`: "samples" or a formula of inference."""
 
@@ -149,7 +142,6 @@ class LayerNetwork(TypedDict):
     optimizer: str
     batch_size: int
     batch_ms: float
-    call_ms: float | None
     samples: int | None
     batches: int | None
     epoch_s: float | None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from lolat.api.answers.inference import Interval
-from lolat.training.cost import Option, Spot
+from lolat.training.cost import Option
 from lolat.training.cost.prices import Offer
 
 # ---- training, cost, prices, link
@@ -79,7 +79,6 @@ class Cost(TypedDict):
     prices: str
     epochs: int
     billing: str
-    spot: Spot | None
     coverage: float
     options: list[Option]
     cheapest: Option
@@ -93,39 +92,3 @@ class Prices(TypedDict):
 
     prices: str
     offers: list[Offer]
-
-
-class PricesRefresh(TypedDict):
-    """What was downloaded: offers by provider, and why others were left out."""
-
-    offers: dict[str, int]
-    left_out: dict[str, str]
-    file: str
-    date: str
-
-
-class ExchangePoint(TypedDict):
-    """Iterations with gradients of so many variables and bytes, with the strategy and without it."""
-
-    variables: int
-    bytes: int
-    without_ms: list[float]
-    with_ms: list[float]
-    predicted_ms: float
-
-
-class Link(TypedDict):
-    """What exchanging gradients adds to an iteration here, measured."""
-
-    strategy: str
-    device: str
-    replicas: int
-    threads: int
-    gbps: float
-    latency_ms: float
-    variable_ms: float
-    fixed_ms: float
-    error: float
-    points: list[ExchangePoint]
-    environment: dict[str, Any]
-    warnings: list[str]

@@ -82,12 +82,6 @@ class Nearby:
         return [[round(float(n), 4) for n in row] for row in self.rows]
 
 
-def alike(work: Work) -> np.ndarray:
-    """(steps, steps) what the errors of a formula for products are expected to have in common."""
-    shapes = _shapes(work)
-    return _alike(shapes, shapes)
-
-
 def _shapes(work: Work) -> np.ndarray:
     return np.column_stack([getattr(work, size) for size in SHAPE])
 

@@ -14,13 +14,13 @@ from lolat.readers.rules import Rule, attention, einsum_features, einsum_terms, 
 
 _ACTIVATIONS = """
 relu relu6 leaky_relu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softmax log_softmax
-softplus softsign mish exponential glu squareplus hard_tanh log_sigmoid threshold hard_shrink soft_shrink
+softplus softsign mish glu squareplus hard_tanh log_sigmoid threshold hard_shrink soft_shrink
 tanh_shrink sparse_plus sparse_sigmoid sparsemax
 """
 _KINDS = {
     **{kind.replace("_", ""): kind for kind in _ACTIVATIONS.split()},
     "swish": "silu", "hardswish": "hard_silu", "linear": "identity", "identity": "identity",
-    "prelu": "prelu",
+    "prelu": "prelu", "exponential": "exp",
 }  # fmt: skip
 
 

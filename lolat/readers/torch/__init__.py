@@ -20,7 +20,7 @@ from typing import Any
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.rules import WITH_AXIS, Reader, attention, axis_of
-from lolat.readers.torch import export, file, rules
+from lolat.readers.torch import export, rules
 from lolat.readers.torch.program import (
     RESHAPES,
     TRANSPOSITIONS,
@@ -38,7 +38,6 @@ from lolat.readers.torch.program import (
     submodule,
     tensors_of,
 )
-from lolat.units import one_line
 
 OLDEST = (2, 6)
 
@@ -61,16 +60,13 @@ def import_torch() -> Any:
 
 
 def is_network(model: Any) -> bool:
-    """Whether an object is a PyTorch module or an exported program."""
+    """Whether an object is a PyTorch module."""
     names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
-    return bool(names & {"torch.nn.modules.module.Module", EXPORTED})
-
-
-EXPORTED = "torch.export.exported_program.ExportedProgram"
+    return "torch.nn.modules.module.Module" in names
 
 
 def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) -> Graph:
-    """Read an `nn.Module` or an ExportedProgram into a Graph.
+    """Read an `nn.Module` into a Graph.
 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
     whole shape without the batch; several shapes, or a dict of them by the names of `forward`'s
@@ -78,19 +74,9 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     axis is the batch). The module is read as in evaluation mode and stays as it is. Raises NetworkError.
     """
     import_torch()
-    if f"{type(model).__module__}.{type(model).__qualname__}" == EXPORTED:
-        return read_program(file.of_program(model, name or "exported", size), name or "exported")
     model = export.unwrapped(model)
     name = name or type(model).__name__
     return read_program(export.export(model, name, size, example), name)
-
-
-def read_file(path: str, size: tuple[int, ...], name: str) -> Graph:
-    """Read a `.pt2` file into a Graph; its weights and example inputs are not loaded."""
-    import_torch()
-    program = file.opened(path, size)
-    file.check_shapes(program, name)
-    return read_program(program, name)
 
 
 def read_program(program: Program, name: str) -> Graph:
@@ -229,14 +215,7 @@ class Walker(Reader):
         dtype = dtype_name(next(v for v in tensors if v is not None))
         call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
         self.builder.dtype = dtype
-        try:
-            written = self.emit(call)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise NetworkError(
-                f"{name or node.name!r} ({call.op}) of {self.builder.name!r} cannot be read "
-                f"({one_line(error)}): the network is damaged, or calls it as PyTorch does not; export it "
-                "again"
-            ) from error
+        written = self.emit(call)
         for index, size in zip(written, sized, strict=False):
             if size is not None and index not in sources:
                 was = self.builder.tensors[index]

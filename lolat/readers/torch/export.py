@@ -171,7 +171,7 @@ def unwrapped(model: Any) -> Any:
     if any(c.__module__.startswith("torch.jit") for c in type(model).__mro__):
         raise NetworkError(
             "a TorchScript module cannot be read, it has no Python code to follow; give the nn.Module "
-            "that it was made from, or a .pt2 file of torch.export.save"
+            "that it was made from"
         )
     return model
 

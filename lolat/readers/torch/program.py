@@ -85,8 +85,6 @@ class Program:
     sizes: Sizes
     warnings: list[str] = field(default_factory=list)
     prefix: str = ""  # of module paths, left out
-    number: Callable[[Any], int] = int
-    """Of a size of the graph, where it may be a symbol."""
 
 
 def is_tensor(value: Any) -> bool:

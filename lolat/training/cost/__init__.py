@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from statistics import NormalDist
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.errors import InputError
 from lolat.io.results import Result, plain_data
 from lolat.training.cost.prices import CPU, Offer, is_of, offers_of
-from lolat.training.exchange import MACHINE, Link, assumed_link, measured_link
+from lolat.training.exchange import MACHINE, Link, assumed_link
 from lolat.training.model import Training
 from lolat.units import dollars, duration, plain, plural
 
@@ -39,29 +38,17 @@ class Machines:
         return self.instances * self.offer.devices - self.devices
 
 
-def machines_for(
-    offers: Sequence[Offer], devices: int, spot: bool = False, where: str = "these instances"
-) -> Machines:
+def machines_for(offers: Sequence[Offer], devices: int) -> Machines:
     """The instances for `devices` devices, all of one type: one with as many, where there is one (the
     cheapest), as its devices are linked best; else the cheapest way with several, or with some left idle
     (the fewest instances of equal price).
 
-    InputError where `devices` is below 1, or none of the offers has a price of the kind asked for.
+    `offers`: one at least. InputError where `devices` is below 1.
     """
     if devices < 1:
         raise InputError(f"{devices} devices; expected 1 or more")
-    ways = [
-        Machines(o, n, devices, n * price)
-        for o in offers
-        if (price := o.spot_price if spot else o.price) is not None
-        for n in [-(-devices // o.devices)]
-    ]
-    if not ways:
-        kind, other = ("spot", "without --spot") if spot else ("on-demand", "with --spot")
-        raise InputError(
-            f"no {kind} price for {where}; expected one: ask {other}, give --price-per-hour, or another "
-            "file with --prices"
-        )
+    numbers = [-(-devices // o.devices) for o in offers]
+    ways = [Machines(o, n, devices, n * o.price) for o, n in zip(offers, numbers, strict=True)]
     exact = [m for m in ways if m.offer.devices == devices]
     return min(exact or ways, key=lambda m: (m.price_per_hour, m.instances, m.offer.instance_type))
 
@@ -114,15 +101,13 @@ def is_price_of(accelerator: str, device: str) -> bool:
     return is_of(accelerator, device) or is_of(device, accelerator)
 
 
-def link_of(machines: Machines, model: Training, strategy: str = "") -> Link:
-    """The link of what is rented: in one instance the model's, where it was measured for `strategy`, else
-    what is assumed of its device; between instances what is assumed."""
+def link_of(machines: Machines, model: Training) -> Link:
+    """The link of what is rented, as is assumed of its device and between instances."""
     offer, device = machines.offer, device_of(model)
     same = not offer.accelerator or is_price_of(offer.accelerator, device)
     machine = offer.devices if offer.instance_type else MACHINE
-    known = measured_link(model.document, strategy, machines.devices, machine) if same else None
     linked = f"{device} {offer.accelerator}" if same else offer.accelerator
-    return known or assumed_link(linked, machines.devices, machine)
+    return assumed_link(linked, machines.devices, machine)
 
 
 def _environment(model: Training) -> dict[str, Any]:
@@ -130,26 +115,7 @@ def _environment(model: Training) -> dict[str, Any]:
     return environment if isinstance(environment, dict) else {}
 
 
-# ---- How much longer a run takes on instances that are taken away now and then.
-#
-# Interruptions of an instance are a Poisson process of rate r an hour; n instances that work together stop
-# when one of them does: rate l = n r. After each, S seconds are lost before the run is where it was:
-# waiting
-# for an instance, starting, loading the last checkpoint, and doing again what came after it. A restart can
-# be interrupted too and then begins anew. The time Y from an interruption until the run is where it was is
-# the wait for the first gap of S in a Poisson process:
-#
-#     E[Y] = (exp(l S) - 1) / l,    Var[Y] = (exp(2 l S) - 2 l S exp(l S) - 1) / l^2
-#
-# Over W of useful work there are Poisson(l W) of them, and their sum is a compound Poisson variable:
-#
-#     E[T] = W + l W E[Y] = W exp(l S),    Var[T] = l W E[Y^2]
-#
-# The mean is Daly's (A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22,
-# 2006: M exp(R/M) (exp((t+d)/M) - 1) Ts/t) as the checkpoints come close: t + d -> 0.
-
-# exp(10): twenty thousand times as long is no plan.
-MOST_RATE_TIMES_RESTART = 10.0
+# ---- The plan.
 
 
 @dataclass(frozen=True)
@@ -160,73 +126,11 @@ class Duration:
     interval_s: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Spot:
-    """`interruptions_per_hour` of one instance, at least 0, and what each costs in seconds."""
-
-    interruptions_per_hour: float
-    restart_cost_s: float
-
-    def __post_init__(self) -> None:
-        for option, value in (
-            ("--interruptions-per-hour", self.interruptions_per_hour),
-            ("--restart-cost-s", self.restart_cost_s),
-        ):
-            if not 0.0 <= value < math.inf:
-                raise InputError(f"{option} {value:g}: expected a number of at least 0")
-
-    def factor(self, instances: int) -> float:
-        """Mean time over useful time: exp(l S). InputError where the run would hardly get on."""
-        exponent = self._per_second(instances) * self.restart_cost_s
-        if exponent > MOST_RATE_TIMES_RESTART:
-            raise InputError(
-                f"{self.interruptions_per_hour:g} interruptions an hour of each of {instances} instance"
-                f"{'s' * (instances != 1)} and {self.restart_cost_s:g} s for each: the run would hardly "
-                "get on; expected restarts shorter than the time between interruptions: lower one or the "
-                "other"
-            )
-        return math.exp(exponent)
-
-    def spread_s(self, work_s: float, instances: int) -> float:
-        """The standard deviation of the whole time, by the interruptions alone, for `work_s` of work."""
-        rate, restart = self._per_second(instances), self.restart_cost_s
-        x = rate * restart
-        if x == 0.0:
-            return 0.0
-        mean = math.expm1(x) / rate
-        # For small x the difference cancels; its series begins with x^3 / 3.
-        core = x**3 / 3 if x < 1e-4 else math.exp(2 * x) - 2 * x * math.exp(x) - 1
-        return math.sqrt(rate * work_s * (core / rate**2 + mean**2))
-
-    def lengthen(self, work: Duration, instances: int, coverage: float = 0.9) -> Duration:
-        """The time with interruptions: its mean, and both uncertainties, which are independent, together.
-
-        The lower end is never below the work's own: without an interruption it takes that long. Without an
-        interval of the work there is none.
-        """
-        factor = self.factor(instances)
-        mean = work.total_s * factor
-        if work.interval_s is None:
-            return Duration(mean, None)
-        low, high = work.interval_s
-        by_chance = NormalDist().inv_cdf((1 + coverage) / 2) * self.spread_s(
-            work.total_s, instances
-        )
-        down = math.hypot(mean - low * factor, by_chance)
-        up = math.hypot(high * factor - mean, by_chance)
-        return Duration(mean, (max(mean - down, low), mean + up))
-
-    def _per_second(self, instances: int) -> float:
-        return instances * self.interruptions_per_hour / 3600
-
-
-# ---- The plan.
-
 LEFT_OUT = ("storage", "data transfer", "setting up the machines")
 """What a bill has besides, and this does not."""
 
 Predict = Callable[[int], Duration]
-"""Number of devices -> time of the whole run on them, without interruptions."""
+"""Number of devices -> time of the whole run on them."""
 Rent = Callable[[int], Machines]
 """Number of devices -> what to rent for them."""
 
@@ -262,7 +166,6 @@ class Plan(Result):
     options: tuple[Option, ...]
     epochs: int
     billing: str
-    spot: Spot | None
     coverage: float
 
     @property
@@ -300,7 +203,6 @@ class Plan(Result):
         return {
             "epochs": self.epochs,
             "billing": self.billing,
-            "spot": None if self.spot is None else asdict(self.spot),
             "coverage": self.coverage,
             "options": [plain_data(o) for o in self.options],
             "cheapest": plain_data(self.cheapest),
@@ -321,13 +223,11 @@ def plan(
     devices: Sequence[int],
     epochs: int,
     billing: str = SECOND,
-    spot: Spot | None = None,
     coverage: float = 0.9,
 ) -> Plan:
     """What the run takes and costs on each number of devices. `coverage`: of the intervals of `predict`.
 
-    An end of the time's interval gives the same end of the money's, as more time is never less money. With
-    `spot` times are means over interruptions, and a begun hour is rounded up after that.
+    An end of the time's interval gives the same end of the money's, as more time is never less money.
     InputError: no devices, one below 1, no epochs.
     """
     if not devices:
@@ -343,12 +243,10 @@ def plan(
                 f"the model's time on {k} devices is {time.total_s:g} s in {low:g} .. {high:g} s; "
                 "expected finite times in order: learn the model again"
             )
-        if spot is not None:
-            time = spot.lengthen(time, machines.instances, coverage)
         options.append(_option(machines, time, epochs, billing))
     best = frontier([(o.total_s, o.dollars) for o in options])
     marked = (replace(o, on_frontier=b) for o, b in zip(options, best, strict=True))
-    return Plan(tuple(marked), epochs, billing, spot, coverage)
+    return Plan(tuple(marked), epochs, billing, coverage)
 
 
 def _option(machines: Machines, time: Duration, epochs: int, billing: str) -> Option:

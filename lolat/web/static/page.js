@@ -19,6 +19,7 @@
   async function ask() {
     const mine = ++asked;
     byId("answer").setAttribute("aria-busy", "true");
+    const slow = setTimeout(() => mine === asked && tell("Reading the network: the first of a framework takes some seconds ..."), 1000);
     try {
       const reply = await fetch(`/?${query()}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -26,6 +27,7 @@
     } catch {
       if (mine === asked) tell("The server does not answer; was it ended? Start it again: lolat serve");
     } finally {
+      clearTimeout(slow);
       if (mine === asked) byId("answer").removeAttribute("aria-busy");
     }
   }
@@ -46,8 +48,6 @@
     }
     answer.replaceChildren(...found.childNodes);
     answer.dataset.link = found.dataset.link;
-    if (found.dataset.waiting) answer.dataset.waiting = "1";
-    else delete answer.dataset.waiting;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
       line.textContent = page.getElementById(line.id)?.textContent ?? "";
@@ -67,7 +67,6 @@
     for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
     const link = byId("link");
     if (link) link.value = new URL(byId("answer").dataset.link, location.href).href;
-    if (byId("answer").dataset.waiting) soon(800);
   }
 
   function soon(ms) {

@@ -261,7 +261,7 @@ _PLAIN = {
     "relu": "Relu", "leaky_relu": "LeakyRelu", "elu": "Elu", "selu": "Selu", "celu": "Celu",
     "sigmoid": "Sigmoid", "hard_silu": "HardSwish", "gelu": "Gelu", "tanh": "Tanh", "mish": "Mish",
     "softplus": "Softplus", "softsign": "Softsign", "erf": "Erf", "sqrt": "Sqrt", "log": "Log",
-    "exp": "Exp", "exponential": "Exp", "reciprocal": "Reciprocal", "round": "Round", "sign": "Sign",
+    "exp": "Exp", "reciprocal": "Reciprocal", "round": "Round", "sign": "Sign",
     "absolute": "Abs", "negative": "Neg", "trigonometric": "Sin",
 }  # fmt: skip
 

@@ -347,7 +347,7 @@ def _unfold(c: Call) -> Any:
 
 _ACTIVATIONS = """
 relu relu6 leaky_relu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softplus softsign mish
-exponential squareplus hard_tanh log_sigmoid hard_shrink soft_shrink tanh_shrink sparse_plus sparse_sigmoid
+squareplus hard_tanh log_sigmoid hard_shrink soft_shrink tanh_shrink sparse_plus sparse_sigmoid
 sparsemax
 """
 _FUNCTIONS = "erf sqrt rsqrt square absolute negative log exp reciprocal round sign"

@@ -125,57 +125,6 @@ def keep_freed_memory() -> bool:
     return bool(mallopt and mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
-def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_size: int) -> Any:
-    """An nn.Module that runs a `.pt2` file (`source`: its path) or an ExportedProgram with random weights.
-
-    The graph is read as the reader does it, which executes nothing of the file, whose weights may be
-    pickles; weights, buffers and constants are made up: their shapes and types are what times depend on.
-    MeasuringError where the program is of another batch size.
-    """
-    from lolat.readers.torch.file import of_program, opened
-
-    program = opened(source, size) if isinstance(source, str) else of_program(source, name, size)
-    placeholders = [n for n in program.graph_module.graph.nodes if n.op == "placeholder"]
-    for node in placeholders:
-        own = getattr(node.meta.get("val"), "shape", ())[:1] if node.name in program.inputs else ()
-        if own and isinstance(own[0], int) and own[0] != batch_size:
-            raise MeasuringError(
-                f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
-                'it with an open one, torch.export.Dim("batch")'
-            )
-
-    class Exported(torch.nn.Module):
-        """The program's code; what it reads besides its inputs are buffers."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.code = program.graph_module
-            self.buffer_names = [
-                None if n.name in program.inputs else f"own_{n.name}" for n in placeholders
-            ]
-            for node, own in zip(placeholders, self.buffer_names, strict=True):
-                if own:
-                    self.register_buffer(own, _made_up(torch, node.meta.get("val")))
-
-        def forward(self, *inputs: Any) -> Any:
-            left = iter(inputs)
-            return self.code(*(getattr(self, n) if n else next(left) for n in self.buffer_names))
-
-    return Exported()
-
-
-def _made_up(torch: Any, fake: Any) -> Any:
-    """Values of a tensor of which only shape and type are known: small weights, vectors of ones."""
-    if not hasattr(fake, "shape"):
-        return fake
-    shape = tuple(int(n) for n in fake.shape)
-    if not fake.dtype.is_floating_point:
-        return torch.zeros(shape, dtype=fake.dtype)
-    if len(shape) < 2:
-        return torch.ones(shape, dtype=fake.dtype)
-    return torch.randn(shape).mul_(max(1, fake[0].numel()) ** -0.5).to(fake.dtype)
-
-
 class TorchBackend:
     """Graph -> something that runs, and how to wait for it, with PyTorch."""
 
@@ -245,24 +194,20 @@ class TorchBackend:
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        is_program = spec.lower().endswith(".pt2")
         is_other = spec.startswith(("keras:", "generate:")) or spec.lower().endswith(
             (".keras", ".onnx")
         )
-        network = None if is_other else open_network(spec, input_size, weights=not is_program)
-        if network is None or not (is_program or is_network(network.model)):
+        network = None if is_other else open_network(spec, input_size, weights=True)
+        if network is None or not is_network(network.model):
             raise NetworkError(
                 f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
-                "expected package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model "
-                "learned with tensorflow or onnxruntime is for the others)"
+                "expected package.module:callable that returns a torch.nn.Module (a model learned with "
+                "tensorflow or onnxruntime is for the others)"
             )
         graph = network.graph()
 
         def make() -> Prepared:
-            module = network.model
-            if is_program or not isinstance(module, self.torch.nn.Module):
-                module = runnable(self.torch, module, input_size, network.name, batch_size)
-            module = module.eval().to(self.device.place)
+            module = network.model.eval().to(self.device.place)
             tensors = [graph.tensors[i] for i in graph.inputs]
             inputs = [self.value(t, t.shape, batch_size) for t in tensors]
             return self._call(self.with_options(module), inputs)

@@ -260,7 +260,7 @@ _IN_PLACE = {
 }  # fmt: skip
 _FUNCTIONS = {
     **{n: n for n in ("erf", "sqrt", "rsqrt", "square", "log", "exp", "reciprocal", "round", "sign")},
-    "exponential": "exp", "absolute": "abs", "negative": "neg", "trigonometric": "sin",
+    "absolute": "abs", "negative": "neg", "trigonometric": "sin",
 }  # fmt: skip
 
 MAKERS: dict[str, Maker] = {

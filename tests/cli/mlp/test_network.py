@@ -14,7 +14,7 @@ from lolat.graph import GraphBuilder
 from lolat.mlp.layer_model import write_layer_model
 from tests import synthetic
 from tests.cli.commands import Command
-from tests.mlp.tables import hand_model, random_rows, write
+from tests.mlp.tables import hand_model
 
 
 @pytest.fixture
@@ -145,29 +145,3 @@ def test_a_model_of_one_gpu_is_asked_about_another(
     other = ("--gpu", "K80", *USUAL[2:])
     refused = lolat.refused("mlp", "network", asked[0], tmp_path / "alone.json", asked[2], *other)
     assert "the model is of V100 alone" in refused
-
-
-def test_without_what_layers_pay_alone(
-    lolat: Command, asked: tuple[Any, ...], tmp_path: Path
-) -> None:
-    rows = random_rows("convolution", 120)
-    forward = {"optimizer": "none", "kernel_size": "3", "out_channels": "64"}
-    timed = write(tmp_path / "alone.csv", [{**row, **forward} for row in rows])
-    ask = ("mlp", "network", *asked, *USUAL, "--alone", timed)
-    answer = lolat.answer(*ask)
-    layers = sum(layer["predicted_ms"] for layer in answer["layers"])
-    assert answer["batch_ms"] == pytest.approx(layers + answer["call_ms"])
-    assert answer["layers"][0]["predicted_ms"] < 2  # what the model says of it alone
-    assert answer["layers"][2]["predicted_ms"] == pytest.approx(4), "the model's, of a dense layer"
-    assert "convolutions as inside a network, and one call" in lolat(*ask).out
-
-
-def test_what_layers_pay_alone_is_known_of_forward_passes(
-    lolat: Command, asked: tuple[Any, ...], tmp_path: Path
-) -> None:
-    ask = ("mlp", "network", *asked, *USUAL, "--alone")
-    said = lolat.refused(*ask, "no.csv", "--optimizer", "sgd")
-    assert "--alone knows forward passes only and --optimizer is sgd" in said
-    timed = write(tmp_path / "alone.csv", random_rows("convolution", 20))
-    said = "convolutions of V100 that tell what a layer pays alone; expected at least 100"
-    assert said in lolat(*ask, timed).err

@@ -1,4 +1,4 @@
-"""`lolat nas suggest`, `fit` and `predict`: a few measured networks, and the latencies of many by them."""
+"""`lolat nas fit` and `predict`: a few measured networks, and the latencies of many by them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from lolat.nas.fewshot import fit as fit_space
 from lolat.nas.fewshot import read_samples, space_terms
 from lolat.nas.fewshot import write as write_space
 from lolat.nas.objective import find_space
-from lolat.nas.spaces import nasbench201
 from tests.cli.commands import Command
 from tests.nas.few_devices import (
     everything,
@@ -24,51 +23,6 @@ from tests.nas.few_devices import (
     some_layers,
     write_samples,
 )
-
-SUGGEST = ("nas", "suggest", "nasbench201")
-
-
-# ---- suggest
-
-
-def test_networks_are_named_one_a_line(lolat: Command, tmp_path: Path) -> None:
-    output = tmp_path / "measure.csv"
-    archs = lolat.text(*SUGGEST, "--count", "4", "--output", output).splitlines()
-    assert len(set(archs)) == len(archs) == 4
-    assert nasbench201.parse_many(archs).shape == (4, 6)
-    assert output.read_text().splitlines() == ["arch", *archs]
-    told = lolat.json(*SUGGEST, "--count", "4")
-    assert told == {"space": "nasbench201", "archs": archs}
-
-
-def test_what_is_chosen_from(lolat: Command, tmp_path: Path) -> None:
-    among = some_cells(8)
-    have = write_samples(tmp_path / "have.csv", among[:5])
-    names = write_samples(tmp_path / "among.csv", among)
-    found = lolat.done(*SUGGEST, "--count", "3", "--have", have, "--among", names)
-    assert set(found.out.splitlines()) == set(among[5:])
-    layers = write_samples(tmp_path / "layers.csv", some_layers(20), lambda _: 1.0)
-    found = lolat("nas", "suggest", "fbnet", "--count", "3", "--among", layers)
-    assert set(found.out.splitlines()) < set(some_layers(20))
-
-
-def test_after_readings_of_one_network_others_are_named(lolat: Command, tmp_path: Path) -> None:
-    arch = some_cells(1)[0]
-    have = tmp_path / "have.csv"
-    have.write_text(f"arch,latency_ms\n{arch},5.12\n{arch},5.31\n")
-    found = lolat.done(*SUGGEST, "--count", "2", "--have", have)
-    assert arch not in found.out
-    assert "2 readings of 1 network; all of them count" in found.err
-
-
-def test_a_wrong_call_of_suggest(lolat: Command, tmp_path: Path) -> None:
-    assert "--count" in lolat.refused(*SUGGEST, "--count", "0")
-    assert "SPACE" in lolat.refused("nas", "suggest", "--count", "3")
-    wrong = tmp_path / "have.csv"
-    wrong.write_text("arch,latency_ms\nx,1.25\n")
-    assert "line 2 (row 1): unknown operation" in lolat.refused(*SUGGEST, "--have", wrong)
-    assert "no such file" in lolat.refused(*SUGGEST, "--have", tmp_path / "absent.csv")
-
 
 # ---- fit
 
@@ -118,7 +72,7 @@ def test_few_samples_are_warned_of(fit: Any, count: int) -> None:
     assert found.code == 0
     (line,) = found.err.splitlines()
     assert line.startswith(f"lolat: warning: {count} sample")
-    assert "lolat nas suggest --have" in line
+    assert "measure more" in line
     assert "noise" not in found.out  # of so few readings it is not known
 
 

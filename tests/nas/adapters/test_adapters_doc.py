@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lolat
 from lolat.errors import InputError, MissingPackageError
 from lolat.nas.adapters import budget, needed
 
@@ -26,16 +29,17 @@ def test_every_adapter_has_an_example() -> None:
     modules = {path.stem for path in (ROOT / "lolat/nas/adapters").glob("*.py")}
     used = set(re.findall(r"from lolat\.nas\.adapters\.(\w+)", "".join(EXAMPLES.values())))
     assert used == modules - {"__init__"}
-    assert "lolat.nas.adapters.nni.profiler(" in TEXT
 
 
-def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An example as a script of its own, in a folder of its own."""
+def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An example as a script of its own, in a folder of its own; its names afterwards."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))  # Ray's results
+    known: dict[str, Any] = {"__name__": "example"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tools themselves
-        exec(compile(code, "docs/how-to/search-tools.md", "exec"), {"__name__": "example"})
+        exec(compile(code, "docs/how-to/search-tools.md", "exec"), known)
+    return known
 
 
 @pytest.mark.parametrize("name", [n for n in EXAMPLES if "ray" not in n[0]], ids=str)
@@ -45,10 +49,38 @@ def test_an_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for package in ("optuna", "torch", "nni"):
+        if f"import {package}" in EXAMPLES[name]:
+            pytest.importorskip(package)
     run(EXAMPLES[name], tmp_path, monkeypatch)
     told = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
     assert bool(told) == ("print(" in EXAMPLES[name]), "a latency"
     assert all(0 <= number < 1e4 for number in told)
+
+
+def test_nnis_profiler_has_the_latency_of_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nni")
+    nn = pytest.importorskip("torch").nn
+    found = run(EXAMPLES["nni", 1], tmp_path, monkeypatch)
+    for width, layer in ((8, 0), (32, 1)):
+        second = nn.ReLU() if layer else nn.Conv2d(width, width, 3)
+        network = lolat.read(nn.Sequential(nn.Conv2d(3, width, 3), second), 32)
+        wanted = lolat.load("epyc-2t").predict(network).latency_ms
+        assert found["latency"].profile({"width": width, "layer": layer}) == pytest.approx(wanted)
+
+
+def test_the_look_up_table_adds_up_to_whole_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = run(EXAMPLES["a_look-up_table", 1], tmp_path, monkeypatch)["space"]
+    table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
+    model = lolat.load("epyc-2t")
+    for row in space.sample(5, seed=1):
+        chosen = space.values(row).items()
+        ms = table["constant_ms"] + sum(table["layers"][name][choice] for name, choice in chosen)
+        assert ms == pytest.approx(model.predict(space.network(row)).latency_ms, rel=1e-9)
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

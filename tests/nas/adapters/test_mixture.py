@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import pickle
 from typing import Any
 
@@ -13,12 +11,13 @@ import pytest
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import Position, Space, spaces
-from lolat.nas.adapters.mixture import KerasExpectedLatency, TorchExpectedLatency
+from lolat.nas.adapters.mixture import TorchExpectedLatency
 from tests import synthetic
 from tests.nas.test_scorer import bent_model
 from tests.nas.test_space import every, small
 from tests.training import known_device
 
+torch = pytest.importorskip("torch")
 MODEL = Model(synthetic.document())
 SIZES = (2, 3, 3, 2, 2)
 
@@ -40,111 +39,76 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum()
 
 
-class WithTorch:
-    """The adapter of PyTorch, in and out of numpy; it may have been sent to another process."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.torch = importlib.import_module("torch")
-        self.latency = pickle.loads(pickle.dumps(TorchExpectedLatency(*arguments)))
-
-    def tensor(self, values: np.ndarray) -> Any:
-        return self.torch.tensor(values, dtype=self.torch.float64)
-
-    def differs(self, logits: list[np.ndarray], temperature: float) -> bool:
-        """Whether the gradient is not that of finite differences, by PyTorch's own check."""
-        vectors = [self.tensor(x).requires_grad_() for x in logits]
-        function = functools.partial(self.of_several, temperature)
-        return not self.torch.autograd.gradcheck(function, vectors)
-
-    def of_several(self, temperature: float, *vectors: Any) -> Any:
-        return self.latency(list(vectors), temperature)
+def made(*arguments: Any) -> TorchExpectedLatency:
+    """It may have been sent to another process."""
+    found: TorchExpectedLatency = pickle.loads(pickle.dumps(TorchExpectedLatency(*arguments)))
+    return found
 
 
-class WithKeras:
-    """The adapter of Keras, in and out of numpy, compiled into a graph as `fit` does."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.tensorflow = importlib.import_module("tensorflow")
-        self.latency = KerasExpectedLatency(*arguments)
-
-    def tensor(self, values: np.ndarray) -> Any:
-        return self.tensorflow.constant(values, "float64")
-
-    def differs(self, logits: list[np.ndarray], temperature: float) -> bool:
-        """Whether the gradient is not that of finite differences, by TensorFlow's own check."""
-        function = self.tensorflow.function(lambda *v: self.latency(list(v), temperature))
-        found = self.tensorflow.test.compute_gradient(
-            function, list(map(self.tensor, logits)), 1e-5
-        )
-        return not all(np.allclose(a, b, 1e-5, 1e-9) for a, b in zip(*found, strict=True))
+def tensor(values: np.ndarray) -> Any:
+    return torch.tensor(values, dtype=torch.float64)
 
 
-BOTH = pytest.mark.parametrize("adapter", [WithTorch, WithKeras])
-
-
-@BOTH
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_the_expectation_and_its_gradient(adapter: Any, temperature: float) -> None:
-    latency = adapter(small(), MODEL, 2)
+def test_the_expectation_and_its_gradient(temperature: float) -> None:
+    latency = made(small(), MODEL, 2)
     random = np.random.default_rng(1)
     logits = [random.normal(size=n) for n in SIZES]
     given = [softmax(x / temperature) for x in logits]
     wanted = pytest.approx(brute_force(given), rel=1e-12)
-    assert float(latency.latency(list(map(latency.tensor, logits)), temperature)) == wanted
-    assert float(latency.latency.of_probabilities(list(map(latency.tensor, given)))) == wanted
-    assert not latency.differs(logits, temperature)
+    assert float(latency(list(map(tensor, logits)), temperature)) == wanted
+    assert float(latency.of_probabilities(list(map(tensor, given)))) == wanted
+    vectors = [tensor(x).requires_grad_() for x in logits]
+    assert torch.autograd.gradcheck(lambda *v: latency(list(v), temperature), vectors)
 
 
-@BOTH
 @pytest.mark.parametrize("predictor", [None, "two-regime"])
-def test_a_certain_choice_is_the_candidate(adapter: Any, predictor: str | None) -> None:
+def test_a_certain_choice_is_the_candidate(predictor: str | None) -> None:
     """By the two-regime formula too, on both sides of its breakpoint."""
     space, rows, networks = every()
     model, middle = bent_model()
     wanted = np.array([model.predict(n, 1, predictor).latency_ms for n in networks])
     indices = (17, int(wanted.argmin()), int(wanted.argmax()))
     assert predictor is None or wanted.min() < middle < wanted.max()
-    latency = adapter(space, model, 1, predictor)
+    latency = made(space, model, 1, predictor)
     for index in indices:
-        ones = [latency.tensor(np.eye(n)[c]) for n, c in zip(SIZES, rows[index], strict=True)]
-        found = float(latency.latency.of_probabilities(ones))
+        ones = [tensor(np.eye(n)[c]) for n, c in zip(SIZES, rows[index], strict=True)]
+        found = float(latency.of_probabilities(ones))
         assert found == pytest.approx(wanted[index], rel=1e-12)
 
 
-@BOTH
-def test_a_matrix_or_a_dict_will_do(adapter: Any) -> None:
+def test_a_matrix_or_a_dict_will_do() -> None:
     space = spaces.SPACES["nasbench201"]()
-    latency = adapter(space, MODEL)
+    latency = made(space, MODEL)
     logits = np.random.default_rng(0).normal(size=(6, 5))
-    in_order = latency.latency([latency.tensor(x) for x in logits])
-    named = {p.name: latency.tensor(x) for p, x in zip(space.positions, logits, strict=True)}
-    assert float(latency.latency(latency.tensor(logits))) == pytest.approx(float(in_order))
-    assert float(latency.latency(named)) == pytest.approx(float(in_order))
+    in_order = latency([tensor(x) for x in logits])
+    named = {p.name: tensor(x) for p, x in zip(space.positions, logits, strict=True)}
+    assert float(latency(tensor(logits))) == pytest.approx(float(in_order))
+    assert float(latency(named)) == pytest.approx(float(in_order))
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([2, 3, 3, 2], "4 vectors for 5 positions; expected one for each, in order, or a dict by name"),
+        ([2, 3, 3, 2], "nothing for position 'width 3'; expected a vector of 2"),
         ([2, 3, 4, 2, 2], "shape \\(4,\\) for position 'width 2'; expected a vector of 3"),
+        ([2, 3, 3, 2, 2, 2], "no position 5; expected width 1, kernel 2"),
         ({"width 1": 2, "depth": 2}, "no position 'depth'; expected width 1, kernel 2"),
         ({"width 1": 2, "kernel 2": 3}, "nothing for position 'width 2'; expected a vector of 3"),
     ],
 )  # fmt: skip
-def test_wrong_vectors(adapter: Any, given: Any, said: str) -> None:
-    latency = adapter(small(), MODEL)
+def test_wrong_vectors(given: Any, said: str) -> None:
+    latency = made(small(), MODEL)
     zeros = (
-        {k: latency.tensor(np.zeros(n)) for k, n in given.items()}
+        {k: tensor(np.zeros(n)) for k, n in given.items()}
         if isinstance(given, dict)
-        else [latency.tensor(np.zeros(n)) for n in given]
+        else [tensor(np.zeros(n)) for n in given]
     )
     with pytest.raises(InputError, match=said):
-        latency.latency(zeros)
+        latency(zeros)
 
 
-@BOTH
-def test_positions_with_one_choice_need_no_vector(adapter: Any) -> None:
+def test_positions_with_one_choice_need_no_vector() -> None:
     wide = spaces.SPACES["nasbench201"]()
     names = [
         Position(p.name, p.choices[:1] if i else p.choices) for i, p in enumerate(wide.positions)
@@ -164,37 +128,13 @@ def test_positions_with_one_choice_need_no_vector(adapter: Any) -> None:
             return found[:, :1, :1, :1, :1, :1] if len(self.positions) == 6 else found
 
     space = Space("narrow", names, list(map(Narrow, wide.tables)), build)
-    latency = adapter(space, MODEL)
+    latency = made(space, MODEL)
     first = names[0].name
     chances = np.random.default_rng(0).dirichlet(np.ones(5))
     candidates = [[c, 0, 0, 0, 0, 0] for c in range(5)]
     wanted = chances @ wide.scorer(MODEL).latency(np.array(candidates))
-    found = latency.latency.of_probabilities({first: latency.tensor(chances)})
+    found = latency.of_probabilities({first: tensor(chances)})
     assert float(found) == pytest.approx(float(wanted))
-
-
-def test_a_keras_network_learns_to_be_fast() -> None:
-    """Trained on the latency alone, the mixture ends at the fastest candidate."""
-    import keras
-
-    latency = KerasExpectedLatency(small(), MODEL)
-
-    class Choices(keras.layers.Layer):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.logits = [self.add_weight(shape=(n,), initializer="zeros") for n in SIZES]
-
-        def call(self, x: Any) -> Any:
-            self.add_loss(latency(self.logits))
-            return x
-
-    layer = Choices()
-    network = keras.Sequential([keras.Input((1,)), layer])
-    network.compile(keras.optimizers.Adam(0.3), loss=lambda y, p: 0.0 * keras.ops.sum(p))
-    network.fit(np.zeros((40, 1)), np.zeros((40, 1)), batch_size=1, verbose=0)
-    space, rows, _ = every()
-    fastest = rows[space.scorer(MODEL).latency(rows).argmin()].tolist()
-    assert [int(np.argmax(v)) for v in map(np.asarray, layer.logits)] == fastest
 
 
 @pytest.mark.parametrize("mode", [None, {"dtype": "amp", "compiled": True}])
@@ -203,9 +143,11 @@ def test_a_formula_that_takes_operations_one_by_one(mode: Any) -> None:
     space, rows, _ = every()
     model = Model(known_device.document(mode=mode) if mode else known_device.document())
     times = space.scorer(model, 2).latency(rows)
-    latency = WithTorch(space, model, 2)
+    latency = made(space, model, 2)
     given = probabilities()
     chances = np.prod([p[rows[:, i]] for i, p in enumerate(given)], axis=0)
-    found = latency.latency.of_probabilities([latency.tensor(p) for p in given])
+    found = latency.of_probabilities([tensor(p) for p in given])
     assert float(found) == pytest.approx(float(chances @ times), rel=1e-9)
-    np.testing.assert_allclose(latency.latency.times.latency(rows), times, rtol=1e-9)
+    for row, wanted in zip(rows[::7], times[::7], strict=True):
+        ones = [tensor(np.eye(n)[c]) for n, c in zip(SIZES, row, strict=True)]
+        assert float(latency.of_probabilities(ones)) == pytest.approx(wanted, rel=1e-9)

@@ -41,7 +41,9 @@ NEW = hasattr(optuna.trial.Trial, "set_constraint")  # from Optuna 5 on
 
 
 def study(seed: int = 0) -> Any:
-    before = {} if NEW else {"constraints_func": adapter.constraints}
+    before = (
+        {} if NEW else {"constraints_func": lambda t: (t.user_attrs["latency_ms"] - median_ms(),)}
+    )
     sampler = optuna.samplers.NSGAIISampler(seed=seed, population_size=8, **before)
     return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
 
@@ -62,7 +64,6 @@ def test_a_study_over_a_space() -> None:
         if NEW:
             assert trial.constraints == {"latency_ms": pytest.approx(wanted - budget)}
         assert (trial in pruned) == (wanted > budget)
-        assert adapter.constraints(trial) == pytest.approx((wanted - budget,))
     for trial in done:
         assert trial.values == pytest.approx([width(None, trial.params), latency_of(trial.params)])
         assert space.values(objective.row(trial)) == trial.params
@@ -104,7 +105,7 @@ def test_a_network_that_a_function_builds() -> None:
     assert many.user_attrs["latency_ms"] == pytest.approx(times[1])
     trial = optuna.trial.FixedTrial({})
     adapter.Latency(MODEL)(trial, graphs[0])
-    assert adapter.constraints(trial) == (0.0,)  # no budget
+    assert trial.user_attrs == {"latency_ms": pytest.approx(MODEL.predict(graphs[0]).latency_ms)}
 
 
 def test_values_that_optuna_cannot_store() -> None:
@@ -113,19 +114,15 @@ def test_values_that_optuna_cannot_store() -> None:
         Position("only", ((),)),
     ]  # fmt: skip
     space = Space("odd", positions, [], lambda values, name: synthetic.network())
-    rows = set()
-    found = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-
-    def objective(trial: Any) -> float:
-        row = adapter.choose(trial, space)
-        rows.add(tuple(int(c) for c in row))
-        assert [p.choices[c] for p, c in zip(positions, row, strict=True)] == list(
-            space.values(row).values()
-        )
-        return 0.0
-
+    scored = []
+    objective = adapter.SpaceObjective(
+        space, MODEL, lambda trial, values: scored.append(values) or 0.0
+    )
+    found = study()
     found.optimize(objective, n_trials=60)
-    assert rows == {(a, b, 0) for a in range(2) for b in range(3)}
+    rows = [objective.row(trial).tolist() for trial in found.trials]
+    assert {tuple(row) for row in rows} == {(a, b, 0) for a in range(2) for b in range(3)}
+    assert [space.values(row) for row in rows] == scored
     assert found.trials[0].distributions["block"].choices == (0, 1)
 
 
@@ -140,10 +137,10 @@ def test_an_old_optuna_has_no_constraints_of_a_trial() -> None:
             self.user_attrs[key] = value
 
     trial = Old()
-    assert adapter.record(trial, 5.0, 4.0, prune=False) == 5.0
-    assert adapter.constraints(trial) == (1.0,)
+    assert adapter.Latency(MODEL, 4.0, prune=False).record(trial, 5.0) == 5.0
+    assert trial.user_attrs == {"latency_ms": 5.0}
     with pytest.raises(optuna.TrialPruned, match="5 ms, over the budget of 4 ms"):
-        adapter.record(Old(), 5.0, 4.0)
+        adapter.Latency(MODEL, 4.0).record(Old(), 5.0)
 
 
 def test_no_budget() -> None:
