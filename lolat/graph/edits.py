@@ -1,4 +1,4 @@
-"""A network with some operations changed, left out or replaced, on smaller images, or of another width.
+"""A network with some operations left out or replaced, or on smaller images.
 
 Each function gets a graph and the positions of the operations that it may touch, and returns the changed
 graph, or None where there is nothing of the kind. Shapes stay consistent, so that counting is exact.
@@ -6,17 +6,16 @@ graph, or None where there is nothing of the kind. Shapes stay consistent, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor, is_convolution
 from lolat.graph.blocks import cut
-from lolat.graph.channels import Channels
 from lolat.graph.counts import COLUMNS, FORMULAS, GraphCounts, behaviors, count
 from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALIZATIONS, POOLINGS
-from lolat.graph.naming import is_flat, is_gate
+from lolat.graph.naming import is_flat
 
 # ---- A part of a network as a network of its own: what can be measured, or written down,
 # alone.
@@ -87,40 +86,7 @@ def block_kinds(graph: Graph, dtypes: Collection[str]) -> tuple[list[frozenset[s
     return kinds, able
 
 
-# ---- edits ----------------------------------------
-
-COSTLY_ACTIVATIONS = frozenset(
-    ["silu", "gelu", "hard_silu", "mish", "elu", "selu", "tanh", "softplus"]
-)
-KERNEL = 3  # the size that larger kernels are compared with
-LEAST_CHANNELS = 8  # of a convolution that is worth splitting: not that on the colors of an image
-
 # ---- Operations left out
-
-
-def _needed(graph: Graph) -> set[tuple[int, ...]]:
-    """What the operations write that some output of the network needs: names need not be unique."""
-    needed, found = set(graph.outputs), set()
-    for operation in reversed(graph.operations):
-        if not needed.isdisjoint(operation.outputs):
-            needed.update(operation.inputs)
-            found.add(operation.outputs)
-    return found
-
-
-def _rewired(graph: Graph, instead: dict[int, int]) -> Graph:
-    """The graph with some tensors read in place of others, without what only served what is gone."""
-
-    def now(t: int) -> int:
-        while t in instead:
-            t = instead[t]
-        return t
-
-    operations = [replace(o, inputs=tuple(map(now, o.inputs))) for o in graph.operations]
-    outputs = tuple(map(now, graph.outputs))
-    changed = replace(graph, operations=tuple(operations), outputs=outputs, cache={})
-    gone = _needed(graph) - _needed(changed)
-    return replace(changed, operations=tuple(o for o in operations if o.outputs not in gone))
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
@@ -135,109 +101,26 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     if len(reads) != 1 or len(wanted) != 1 or not outside:
         return None
     (source,), (result,) = reads, wanted
-    same = graph.tensors[source] == graph.tensors[result]
-    return _rewired(graph, {result: source}) if same else None
+    if graph.tensors[source] != graph.tensors[result]:
+        return None
+    now = {result: source}
+    operations = [replace(o, inputs=tuple(now.get(t, t) for t in o.inputs)) for o in outside]
+    outputs = tuple(now.get(t, t) for t in graph.outputs)
+    return replace(graph, operations=tuple(operations), outputs=outputs, cache={})
 
 
-def without_gates(graph: Graph, positions: Iterable[int]) -> Graph | None:
-    """Without squeeze-excite: images are handed on as they come, what computed the gates goes."""
-    written = {t for o in graph.operations for t in o.outputs}
-    instead = {}
-    for operation in (graph.operations[p] for p in positions):
-        if not is_gate(graph, operation):
-            continue
-        shape = graph.tensors[operation.outputs[0]].shape
-        images = [t for t in operation.inputs if graph.tensors[t].shape == shape]
-        gates = set(operation.inputs).difference(images)  # of constants (a layer scale): none
-        if len(images) == 1 and written.issuperset(gates):
-            instead[operation.outputs[0]] = images[0]
-    return _rewired(graph, instead) if instead else None
+# ---- A convolution as a depthwise and a pointwise one
 
-
-# ---- Operations changed or replaced
-
-
-def _changed(
-    graph: Graph,
-    positions: Iterable[int],
-    applies: Callable[[Operation], bool],
-    change: Callable[[Operation], Operation],
-) -> Graph | None:
-    """The operations that a change applies to changed; None where there are none."""
-    operations = list(graph.operations)
-    chosen = [p for p in positions if applies(operations[p])]
-    for p in chosen:
-        operations[p] = change(operations[p])
-    return replace(graph, operations=tuple(operations), cache={}) if chosen else None
-
-
-def with_relu(graph: Graph, positions: Iterable[int]) -> Graph | None:
-    """ReLU in place of activations that go over their data more than once, but for the network's last."""
-    last = set(graph.outputs)
-    return _changed(
-        graph,
-        positions,
-        lambda o: o.kind in COSTLY_ACTIVATIONS and last.isdisjoint(o.outputs),
-        lambda o: replace(o, kind="relu"),
-    )
-
-
-def _is_padded(operation: Operation) -> bool:
-    a = operation.attributes
-    return a.get("pad_before") is not None or a.get("padding", "valid") != "valid"
-
-
-def has_large_kernel(operation: Operation) -> bool:
-    """Whether a convolution could have a 3x3 kernel with the same output: it is padded and larger."""
-    a = operation.attributes
-    return (
-        is_convolution(operation.kind)
-        and max(a["kernel"]) > KERNEL
-        and _is_padded(operation)
-        and max(a.get("strides", (1,))) < KERNEL
-    )
-
-
-def with_small_kernels(graph: Graph, positions: Iterable[int]) -> Graph | None:
-    """3x3 in place of larger kernels, padded so that the outputs keep their size."""
-
-    def smaller(o: Operation) -> Operation:
-        kernel = tuple(min(k, KERNEL) for k in o.attributes["kernel"])
-        return replace(o, attributes={**o.attributes, "kernel": kernel})
-
-    return _changed(graph, positions, has_large_kernel, smaller)
-
-
-def is_per_channel(operation: Operation) -> bool:
-    """Whether a grouped convolution is a depthwise one in all but its name."""
-    a = operation.attributes
-    return operation.kind == "grouped_conv" and a["groups"] == a["in_channels"] == a["out_channels"]
-
-
-def _is_in_groups(operation: Operation) -> bool:
-    return operation.kind == "grouped_conv" and not is_per_channel(operation)
-
-
-def as_depthwise(graph: Graph, positions: Iterable[int]) -> Graph | None:
-    """Depthwise convolutions in place of grouped ones of one channel a group: the same numbers."""
-    return _changed(graph, positions, is_per_channel, lambda o: replace(o, kind="depthwise_conv"))
-
-
-def ungrouped(graph: Graph, positions: Iterable[int]) -> Graph | None:
-    """Plain convolutions in place of grouped ones of several channels a group."""
-    return _changed(
-        graph,
-        positions,
-        _is_in_groups,
-        lambda o: replace(o, kind="conv", attributes={**o.attributes, "groups": 1}),
-    )
+LEAST_CHANNELS = 8  # of one that is worth splitting: not that on the colors of an image
 
 
 def is_separable(operation: Operation) -> bool:
     """Whether a convolution could be a depthwise and a pointwise one."""
     a = operation.attributes
+    per_channel = a.get("groups") == a.get("in_channels") == a.get("out_channels")
     return (
-        (operation.kind == "conv" or _is_in_groups(operation))
+        operation.kind in ("conv", "grouped_conv")
+        and not per_channel
         and prod(a["kernel"]) > 1
         and a["in_channels"] >= LEAST_CHANNELS
         and max(a.get("strides", (1,))) < max(a["kernel"])
@@ -331,6 +214,11 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
     return smaller
 
 
+def _is_padded(operation: Operation) -> bool:
+    a = operation.attributes
+    return a.get("pad_before") is not None or a.get("padding", "valid") != "valid"
+
+
 def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
     """Whether half the input gives half the output: ceil(n / stride), and ceil of ceil."""
     a, kind = operation.attributes, operation.kind
@@ -369,50 +257,3 @@ def square_side(shape: Sequence[int]) -> int | None:
     if len(shape) != 4 or is_flat(shape):
         return None
     return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None
-
-
-# ---- Other channel counts: all of them, or those that do not leave a block
-
-
-def channels(graph: Graph) -> Channels:
-    """Which sizes of a network are free; kept with the graph. InputError where that is not clear."""
-    return graph.kept("channels", Channels)
-
-
-def widened(graph: Graph, factor: float) -> Graph:
-    """The network with every free channel count times `factor`.
-
-    Each is rounded to a multiple of 8 and of the groups of its convolutions (`channels.scaled`); inputs and
-    outputs of the network stay, and so do the heads of attention, whose size changes. Raises
-    InputError where an operation does not tell how channels pass through it, and where there is
-    nothing to vary.
-    """
-    sizes = channels(graph).sizes
-    new = {u: sizes.scaled(u, factor) for u in sizes.free()}
-    if not new:
-        raise InputError(
-            f"the width of {graph.name!r} cannot be varied: none of its channel counts is free, they are "
-            "those of its inputs and outputs; vary the resolution or the batch size"
-        )
-    return channels(graph).resized(new)
-
-
-def inner(graph: Graph, positions: Iterable[int]) -> dict[int, int]:
-    """The free channel counts that do not leave the operations at `positions`: unknown -> count.
-
-    Raises InputError as `channels` does.
-    """
-    known, inside = channels(graph), set(positions)
-    written: set[int] = set()
-    elsewhere = set(graph.outputs)
-    for position, operation in enumerate(graph.operations):
-        if position in inside:
-            written.update(operation.outputs)
-        else:
-            elsewhere.update((*operation.inputs, *operation.outputs))
-
-    def unknowns(tensors: Iterable[int]) -> set[int]:
-        return {u for t in tensors for s in known.dims[t] for u, _ in known.sizes.resolved(s)}
-
-    own = (unknowns(written - elsewhere) - unknowns(elsewhere)).intersection(known.sizes.free())
-    return {u: known.sizes.now[u] for u in sorted(own)}

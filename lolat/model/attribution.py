@@ -17,20 +17,18 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
-from lolat.graph import Graph, edits, is_convolution
+from lolat.graph import Graph, is_convolution
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
 from lolat.graph.edits import (
-    USUAL_STRIDE,
     bypassed,
-    channels,
     halved,
     image_side,
-    inner,
-    total_stride,
-    widened,
+    is_separable,
+    separated,
 )
 from lolat.graph.naming import is_flat
+from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.prediction import Prediction, columns_of, operation_terms
@@ -125,12 +123,16 @@ class Explanation(Result):
     operations: tuple[Attribution, ...]
     counterfactuals: tuple[Counterfactual, ...]
     batches: tuple[BatchEffect, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def of_block(self) -> bool:
         """Whether one block is explained, not the network."""
         return bool(self.operations)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How exact the counts of changes are, where they are not those of a network that was read."""
+        return (NOTE,) if any(c.kind.endswith("width") for c in self.counterfactuals) else ()
 
     def words(self) -> str:
         """The prediction, and the change that saves most."""
@@ -185,10 +187,9 @@ def explain_network(
     analysis = analyze(network)
     prediction = model.predict(analysis, batch_size, predictor)
     attributions = _attributions(prediction)
-    notes: list[str] = []
-    changes = list(_until_unclear(on_network(analysis.graph), notes))
-    changes += [
-        t for t in (_best_drop(analysis, attributions), _smaller(analysis.graph, at_size)) if t
+    changes = [
+        *on_network(analysis.graph),
+        *filter(None, (_best_drop(analysis, attributions), _smaller(analysis.graph, at_size))),
     ]
     return Explanation(
         prediction,
@@ -197,7 +198,6 @@ def explain_network(
         (),
         _judged(model, prediction, changes),
         _batches(model, analysis, prediction),
-        tuple(notes),
     )
 
 
@@ -217,16 +217,14 @@ def explain_block(
     position = find_block(analysis, name)
     prediction = model.predict(analysis, batch_size, predictor)
     block, attribution = analysis.blocks[position], _attributions(prediction)[position]
-    notes: list[str] = []
-    changes = list(_until_unclear(on_block(analysis.graph, block.operations), notes))
     return Explanation(
         prediction,
         _total(prediction),
         (attribution,),
         _operations(model, analysis, prediction, block),
-        _judged(model, prediction, changes, attribution.latency_ms),
-        (),
-        tuple(notes),
+        _judged(
+            model, prediction, on_block(analysis.graph, block.operations), attribution.latency_ms
+        ),
     )
 
 
@@ -315,14 +313,6 @@ def _judged(
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
 
 
-def _until_unclear(changes: Iterable[Change], notes: list[str]) -> Iterable[Change]:
-    """What can be tried; why the rest cannot goes to `notes`."""
-    try:
-        yield from changes
-    except InputError as error:
-        notes.append(str(error))
-
-
 def _best_drop(analysis: Analysis, attributions: Sequence[Attribution]) -> Change | None:
     """The network without the one block whose loss saves most, of those that can be left out."""
     for i in sorted(range(len(attributions)), key=lambda i: -attributions[i].latency_ms):
@@ -335,21 +325,16 @@ def _best_drop(analysis: Analysis, attributions: Sequence[Attribution]) -> Chang
 
 
 def _smaller(network: Graph, at_size: AtSize | None) -> Change | None:
-    """The network at about 6/7 of its resolution, in multiples of its stride."""
+    """The network at half its resolution, where it can be read at that."""
     side = image_side(network)
-    if at_size is None or side is None:
-        return None
-    step = total_stride(network) or USUAL_STRIDE
-    new = max(round(side * 6 / 7 / step), 1) * step
-    new = new if new < side else side - step
-    if new < 1:
+    if at_size is None or side is None or side < 2:
         return None
     try:
-        graph = at_size(new)
+        graph = at_size(side // 2)
     except InputError:
         return None
-    words = f"an input of {new} px instead of {side}"
-    return Change("resolution", words, graph, {"from": side, "to": new})
+    words = f"an input of {side // 2} px instead of {side}"
+    return Change("resolution", words, graph, {"from": side, "to": side // 2})
 
 
 def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[BatchEffect, ...]:
@@ -366,22 +351,20 @@ def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[
 
 # ---- What a designer would try on a block or a network to make it faster: changed graphs, with words.
 
-NARROWER = (0.75, 0.5)
+HALF = 0.5
 
 
 def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """What can be tried on the block of these operations; each has the counts of a real network.
+    """What can be tried on the block of these operations.
 
-    One exception: at half the resolution the block alone is counted on smaller images, its neighbours
-    as they are. Raises InputError where it is not clear how channels pass through the network, when all
-    else has been tried.
+    At half the resolution the block alone is counted on smaller images, its neighbors as they are.
     """
     changed = bypassed(graph, positions)
     if changed is not None:
         yield Change(
             "drop", "without this block: its input and output have the same shape", changed
         )
-    yield from _everywhere(graph, positions)
+    yield from _separable(graph, positions)
     smaller = halved(graph, positions)
     before, after = (None if g is None else _largest(g, positions) for g in (graph, smaller))
     if smaller is not None and before is not None and after is not None:
@@ -391,62 +374,34 @@ def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
 
 
 def on_network(graph: Graph) -> Iterator[Change]:
-    """What can be tried on a whole network but its resolution, which its reader knows; as `on_block`."""
-    yield from _everywhere(graph, range(len(graph.operations)))
-    for factor in NARROWER:
-        words = f"width x{factor:g}: every channel count, in multiples of 8"
-        yield Change("width", words, widened(graph, factor), {"factor": factor})
+    """What can be tried on a whole network but its resolution, which its reader knows."""
+    yield from _separable(graph, range(len(graph.operations)))
+    if (channels := widths(graph)).free:
+        words = f"width x{HALF:g}: every channel count, in multiples of 8"
+        yield Change("width", words, channels.at(HALF), {"factor": HALF})
 
 
-def _everywhere(graph: Graph, positions: Collection[int]) -> Iterator[Change]:
-    """Changes of operations of certain kinds."""
-    inside = [graph.operations[p] for p in positions]
-    large = {o.attributes["kernel"] for o in inside if edits.has_large_kernel(o)}
-    small = {tuple(min(k, edits.KERNEL) for k in kernel) for kernel in large}
-    kernels = f"{_several(map(_size, small))} kernels instead of {_several(map(_size, large))}"
-    kinds = " and ".join(sorted({o.kind for o in inside if o.kind in edits.COSTLY_ACTIVATIONS}))
-    own = "depthwise kernels for convolutions that are depthwise but for their name"
-    groups = {o.attributes["groups"] for o in inside if o.kind == "grouped_conv"} - {1}
-    full = _several({_size(o.attributes["kernel"]) for o in inside if edits.is_separable(o)})
-    tried = {
-        "kernel": (edits.with_small_kernels, kernels),
-        "squeeze_excite": (edits.without_gates, "without squeeze-excite"),
-        "activation": (edits.with_relu, f"relu instead of {kinds}"),
-        "depthwise": (edits.as_depthwise, own),
-        "groups": (edits.ungrouped, f"plain convolutions instead of {_several(groups)} groups"),
-        "separable": (edits.separated, f"depthwise-separable instead of full {full} convolutions"),
-    }
-    for kind, (edit, words) in tried.items():
-        changed = edit(graph, positions)
-        if changed is not None:
-            yield Change(kind, words, changed)
+def _separable(graph: Graph, positions: Collection[int]) -> Iterator[Change]:
+    """Depthwise and pointwise convolutions in place of full ones."""
+    changed = separated(graph, positions)
+    if changed is not None:
+        full = [o for o in (graph.operations[p] for p in positions) if is_separable(o)]
+        sizes = sorted({_size(o.attributes["kernel"]) for o in full})
+        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
+        yield Change("separable", words, changed)
 
 
 def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Fewer channels inside a block, with what comes in and goes out as it is."""
-    own = inner(graph, positions)
-    sizes = channels(graph).sizes
-    for factor in NARROWER:
-        new = {u: sizes.scaled(u, factor) for u in own}
-        pairs = sorted({(own[u], new[u]) for u in own if new[u] < own[u]}, reverse=True)
-        if not pairs:
-            continue
+    """Half the channels inside a block, with what comes in and goes out as it is."""
+    inside = Widths(graph, positions)
+    pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
+    if pairs:
         told = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
         told += ", ..." if len(pairs) > 3 else ""
         fewer = pairs[0][0] - pairs[0][1]
-        words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{factor:g}"
-        yield Change(
-            "inner_width",
-            f"{words} inside ({told})",
-            channels(graph).resized(new),
-            {"factor": factor, "channels": [list(pair) for pair in pairs]},
-        )
-
-
-def _several(items: Any) -> str:
-    """A and b, or a, b and c; sorted."""
-    words = [*map(str, sorted(items))]
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+        words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
+        details = {"factor": HALF, "channels": [list(pair) for pair in pairs]}
+        yield Change("inner_width", f"{words} inside ({told})", inside.at(HALF), details)
 
 
 def _size(sizes: Sequence[int]) -> str:

@@ -17,7 +17,8 @@ import msgspec
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError
 from lolat.graph import Graph
-from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
+from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
+from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of, plain_data
 from lolat.model import Model
@@ -120,6 +121,11 @@ class BudgetAnswer(Result):
     channels: tuple[tuple[int, int], ...] | None = None
     refusal: str | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How exact the counts are, where they are not those of a network that was read."""
+        return (NOTE,) if self.vary == "width" else ()
+
     def words(self) -> str:
         """What stays within the time, and what it takes."""
         found = told(self.vary, self.best.value)
@@ -142,8 +148,8 @@ class BudgetAnswer(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the prediction, and why there is no larger value."""
-        return (*self.best.prediction.warnings, *([] if self.refusal is None else [self.refusal]))
+        """Those of the prediction, how exact the counts are, and why there is no larger value."""
+        return (*self.best.prediction.warnings, *self.notes, *filter(None, [self.refusal]))
 
 
 @dataclass(frozen=True)
@@ -296,9 +302,7 @@ class _Varied:
         if isinstance(best, Step) and any_fits:
             pairs = None
             if self.vary == "width":
-                sizes = channels(q.network).sizes
-                free = sizes.free()
-                pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
+                pairs = widths(q.network).pairs(best.value)
             refusal = further if isinstance(further, str) else None
             larger = further if isinstance(further, Step) else None
             return BudgetAnswer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)

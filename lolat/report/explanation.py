@@ -203,5 +203,5 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
     yield f"now: {told(answer.vary, now.value)} takes {latency(now.prediction)}"
-    for warning in best.prediction.warnings:
-        yield f"note: {plain(warning)}"
+    for note in (*best.prediction.warnings, *answer.notes):
+        yield f"note: {plain(note)}"

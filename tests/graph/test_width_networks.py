@@ -1,4 +1,4 @@
-"""A widened graph against the reader's graph of the network that is really narrower, as Keras builds it."""
+"""A widened graph against the network that is really narrower, as Keras builds it: within 2 %."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 
 pytest.importorskip("keras")
 
-from lolat.errors import InputError
+import lolat
 from lolat.graph import Graph
-from lolat.graph.channels import scaled
 from lolat.graph.counts import count
-from lolat.graph.edits import widened
+from lolat.graph.width import scaled, widened
 from lolat.readers import read
 from tests.readers.keras_networks import graph_of, keras, layers, ops
 
@@ -141,26 +140,32 @@ NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
 ]
 
 
-def described(graph: Graph) -> list[tuple[Any, ...]]:
-    """All that counting needs of each operation, without the names that Keras numbers."""
-    return [
-        (o.kind, dict(o.attributes), graph.shapes(o.inputs), graph.shapes(o.outputs))
-        for o in graph.operations
-    ]
+CLOSE = 0.02
+MODELS = ("epyc-2t", "rtx-4090-amp")
+"""One that counts, and one that looks at the shapes of operations."""
+
+
+def check(found: Graph, really: Graph) -> None:
+    """MACs, weights, activations and times are those of the network that is really so wide."""
+    ours, theirs = count(found).total(3), count(really).total(3)
+    for name in ("flops", "weights", "acts"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=CLOSE)
+    for name in MODELS:
+        model = lolat.load(name)
+        wanted = model.predict(really, 3).latency_ms
+        assert model.predict(found, 3).latency_ms == pytest.approx(wanted, rel=CLOSE)
 
 
 @pytest.mark.parametrize(("network", "shape", "dtype"), NETWORKS)
 @pytest.mark.parametrize("factor", [0.5, 0.75, 2.0])
-def test_a_widened_graph_is_the_graph_of_the_other_network(
+def test_a_widened_graph_costs_what_the_other_network_does(
     network: Callable[[Width, Any], Any], shape: tuple[int, ...], dtype: str, factor: float
 ) -> None:
     graph = graph_of(lambda x: network(lambda n: n, x), shape, dtype=dtype)
     # The groups of `grouped` are 8, so that multiples of 8 are all that is needed.
     really = graph_of(lambda x: network(lambda n: scaled(n, factor), x), shape, dtype=dtype)
-    found = widened(graph, factor)
-    assert described(found) == described(really)
-    assert list(count(found).total(3)) == list(count(really).total(3))
-    assert count(found).total() != count(graph).total()
+    check(widened(graph, factor), really)
+    assert count(really).total() != count(graph).total()
     assert widened(graph, 1.0) == graph
 
 
@@ -169,7 +174,7 @@ def test_mobilenet_of_keras_applications(alpha: float) -> None:
     """Its own rounding: int(filters * alpha), which are multiples of 8 for these."""
     make = keras.applications.MobileNet
     whole, narrow = (read(make(alpha=a, weights=None)) for a in (1.0, alpha))
-    assert described(widened(whole, alpha)) == described(narrow)
+    check(widened(whole, alpha), narrow)
 
 
 class Positions(layers.Layer):
@@ -201,7 +206,8 @@ def test_constants_and_channels_first(network: Any, shape: tuple[int, ...]) -> N
     graph, really = (
         graph_of(lambda x, by=by: network(lambda n: n // by, x), shape) for by in (1, 2)
     )
-    assert described(widened(graph, 0.5)) == described(really)
+    check(widened(graph, 0.5), really)
+    assert [t.shape for t in widened(graph, 0.5).tensors] == [t.shape for t in really.tensors]
 
 
 def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
@@ -213,38 +219,3 @@ def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
     )
     assert first["out_channels"] == second["in_channels"] == 24  # not 16: three groups
     assert (second["out_channels"], second["groups"]) == (24, 3)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda x: layers.Dense(3)(ops.sort(layers.Dense(16)(x))), "sort"),
-        (lambda x: layers.Dense(3)(layers.Dense(16)(x)[..., 3:9]), "slice"),
-    ],
-)
-def test_what_is_not_clear_is_named(call: Callable[[Any], Any], said: str) -> None:
-    graph = graph_of(call, (10, 8))
-    with pytest.raises(InputError, match=rf"it is not clear how channels pass .*\({said}\)") as e:
-        widened(graph, 0.5)
-    assert "vary the resolution or the batch size" in str(e.value)
-
-
-def test_only_what_is_free_varies() -> None:
-    with pytest.raises(InputError, match="none of its channel counts is free"):
-        widened(graph_of(lambda x: layers.Dense(3)(x), (8,)), 0.5)
-    # An unknown operation before anything free does no harm.
-    graph = graph_of(lambda x: layers.Dense(3)(layers.Dense(16)(ops.sort(x))), (8,))
-    assert widened(graph, 0.5).operations[1].attributes["out_features"] == 8
-
-
-def test_a_layer_used_twice_has_one_kernel() -> None:
-    """Used on the input, it takes as many channels from its other place."""
-
-    def network(x: Any) -> Any:
-        layer = layers.Dense(32)
-        return layers.Dense(3)(layer(x) + layer(layers.Dense(16, activation="relu")(x)))
-
-    found = widened(graph_of(network, (16,)), 0.5)
-    dense = [o.attributes for o in found.operations if o.kind == "dense"]
-    sizes = [(a["in_features"], a["out_features"]) for a in dense]
-    assert sorted(sizes) == [(16, 3), (16, 16), (16, 16), (16, 16)]

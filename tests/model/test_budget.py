@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.graph.channels import scaled
-from lolat.graph.edits import widened
 from lolat.graph.layers import Layers
+from lolat.graph.width import NOTE, scaled, widened
 from lolat.model import Model
 from lolat.model.budget import (
     MOST_BATCH,
@@ -214,6 +213,7 @@ def test_the_answer_as_json() -> None:
     }
     ((before, after),) = found["channels"]
     assert before == 32
+    assert found["warnings"] == [NOTE]
     graph = widened(NETWORK, found["answer"])
     assert graph.operations[0].attributes["out_channels"] == after
 

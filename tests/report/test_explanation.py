@@ -6,6 +6,7 @@ import pytest
 
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
+from lolat.graph.width import NOTE
 from lolat.model import Model
 from lolat.model.attribution import Term, explain_block, explain_network
 from lolat.model.budget import Question
@@ -46,8 +47,9 @@ def test_the_receipt_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     (total,) = [line for line in lines if line.startswith("  together")]
     assert total.split()[1:] == ["=", *milliseconds(found.prediction.latency_ms).split()]
     assert f"the longest of {len(found.blocks)} blocks" in lines
-    assert "width x0.75: every channel count, in multiples of 8" in out
-    assert "an input of 48 px instead of 56" in out
+    assert "width x0.5: every channel count, in multiples of 8" in out
+    assert "an input of 28 px instead of 56" in out
+    assert f"note: {NOTE}" in out
     assert "a sample takes" in out
     assert " at batch 1, " in out
     assert "Next: lolat explain desk.json 'keras:Made Up' --block conv" in lines[-1]
@@ -137,6 +139,7 @@ def test_a_budget_in_words() -> None:
     assert any(line.endswith(f" ({next_ms:.6g} ms)") for line in lines)
     lines = list(budget_lines(Question(MODEL, NETWORK, 0.8 * now).answer("width")))
     assert lines[1].startswith("  channels: 32 -> ")
+    assert lines[-1] == f"note: {NOTE}"
     lines = list(budget_lines(Question(MODEL, NETWORK, 1e9).answer("batch")))
     assert any("is not exceeded by anything up to here" in line for line in lines)
 
@@ -147,4 +150,3 @@ def test_a_network_of_one_block(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "the only block" in out.splitlines()
     assert "  nothing that LoLat knows to try" in out.splitlines()
-    assert "note: the width of 'one' cannot be varied: none of its channel counts is free" in out

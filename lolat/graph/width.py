@@ -1,0 +1,313 @@
+"""A network with other channel counts: those of its layers scaled, and all that follows from them.
+
+What a layer with weights makes is free, unless it reaches the network's output, or is added to the
+network's input, before another such layer reads it. Each axis of a tensor follows the layers that its size
+comes from, by the rule of the operation's kind. No equations are solved: where sizes that should be equal
+were rounded apart, the result is their mean. So counts are within about 2 % of those of the network that is
+really built that wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import floor, lcm, prod
+
+from lolat.errors import InputError
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES
+
+STEP = 8  # channel counts are multiples of this, as vector instructions like them
+NOTE = "counts at another width are scaled, within about 2 %"
+LAYERS = CONVOLUTIONS | {*GATES, "dense", "embedding"}
+VIEWS = frozenset(["reshape", "flatten", "squeeze", "expand_dims"])
+JOINS = ELEMENTWISE | {"concatenate", "stack"}
+
+Place = tuple[int, int]  # (tensor, axis)
+Shape = tuple[int, ...]
+
+
+def scaled(size: int, factor: float, multiple: int = 1) -> int:
+    """`size` x `factor`, rounded to the nearest multiple of 8 and of `multiple`, and at least that.
+
+    It never leaves the side that the factor points to: 20 channels x 0.99 are not 24, 4 channels x 0.5
+    stay 4. So it never falls as the factor rises. Where the common multiple is larger than the size
+    itself, it is rounded to `multiple` alone.
+    """
+    if factor == 1:
+        return size
+    step = lcm(STEP, multiple)
+    step = multiple if step > size and multiple > 1 else step
+    new = max(1, floor(size * factor / step + 0.5)) * step
+    return min(new, size) if factor < 1 else max(new, size)
+
+
+class Widths:
+    """Where the channels of the layers of a network go; of all layers, or of those at `positions`.
+
+    `free`: the channel counts that may change. The network's inputs and outputs stay (those of the
+    operations at `positions`), and so do the groups of convolutions and the heads of attention.
+    """
+
+    def __init__(self, graph: Graph, positions: Collection[int] | None = None) -> None:
+        operations = graph.operations
+        inside = range(len(operations)) if positions is None else sorted(positions)
+        outside = [o for p, o in enumerate(operations) if p not in set(inside)]
+        written = {t for o in operations for t in o.outputs}
+        self.graph = graph
+        self.constants = set(range(len(graph.tensors))) - written - set(graph.inputs)
+        self.lost: set[int] = set()  # tensors of which it is not clear what became of the channels
+        self.layers: dict[Place, set[Place]] = {}  # of an axis: the layers that its size comes from
+        self.sources: dict[Place, list[Place]] = {}  # the axes that it follows; none of a layer
+        self.attributes: list[
+            tuple[int, str, Place]
+        ] = []  # of an operation, and the axis it follows
+        self.tied: dict[Place, Place] = {}  # layer -> another: both are free, or neither
+        self.multiple: dict[Place, int] = {}
+        self.fixed: set[Place] = set()
+        for p in inside:
+            self._pass(p, operations[p])
+        leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)
+        ends = (layers for (t, _), layers in self.layers.items() if t in leaving)
+        fixed = {self._root(layer) for layer in self.fixed.union(*ends)}
+        made = [place for place, sources in self.sources.items() if not sources]
+        self.free = {p for p in made if self._size(p) > 1 and self._root(p) not in fixed}
+
+    # ---- Other sizes
+
+    def _scaled(self, layer: Place, factor: float) -> int:
+        return scaled(self._size(layer), factor, self.multiple.get(self._root(layer), 1))
+
+    def pairs(self, factor: float) -> tuple[tuple[int, int], ...]:
+        """The free channel counts, (now, then); sorted."""
+        return tuple(sorted({(self._size(p), self._scaled(p, factor)) for p in self.free}))
+
+    def at(self, factor: float) -> Graph:
+        """The network with its free channel counts times `factor`, as `scaled` rounds them."""
+        new: dict[Place, int] = {}
+
+        def of(size: int, places: Sequence[Place]) -> int:
+            """A size that changes as those of `places` do together."""
+            before = sum(map(self._size, places))
+            return max(1, round(size * sum(new.get(p, self._size(p)) for p in places) / before))
+
+        for place, sources in self.sources.items():
+            if sources:
+                new[place] = of(self._size(place), sources)
+            elif place in self.free:
+                new[place] = self._scaled(place, factor)
+        for o in self.graph.operations:
+            for t in self.constants.intersection(o.inputs):
+                for axis, other in self._aligned(t, o.outputs[0]):
+                    if other in new and self._size((t, axis)) == self._size(other):
+                        new[t, axis] = new[other]
+        tensors = list(self.graph.tensors)
+        for (t, axis), size in new.items():
+            shape = tensors[t].shape
+            tensors[t] = replace(tensors[t], shape=(*shape[:axis], size, *shape[axis + 1 :]))
+        operations = list(self.graph.operations)
+        for p, name, place in self.attributes:
+            o = operations[p]
+            changed = {**o.attributes, name: of(self.graph.operations[p].attributes[name], [place])}
+            operations[p] = replace(o, attributes=changed)
+        tensors_now, operations_now = tuple(tensors), tuple(operations)
+        return replace(self.graph, tensors=tensors_now, operations=operations_now, cache={})
+
+    # ---- Where sizes come from
+
+    def _size(self, place: Place) -> int:
+        return self.graph.tensors[place[0]].shape[place[1]]
+
+    def _root(self, layer: Place) -> Place:
+        while layer in self.tied:
+            layer = self.tied[layer]
+        return layer
+
+    def _open(self, tensor: int) -> list[int]:
+        """The axes whose size comes from layers."""
+        rank = len(self.graph.tensors[tensor].shape)
+        return [axis for axis in range(rank) if (tensor, axis) in self.layers]
+
+    def _aligned(self, tensor: int, other: int) -> Iterator[tuple[int, Place]]:
+        """The axes of a tensor, and where those of another are that lie as far from the end."""
+        ranks = [len(self.graph.tensors[t].shape) for t in (tensor, other)]
+        for back in range(1, min(ranks) + 1):
+            yield ranks[0] - back, (other, ranks[1] - back)
+
+    def _follow(self, place: Place, sources: Sequence[Place]) -> None:
+        """Let a size change as others do, where some of them can."""
+        layers = {self._root(layer) for s in sources for layer in self.layers.get(s, ())}
+        layers -= self.fixed
+        if layers:
+            self.layers[place], self.sources[place] = layers, list(sources)
+
+    def _tie(self, places: Sequence[Place]) -> None:
+        """Let sizes that are the same stay so: none is free where one cannot change."""
+        found = [set(map(self._root, self.layers.get(place, ()))) for place in places]
+        if any(p not in self.layers and p[0] not in self.lost for p in places):
+            self.fixed.update(*found)
+        sizes = {self._size(place) for place in places}
+        single = [
+            x for layers in found if len(layers) == 1 for x in layers if {self._size(x)} == sizes
+        ]
+        for other in single[1:]:
+            if (one := self._root(single[0])) != (two := self._root(other)):
+                self.tied[two] = one
+                self._need([one], self.multiple.get(two, 1))
+
+    def _need(self, layers: Iterable[Place], multiple: int) -> None:
+        """Keep the sizes of layers multiples of a number."""
+        for layer in map(self._root, layers):
+            self.multiple[layer] = lcm(self.multiple.get(layer, 1), multiple)
+
+    def _split(self, layers: Iterable[Place], parts: int) -> None:
+        """Keep the sizes of layers such that equal parts of them are multiples of 8 too."""
+        self._need(layers, STEP * parts if parts > 1 else 1)
+
+    def _pass(self, position: int, o: Operation) -> None:
+        """The sizes of what an operation writes, and the attributes that go with them."""
+        if o.kind not in LAYERS and self.constants.issuperset(o.inputs):
+            self.constants.update(o.outputs)
+            return
+        for out in o.outputs:
+            if o.kind in LAYERS:
+                self._layer(position, o, out)
+            elif o.kind in VIEWS:
+                self._view(o.inputs[0], out)
+            elif o.kind == "matmul":
+                self._product(position, o, out)
+            elif o.kind == "transpose":
+                self._transposed(o.inputs[0], out)
+            else:
+                self._axis_by_axis(o, out)
+        unclear = any(map(self._open, o.inputs)) and o.kind not in ("reduce", "matmul")
+        if unclear or not self.lost.isdisjoint(o.inputs):
+            self.lost.update(t for t in o.outputs if not self._open(t))
+
+    def _layer(self, position: int, o: Operation, out: int) -> None:
+        """What it makes is free; of a convolution of one channel a group it follows what is read."""
+        a, source = o.attributes, o.inputs[0]
+        before, after = self.graph.shapes((source, out))
+        read, made, names = len(before) - 1, len(after) - 1, ("in_features", "out_features")
+        if o.kind in CONVOLUTIONS:
+            names, sides = ("in_channels", "out_channels"), (a["in_channels"], a["out_channels"])
+            fits = [x for x in (made, 1) if (before[x], after[x]) == sides]
+            read = made = min(fits, key=lambda x: (source, x) not in self.layers, default=made)
+        elif o.kind in GATES:
+            names = ("in_features", "units")
+        elif o.kind == "dense":
+            for axis in range(min(read, made)):
+                if before[axis] == after[axis]:
+                    self._follow((out, axis), [(source, axis)])
+        groups = a.get("groups", 1)
+        if 1 < groups == a["in_channels"] and a["out_channels"] % groups == 0:
+            self._follow((out, made), [(source, read)])
+            self.attributes.append((position, "groups", (source, read)))
+        elif out != o.outputs[0]:  # a state, beside the sequence
+            first = o.outputs[0], len(self.graph.tensors[o.outputs[0]].shape) - 1
+            self._follow((out, made), [first])
+        else:
+            self.layers[out, made], self.sources[out, made] = {(out, made)}, []
+            self._need({(out, made), *self.layers.get((source, read), ())}, groups)
+        places = ((source, read), (out, made))
+        self.attributes += [(position, n, p) for n, p in zip(names, places, strict=True) if n in a]
+
+    def _view(self, source: int, out: int) -> None:
+        """Axes that are flattened are multiplied; of those that one is split into, the last changes."""
+        before, after = self.graph.shapes((source, out))
+        for old, new in _same_elements(before, after):
+            among = [(source, x) for x in old if (source, x) in self.layers]
+            if among and (size := self._size(among[0])) > 1:
+                last = max(new, key=lambda x: (after[x] == size, after[x] > 1, x))
+                self._follow((out, last), among[:1])
+                self._split(self.layers[among[0]], size // after[last])
+
+    def _transposed(self, source: int, out: int) -> None:
+        """Where an axis went its size tells; where several have it: its own place, or one that changed."""
+        before, after = self.graph.shapes((source, out))
+        for axis in self._open(source):
+            found = [x for x, n in enumerate(after) if n == before[axis]]
+            if found:
+                to = min(found, key=lambda x: (x != axis, before[x : x + 1] == after[x : x + 1]))
+                self._follow((out, to), [(source, axis)])
+
+    def _product(self, position: int, o: Operation, out: int) -> None:
+        """A product of two activations; of attention the number of heads stays, their size changes."""
+        (left, right), k = o.inputs[:2], o.attributes["contracted"]
+        before, other, after = self.graph.shapes((left, right, out))
+        summed, ends = (left, len(before) - 1), [(right, len(other) - 1), (right, len(other) - 2)]
+        # (..., n, k), or (..., k, n): of a square the axis that may change where the left one may.
+        fits = [
+            (inner, outer)
+            for inner, outer in (ends, ends[::-1])
+            if self._size(inner) % k == 0 and after[-1] % max(self._size(outer), 1) == 0
+        ]
+        is_open = summed in self.layers
+        inner, outer = min(fits or [ends], key=lambda x: (x[0] in self.layers) != is_open)
+        if is_open:
+            self.attributes.append((position, "contracted", summed))
+            self._split(self.layers[summed], before[-1] // k)
+            self._tie([summed, inner])
+        if outer in self.layers:
+            self._split(self.layers[outer], before[-3] if len(before) > len(other) > 1 else 1)
+            self._follow((out, len(after) - 1), [outer])
+        for axis in self._open(left):
+            if axis < min(len(before), len(after)) - 1 and before[axis] == after[axis]:
+                self._follow((out, axis), [(left, axis)])
+
+    def _axis_by_axis(self, o: Operation, out: int) -> None:
+        """Axes of one size are the same, counted from the end or from the front; of a join they are tied.
+
+        A part of an axis changes as the whole does.
+        """
+        shape, joins = self.graph.tensors[out].shape, o.kind in JOINS
+        found: dict[int, list[Place]] = {}
+        for t in [t for t in o.inputs if t not in self.constants]:
+            rank = len(self.graph.tensors[t].shape)
+            for axis in range(rank) if joins else self._open(t):
+                size, at = self._size((t, axis)), axis + len(shape) - rank
+                same = [x for x in (at, axis) if 0 <= x < len(shape) and shape[x] == size > 1]
+                if not same and rank == len(shape) and shape[axis] > 1 < size:
+                    same = [axis]
+                    parts = 1 if joins else size // shape[axis]
+                    self._split(self.layers.get((t, axis), ()), parts)
+                for x in same[:1]:
+                    found.setdefault(x, []).append((t, axis))
+        for x, places in found.items():
+            if joins and all(self._size(p) == shape[x] for p in places):
+                self._tie(places)
+            self._follow((out, x), places)
+
+
+def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
+    """Axes of both shapes that hold the same elements, in the smallest groups, while products agree."""
+    i = j = 0
+    while i < len(before) and j < len(after):
+        old, new = range(i, i + 1), range(j, j + 1)
+        while (left := prod(before[old.start : old.stop])) != (
+            right := prod(after[new.start : new.stop])
+        ):
+            if left < right and old.stop < len(before):
+                old = range(i, old.stop + 1)
+            elif right < left and new.stop < len(after):
+                new = range(j, new.stop + 1)
+            else:
+                return
+        yield old, new
+        i, j = old.stop, new.stop
+
+
+def widths(graph: Graph) -> Widths:
+    """Where the channels of a network go; kept with it."""
+    return graph.kept("widths", Widths)
+
+
+def widened(graph: Graph, factor: float) -> Graph:
+    """The network with every free channel count times `factor`. InputError where none is free."""
+    found = widths(graph)
+    if not found.free:
+        raise InputError(
+            f"the width of {graph.name!r} cannot be varied: none of its channel counts is free, they are "
+            "those of its inputs and outputs; vary the resolution or the batch size"
+        )
+    return found.at(factor)
