@@ -18,7 +18,7 @@ from lolat.fitting.domain import (
     NEGLIGIBLE_SHARE,
     PASSED_OVER_SHARE,
     Domain,
-    advice,
+    fit_again,
     widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
@@ -26,7 +26,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
 from lolat.graph.work import work_of
 from lolat.io.results import Result, plain_data
 from lolat.model.state import OF_GROUP, State
@@ -117,7 +117,6 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
-    measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
     half: float | None = None  # of the interval without the machine's drift, as a logarithm
     quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
     state: State | None = None  # of the machine that it is for; None: as it usually is
@@ -195,7 +194,6 @@ class Prediction(Result):
             "memory_bytes": None if self.memory is None else self.memory.total_bytes,
             "memory": plain_data(self.memory),
             "warnings": list(self.warnings),
-            "measure": list(self.measure),
             "counts": self.counts,
             "blocks": [dict(vars(b)) for b in self.blocks],
         }
@@ -246,13 +244,12 @@ class Outside:
     """What of a network lies outside the measured domain.
 
     `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
-    measured. `measure`: names of the blocks whose measuring would bring it inside.
+    measured.
     """
 
     beyond: float = 0.0
     unmeasured: float = 0.0
     remarks: tuple[str, ...] = ()
-    measure: tuple[str, ...] = ()
     known: bool = True
 
     @property
@@ -278,6 +275,9 @@ class Knowledge:
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
+        # The counts of the networks that the model was fitted to as a whole.
+        whole = (p for p in document["points"] if p.get("whole"))
+        self.timed = {tuple(p.get(c) for c in FEATURES) for p in whole}
         self._forget()
 
     def _forget(self) -> None:
@@ -318,16 +318,22 @@ class Knowledge:
         outside = Outside(rest, float(by_block.sum()))
         if outside.negligible:
             return outside
-        of_blocks, able = analysis.learnable(domain.dtypes)
-        rows, complete = domain.to_measure(counts, of_blocks, shares, np.array(able))
-        measure = tuple(analysis.names[i] for i in rows)
-        remedy: tuple[str, ...] = ()
-        if self.environment.get("device") in ("cpu", "gpu"):  # one that can measure
-            complete = complete and domain.dtypes >= analysis.dtypes
-            remedy = advice(self.source, measure, complete, batch_size)
         said = domain.outside(counts, analysis.names, shares)
-        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own), *remedy)
-        return replace(outside, remarks=remarks, measure=measure)
+        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own))
+        if self._can_learn(analysis, batch_size):
+            remarks += (
+                "to have the model know it, time the whole network on the model's device and fit it in "
+                f"(timed.csv: network,batch_size,latency_ms): {fit_again(self.source)}",
+            )
+        return replace(outside, remarks=remarks)
+
+    def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
+        """Whether the time of the whole network would tell a model that was measured something new."""
+        if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
+            return False
+        total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
+        known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+        return known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
 
 
 def predict_network(
@@ -402,7 +408,6 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        measure=outside.measure,
         half=half,
         quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )

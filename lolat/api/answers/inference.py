@@ -38,8 +38,7 @@ class Prediction(TypedDict):
     `input_shapes`: of what goes in, the batch first. `interval_ms` has the stated `coverage`. `quiet_ms`:
     on the machine in its calmest moments. `state`: of the machine that it is for; null: as it usually is.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it. `measure`: names of the blocks whose measuring would bring it inside. `memory_bytes`: of
-    weights and tensors at once. FLOPs are multiply-accumulates.
+    is most of it. `memory_bytes`: of weights and tensors at once. FLOPs are multiply-accumulates.
     """
 
     model: str
@@ -58,7 +57,6 @@ class Prediction(TypedDict):
     memory_bytes: int | None
     memory: Memory | None
     warnings: list[str]
-    measure: list[str]
     counts: Counts
     blocks: list[Block]
 
