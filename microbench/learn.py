@@ -6,7 +6,7 @@ import contextlib
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""The networks that tell how fast the machine is, measured anew by `doctor`, `evaluate` and `extend`: of
+"""The networks that tell how fast the machine is, measured anew by `doctor` and `evaluate`: of
 different work, and quickly built."""
 
 Check = Callable[[Mapping[str, Any]], object]
@@ -60,22 +60,19 @@ def measure_blocks(
     progress: Progress | None = None,
     settings: Settings | None = None,
     blocks: Sequence[Predefined] | None = None,
-    check: Check | None = None,
 ) -> MeasuredBlocks:
-    """Measure `blocks`.
+    """Measure `blocks`: BLOCKS and NETWORKS if None; the blocks after the whole networks among them.
 
-    Without `blocks`: BLOCKS and NETWORKS. Blocks are measured after whole networks: those among `blocks`,
-    or REFERENCES where there are none. For the others, and what is raised, see `run_jobs`.
+    For the others, and what is raised, see `run_jobs`.
     """
     blocks = (*BLOCKS, *NETWORKS) if blocks is None else blocks
-    every = (*blocks, *(() if any(b.whole for b in blocks) else references()))
-    graphs = {b.name: as_known(backend, b.make()) for b in every}
-    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in every for n in b.batch_sizes]
-    small = {job_key(b.name, b.batch_sizes[0]) for b in every if b.whole}
+    graphs = {b.name: as_known(backend, b.make()) for b in blocks}
+    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in blocks for n in b.batch_sizes]
+    small = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
     before = [j for j in jobs if j.key in small]
     settings = settings or USUAL
     with run_jobs(
-        backend, device, jobs, before, settings, journal_path, now, restart, progress, check
+        backend, device, jobs, before, settings, journal_path, now, restart, progress
     ) as (_, outcome, journal):
         visits = outcome.visits
     measured = levels(visits)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat import model as core
@@ -109,8 +107,6 @@ class Model(core.Model, Result):
         several = isinstance(batch_size, Sequence)
         sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
         found = [core.Model.predict(self, graph, n, predictor, coverage) for n in sizes]
-        if isinstance(network, (str, os.PathLike)):
-            found = [with_advice(p, os.fspath(network), input_size) for p in found]
         return found if several else found[0]
 
     def report(
@@ -135,9 +131,7 @@ class Model(core.Model, Result):
         found = self.predict(graph, batch_size, predictor, coverage)
         if not isinstance(network, (str, os.PathLike)):
             return Report(self, graph, found, graph.name, (), predictor, coverage)
-        name, size = os.fspath(network), as_size(input_size)
-        found = with_advice(found, name, size)
-        again = _at_size(network)
+        name, size, again = os.fspath(network), as_size(input_size), _at_size(network)
         return Report(self, graph, found, name, size, predictor, coverage, again)
 
     def explain(
@@ -316,32 +310,6 @@ class Model(core.Model, Result):
 
         return doctor(self, progress)
 
-    def extend(
-        self,
-        network: str,
-        batch_size: int | Sequence[int] = 1,
-        output: str | os.PathLike[str] | None = None,
-        *,
-        input_size: InputSize = None,
-        restart: bool = False,
-        progress: Progress | None = None,
-    ) -> Model:
-        """Measure the few blocks that bring a network inside what was measured, and fit again.
-
-        `network`: a name, a file or "package.module:callable". `output`: the file to write; None: the
-        model's own, or for one that is shipped your own copy. `restart`: measure again what was measured
-        for this network before. Returns the extended `Model`. Raises InputError where the model is not of
-        this machine or its framework.
-        """
-        from lolat.api.learning import extend_model
-        from lolat.io.progress import Silent
-        from lolat.readers import as_size
-
-        path = None if output is None else Path(output)
-        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
-        asked = self.given, network, sizes, as_size(input_size), None, path, restart
-        return extend_model(self, *asked, progress or Silent()).model
-
     def _training(self) -> Training:
         from lolat.training.file import from_document
 
@@ -378,14 +346,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     return model
 
 
-def with_advice(prediction: Prediction, network: str, input_size: InputSize) -> Prediction:
-    """The prediction with its advice as a command that can be copied."""
-    from lolat.fitting.domain import FOR_NETWORK, for_network
-    from lolat.readers import as_size
-
-    option = for_network(network, as_size(input_size))
-    named = tuple(w.replace(FOR_NETWORK, option) for w in prediction.warnings)
-    return replace(prediction, warnings=named)
 
 
 def _at_size(network: Any) -> AtSize | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
+from lolat.fitting.domain import fit_again
 from lolat.model import Model
 from lolat.report.text import beside, headline
 from lolat.units import milliseconds, off, percent, plain
@@ -63,8 +64,8 @@ def verdict(result: Mapping[str, Any]) -> str:
     word = "fair" if error <= FAIR else "poor"
     if len(outside) > len(result["networks"]) / 2:
         limit = (
-            f"most of these networks ({outside[0]} ...) hold what was never measured: lolat learn "
-            f"--extend {result['model']} --for {outside[0]}"
+            f"most of these networks ({outside[0]} ...) hold what was never measured: write their times "
+            f"into timed.csv and fit them in: {fit_again(result['model'])}"
         )
     elif floor > error / 2:
         limit = "the machine is noisy: close other programs, learn and evaluate again"

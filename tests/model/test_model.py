@@ -477,7 +477,7 @@ class TestNetworks:
         assert list(found) == [
             "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
             "quiet_ms", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
-            "memory", "warnings", "measure", "counts", "blocks",
+            "memory", "warnings", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):

@@ -148,8 +148,8 @@ BOTH_WAYS = "the formula does not know something about this device: its errors g
     ("given", "limit"),
     [
         ({"outside": 2, "bias": 0.2, "floor": 0.5},
-         "most of these networks (keras:N0 ...) hold what was never measured: lolat learn --extend desk "
-         "--for keras:N0."),
+         "most of these networks (keras:N0 ...) hold what was never measured: write their times into "
+         "timed.csv and fit them in: lolat fit desk timed.csv --output mine.json."),
         ({"outside": 1, "floor": 0.11, "bias": 0.2},
          "the machine is noisy: close other programs, learn and evaluate again."),
         ({"bias": -0.15, "ratio": 1.11}, MOVED),
