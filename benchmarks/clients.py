@@ -136,8 +136,8 @@ class Honest(Client):
                 return "training", f"/?view=training&{urlencode(query)}"
             case _:
                 layers = ",".join(str(draw.randint(1, 3)) for _ in range(3))
-                query = {"family": "vgg", "vgg.layers": layers, "vgg.filters": "16,32,64"}
-                return "generated", f"/?source=generate&{urlencode(query)}"
+                query = {"name": f"generate:vgg?layers={layers}"}
+                return "generated", f"/?{urlencode(query)}"
 
     async def run(self, end: float, think_s: float) -> None:
         """Until `end`."""
