@@ -219,7 +219,7 @@ STEPS = {
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     f"import {', '.join(ADAPTERS)}": "",
     "import lolat.comparison.judging, lolat.report.comparison": "",
-    "from lolat.readers.generated import parse; parse('generate:resnet')": "",
+    "from lolat.readers.generated import parse; parse('resnet')": "",
     CACHED: "",
 }
 LOADED = """

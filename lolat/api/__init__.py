@@ -346,8 +346,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     return model
 
 
-
-
 def _at_size(network: Any) -> AtSize | None:
     """Reads a network again at another resolution; None for what has one only."""
     from lolat.graph import Graph

@@ -68,7 +68,6 @@ def block_graph(graph: Graph, number: int, name: str) -> Graph:
     return subgraph(graph, blocks[number].operations, name)
 
 
-
 # ---- Operations left out
 
 

@@ -102,7 +102,8 @@ class Prediction(Result):
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
     is most of it; both None where the model does not say what was measured. `quiet_ms`: on the machine in
     its calmest moments, where known. The blocks, the last one "call", the fixed cost of a call, add up to
-    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are multiply-accumulates.
+    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are
+    multiply-accumulates.
     """
 
     KEYS = (

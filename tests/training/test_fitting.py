@@ -170,12 +170,12 @@ def test_rows_are_read(tmp_path: Path) -> None:
     path = tmp_path / "e.csv"
     path.write_text(
         "\ufeffEpoch_s, network,Optimizer,batch_size,more,samples\n"
-        '1.5,"generate:fc?config={""layers"": [10, 20]}",Adam,8,x,100\n'
+        '1.5,"generate:fc?layers=10,20",Adam,8,x,100\n'
         "2e-3,keras:VGG16,sgd,16,,1e3\n",
         encoding="utf-8",
     )
     assert read_epochs(path) == [
-        Epoch('generate:fc?config={"layers": [10, 20]}', 8, 100, "adam", 1.5, 2),
+        Epoch("generate:fc?layers=10,20", 8, 100, "adam", 1.5, 2),
         Epoch("keras:VGG16", 16, 1000, "sgd", 0.002, 3),
     ]
 
