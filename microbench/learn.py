@@ -158,12 +158,10 @@ def run_key(
     what: str = "blocks",
 ) -> dict[str, Any]:
     """What makes the times of two runs comparable; `what` the jobs are."""
-    known = asdict(settings)
-    known["least_calm"] = known.pop("least_quiet")  # as journals have always called it
     return {
         what: fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
         "reference": fingerprint(reference.payload),
-        "settings": known,
+        "settings": asdict(settings),
         "device": environment.label_of(device, runner.environment),
         "processor": environment.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
