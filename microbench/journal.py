@@ -166,13 +166,13 @@ class _Start(msgspec.Struct):
 
 
 class _Visit(msgspec.Struct):
-    """Each sample between two of the reference, or with what ran before it (`timing.sample`)."""
+    """Each sample, and of a block the network that ran before it (`timing.sample`)."""
 
     key: str
     samples_ms: list[Number]
     reference_ms: list[Number]
-    at_s: list[Number] = []
-    before: str | None = None
+    at_s: list[Number]
+    before: str
 
 
 def _is_record(document: Mapping[str, Any]) -> bool:
@@ -183,11 +183,9 @@ def _is_record(document: Mapping[str, Any]) -> bool:
         return fault_of(document, _Start) is None
     if fault_of(document, _Visit) is not None:
         return False
-    samples, lengths = len(document["samples_ms"]), [len(document["reference_ms"])]
-    lengths.append(len(document.get("at_s", ())))
-    if "before" in document:
-        return lengths == [samples if document["before"] else 0, samples]
-    return lengths == [samples + 1, 0]
+    samples = len(document["samples_ms"])
+    lengths = [len(document[name]) for name in ("reference_ms", "at_s")]
+    return lengths == [samples if document["before"] else 0, samples]
 
 
 def _why_not(old: Mapping[str, Any] | None, header: Mapping[str, Any]) -> str:
