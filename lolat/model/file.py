@@ -182,8 +182,9 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
 
 
 class Noise(Struct):
-    """What of the noise predictions use."""
+    """How steady the machine was, of latencies and of training; see `microbench.learn.noise_of`."""
 
+    floor: NotNegative = 0.0
     quiet: Positive | UnsetType = UNSET
     busy: Positive | UnsetType = UNSET
 

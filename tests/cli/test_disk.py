@@ -200,7 +200,7 @@ def test_a_folder_or_a_ring_of_links_in_the_way(
 
 # ---- What runs keep while they go on.
 
-RECORD = {"key": "a x1", "samples_ms": [1.5], "reference_ms": [2.0, 3.0]}
+RECORD = {"key": "a x1", "samples_ms": [1.5], "reference_ms": [], "at_s": [1.0], "before": ""}
 
 
 def test_a_journal_on_a_full_disk_keeps_what_it_has(disks: Callable[[str], Disk]) -> None:

@@ -18,7 +18,10 @@ from microbench.runner import Outcome
 from microbench.timing import Visit
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
-VISIT = {"key": "conv x1", "samples_ms": [1.5, 2.5], "reference_ms": [4.0, 5.0, 6.0]}
+VISIT = {
+    "key": "conv x1", "samples_ms": [1.5, 2.5], "reference_ms": [40.0, 41.0], "at_s": [1.7e9, 1.8e9],
+    "before": "net x1",
+}  # fmt: skip
 AFTER = {
     "key": "conv x1", "samples_ms": [1.5], "reference_ms": [40.0], "at_s": [1.7e9], "before": "net x1",
 }  # fmt: skip
@@ -103,7 +106,7 @@ def test_a_record_comes_back_as_the_visit_that_it_was(path: Path) -> None:
         "net x1": [Visit((40.5, 41.0), (), (1.7e9, 1.7e9 + 0.04), "")],
         "conv x1": [
             Visit((1.5,), (40.0,), (1.7e9,), "net x1"),
-            Visit((1.5, 2.5), (4.0, 5.0, 6.0)),
+            Visit((1.5, 2.5), (40.0, 41.0), (1.7e9, 1.8e9), "net x1"),
         ],
     }
 
