@@ -185,7 +185,6 @@ def _row(network: MeasuredNetwork, predicted: Prediction) -> dict[str, Any]:
     return {
         "network": network.spec,
         "input_size": list(network.input_size),
-        "block": None,
         "batch_size": network.batch_size,
         "measured_ms": ms,
         "spread": network.spread,

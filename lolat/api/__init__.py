@@ -101,12 +101,10 @@ class Model(core.Model, Result):
 
     def _errors(self, predictor: str) -> dict[str, float]:
         """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
-        found = self.document["predictors"][predictor].get("error")
-        if not isinstance(found, Mapping):
-            return {}
+        found = self.document["predictors"][predictor].get("error", {})
         for kind in ("networks_left_out", "left_out", "fitted"):
-            if isinstance(found.get(kind), Mapping):
-                return {k: v for k, v in found[kind].items() if isinstance(v, (int, float))}
+            if kind in found:
+                return {k: v for k, v in found[kind].items() if v is not None}
         return {}
 
     @overload

@@ -184,7 +184,6 @@ class EvaluatedNetwork(TypedDict):
 
     network: str
     input_size: list[int]
-    block: int | None
     batch_size: int
     measured_ms: float
     spread: float | None
