@@ -26,7 +26,7 @@ from lolat.errors import InputError, NetworkError
 from lolat.fitting.points import Point, matrix, times
 from lolat.fitting.predictors.extended import TERMS
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS, FEATURES, PLAIN
+from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.model import Model
 from microbench.evaluate import compare
 from tests import synthetic
@@ -102,11 +102,11 @@ def test_every_fit_is_reported_even_of_what_is_missing() -> None:
 
 
 def test_the_real_ones_follow_points_made_by_a_formula() -> None:
-    points = synthetic.measured(blocks=20, batches=(1, 4), noise=0.0, columns=PLAIN)
+    points = synthetic.measured(blocks=20, batches=(1, 4), noise=0.0, columns=FEATURES)
     chosen = [c for c in CANDIDATES if c.name in ("extended", "flops")]
     found = {j.candidate.name: j for j in judge(points, NONE, chosen).judged}
     np.testing.assert_allclose(found["extended"].left_out_ms, times(points), rtol=1e-3)
-    assert found["extended"].candidate.numbers(found["extended"].fitted) == len(PLAIN) + 1
+    assert found["extended"].candidate.numbers(found["extended"].fitted) == len(FEATURES) + 1
     assert np.median(abs(found["flops"].left_out_ms / times(points) - 1)) > 0.05
 
 
@@ -148,7 +148,7 @@ def test_too_few_points_for_a_formula_are_said() -> None:
     found = judge(points, NONE, chosen)
     assert [j.candidate.name for j in found.judged] == ["two-regime"]
     assert found.missing == {
-        "extended": f"a fit needs {len(PLAIN) + 2} points; 8 are left without the blocks left out"
+        "extended": "a fit needs 21 points; 8 are left without the blocks left out"
     }
 
 
