@@ -163,7 +163,7 @@ class Budget(TypedDict):
     warnings: list[str]
 
 
-# ---- evaluate, doctor, compare
+# ---- evaluate, doctor
 
 
 class Figures(TypedDict):
@@ -295,56 +295,6 @@ class Diagnosis(TypedDict):
     differences: list[Difference]
     failures: dict[str, str]
     warnings: list[str]
-
-
-class ComparedPredictor(TypedDict):
-    """A predictor: the counts that it takes, how many numbers it has, how fast it answers."""
-
-    label: str
-    about: str
-    counts: list[str]
-    numbers: int
-    one_query_us: float
-    million_rows_ms: float
-    million_rows_over_product: float
-    rows_timed: int
-
-
-class ComparedRow(TypedDict):
-    """A block or a network, and what each predictor says of it without having seen it."""
-
-    name: NotRequired[str]
-    network: NotRequired[str]
-    input_size: NotRequired[list[int]]
-    block: NotRequired[int]
-    batch_size: int
-    measured_ms: float
-    predicted_ms: dict[str, float]
-
-
-class Judged(TypedDict):
-    """Predictors on the same rows."""
-
-    summary: dict[str, dict[str, float | None]]
-    rows: list[ComparedRow]
-
-
-class Comparison(TypedDict):
-    """All predictors on the same points, each block left out in turn; `networks`: null if none given."""
-
-    model: str
-    device: str
-    default: str
-    noise_floor: float | None
-    points: int
-    blocks: int
-    folds: int
-    fitted_on: list[int]
-    predictors: dict[str, ComparedPredictor]
-    not_compared: dict[str, str]
-    left_out: Judged
-    networks: Judged | None
-    skipped: dict[str, str]
 
 
 # ---- read
