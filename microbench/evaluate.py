@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lolat.comparison.judging import figures, intervals
 from lolat.errors import InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.model import Model
+from lolat.model.figures import figures, intervals
 from lolat.model.prediction import Prediction
 from lolat.readers import read
 from microbench import backends

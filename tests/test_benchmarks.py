@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import killing, kills, repeatability
+from benchmarks import compare, killing, kills, repeatability
 from lolat.devices.tables import read_networks, read_operations
+from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.model import Model
 from tests import synthetic
 
@@ -272,3 +274,58 @@ def test_nothing_is_found() -> None:
     )  # fmt: skip
     found = re.findall(r"^\w+:\d+  (?!nothing wrong).*", done.stdout, re.MULTILINE)
     assert (done.returncode, found) == (0, []), done.stderr
+
+
+# ---- predictors side by side
+
+
+def points_of(rows: list[tuple[float, ...]]) -> list[Point]:
+    """Points of flops, acts, inp, traffic, weights and ms, each a block of its own."""
+    names = ("flops", "acts", "inp", "traffic", "weights")
+    return [
+        Point(f"b{i}", 1, dict(zip(names, row[:-1], strict=True)), row[-1])
+        for i, row in enumerate(rows)
+    ]
+
+
+def test_flops_alone_are_a_line() -> None:
+    points = points_of([(n, 1, 1, 1, 1, 2e-8 * n + 0.4) for n in np.geomspace(1e6, 1e10, 30)])
+    assert compare.flops(points)(points_of([(1e9, 0, 0, 0, 0, 1)])) == pytest.approx([20.4])
+
+
+def test_a_roofline_has_the_highest_rates_of_any_point() -> None:
+    """The first computes most a ms (1e8), the second moves most: 4 * (100 + 200 + 300 + 400) bytes."""
+    roofline = compare.paleo(
+        points_of([(1e9, 1, 1, 1, 1, 10), (1e3, 100, 200, 300, 400, 1), (1e9, 10, 10, 10, 10, 40)])
+    )
+    found = roofline(points_of([(5e8, 1000, 2000, 3000, 4000, 1)]))
+    assert found == pytest.approx([5e8 / 1e8 + 4 * 10000 / 4000])
+
+
+def test_a_forest_is_that_of_scikit_learn() -> None:
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    x = np.random.default_rng(0).integers(1, 1000, (40, 5)).astype(float)
+    points = points_of([(*row, row.sum()) for row in x])
+    forest = ensemble.RandomForestRegressor(random_state=0).fit(
+        np.log1p(matrix(points, known_features(points))), np.log(times(points))
+    )
+    wanted = np.exp(forest.predict(np.log1p(matrix(points, known_features(points)))))
+    np.testing.assert_allclose(compare.forest(points)(points), wanted)
+
+
+def test_left_out_means_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A predictor that knows its points by heart is wrong on every block that it has not seen."""
+    points = [Point.from_dict(p) for p in synthetic.document()["points"]]
+
+    def by_heart(seen: Sequence[Point]) -> compare.Predict:
+        known = {p.name: p.latency_ms for p in seen}
+        return lambda others: np.array([known.get(p.name, 0.0) for p in others])
+
+    assert not compare.left_out(points, by_heart).any()
+    monkeypatch.setattr(
+        compare, "PREDICTORS", {"two-regime": compare.two_regime, "FLOPs": compare.flops}
+    )
+    head, _, first, second = compare.lines(points)
+    assert head.startswith("| predictor | median |")
+    assert first.startswith("| two-regime | ")
+    assert second.startswith("| FLOPs | ")

@@ -218,7 +218,6 @@ STEPS = {
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     f"import {', '.join(ADAPTERS)}": "",
-    "import lolat.comparison.judging, lolat.report.comparison": "",
     "from lolat.readers.generated import parse; parse('resnet')": "",
     CACHED: "",
 }

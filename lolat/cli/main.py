@@ -25,7 +25,6 @@ COMMANDS = {
     "read": ("lolat.cli.networks:read", "A network as a file, which needs no framework again."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
-    "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),

@@ -138,20 +138,12 @@ def element(tag: str, content: str = "", raw: bool = False, **attributes: str | 
     return f"<{tag}{''.join(written)}>{content if raw else escape(content)}</{tag}>"
 
 
-def table(
-    caption: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    best: Sequence[Sequence[bool]] | None = None,
-) -> str:
-    """A table with a caption; the first cell of a row is its head. `best` marks cells like `rows`."""
+def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with a caption; the first cell of a row is its head."""
     top = "".join(element("th", head, scope="col") for head in heads)
     lines = []
-    for i, row in enumerate(rows):
-        cells = [element("th", row[0], scope="row")]
-        for j, text in enumerate(row[1:], start=1):
-            stands_out = best is not None and best[i][j]
-            cells.append(element("td", text, class_="best") if stands_out else element("td", text))
+    for head, *texts in rows:
+        cells = [element("th", head, scope="row"), *(element("td", text) for text in texts)]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     # What scrolls must be reachable by the keyboard, and have a name.
     region = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import r2_score
 
-from lolat.comparison.judging import correlation, figures, r_squared, share_bounds
 from lolat.errors import MeasuringError
 from lolat.model import Model
+from lolat.model.figures import correlation, figures, r_squared, share_bounds
 from lolat.report.evaluation import lines, verdict
 from microbench.evaluate import compare
 from tests import by_hand, synthetic

@@ -1,0 +1,150 @@
+"""Predictors side by side on the points of a model: the table of docs/explanation/methods.md.
+
+    python benchmarks/compare.py MODEL
+
+A tenth of the blocks is left out at a time, with all their batch sizes, the same for all predictors.
+Each is fitted to the others and judged on those left out. The learners are scikit-learn's and see
+logarithms of counts and of times: latencies span three decades, and a relative error is what is judged.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import lolat
+from lolat.fitting.least_squares import fit_relative, leave_out
+from lolat.fitting.points import Point, known_features, matrix, times
+from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.two_regime import FEATURES as THREE
+from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.model.figures import figures
+from lolat.model.learning import as_measured
+
+FOLDS = 10
+SEED = 0
+FARTHEST = 30.0  # |log ms| of any answer: far from its points a process may run off to infinity
+ELEMENT_BYTES = 4
+MOVED = ("acts", "inp", "traffic", "weights")
+
+Predict = Callable[[Sequence[Point]], np.ndarray]
+"""Points to milliseconds; a predictor makes one of the points that it is fitted to."""
+
+
+def extended(points: Sequence[Point]) -> Predict:
+    """LoLat's formula on all counts."""
+    names, whole = known_features(points), np.array([p.whole for p in points])
+    formula = Extended.fit(matrix(points, names), times(points), names, whole)
+    return lambda others: as_measured(formula, others)
+
+
+def two_regime(points: Sequence[Point]) -> Predict:
+    """The published formula, continuous and increasing as LoLat has it."""
+    formula = TwoRegime.fit(matrix(points, THREE), times(points))
+    return lambda others: as_measured(formula, others)
+
+
+def flops(points: Sequence[Point]) -> Predict:
+    """`c*FLOPs + d`. With the constant: without it a small block is off by the whole cost of a call."""
+
+    def design(some: Sequence[Point]) -> np.ndarray:
+        return np.column_stack([matrix(some, ("flops",)), np.ones(len(some))])
+
+    solution = fit_relative(design(points), times(points))
+    return lambda others: design(others) @ solution
+
+
+def paleo(points: Sequence[Point]) -> Predict:
+    """`FLOPs / peak + bytes / bandwidth`, both rates the highest of any point.
+
+    Qi, Sparks, Talwalkar: PALEO, a performance model for deep neural networks, ICLR 2017. There the rates
+    are those of data sheets, times a platform's percent of peak; those that were reached have that in them.
+    """
+
+    def work(some: Sequence[Point]) -> np.ndarray:
+        moved = ELEMENT_BYTES * matrix(some, MOVED).sum(axis=1)
+        return np.column_stack([matrix(some, ("flops",))[:, 0], moved])
+
+    peaks = (work(points) / times(points)[:, None]).max(axis=0)
+    return lambda others: (work(others) / peaks).sum(axis=1)
+
+
+def forest(points: Sequence[Point]) -> Predict:
+    """A random forest (Breiman 2001) with scikit-learn's defaults."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    return _learned(RandomForestRegressor(random_state=SEED), points)
+
+
+def process(points: Sequence[Point]) -> Predict:
+    """A Gaussian process: squared exponential with a length per count, linear and noise.
+
+    The linear kernel is there because the other alone falls back to the mean away from its points.
+    """
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    lengths = RBF(np.full(len(known_features(points)), 3.0), (0.1, 1e3))
+    linear = ConstantKernel(1.0, (1e-4, 1e3)) * DotProduct(1.0, (1e-3, 1e3))
+    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * lengths + linear + WhiteKernel(0.01, (1e-5, 1.0))
+    model = GaussianProcessRegressor(
+        kernel, normalize_y=True, n_restarts_optimizer=1, random_state=SEED
+    )
+    return _learned(make_pipeline(StandardScaler(), model), points)
+
+
+def _learned(model: Any, points: Sequence[Point]) -> Predict:
+    """A model of scikit-learn, fitted to the logarithms."""
+    names = known_features(points)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a length at its bound is a count that tells nothing
+        model.fit(np.log1p(matrix(points, names)), np.log(times(points)))
+    return lambda others: np.exp(
+        np.clip(model.predict(np.log1p(matrix(others, names))), -FARTHEST, FARTHEST)
+    )
+
+
+PREDICTORS: dict[str, Callable[[Sequence[Point]], Predict]] = {
+    "extended": extended, "two-regime": two_regime, "FLOPs alone": flops, "roofline (PALEO)": paleo,
+    "random forest": forest, "Gaussian process": process,
+}  # fmt: skip
+
+
+def left_out(points: Sequence[Point], fit: Callable[[Sequence[Point]], Predict]) -> np.ndarray:
+    """(points,) ms of each point by a fit without its block."""
+    found = np.empty(len(points))
+    for kept in leave_out([p.name for p in points], FOLDS):
+        seen, others = (
+            [p for p, k in zip(points, kept, strict=True) if k == which] for which in (True, False)
+        )
+        found[~kept] = fit(seen)(others)
+    return found
+
+
+def lines(points: Sequence[Point]) -> list[str]:
+    """The table, the smallest median error first."""
+    judged = {
+        name: figures(left_out(points, fit), times(points)) for name, fit in PREDICTORS.items()
+    }
+    columns = ("median", "mean", "within_10_percent", "median_from_2_ms", "median_below_2_ms")
+    rows = ["| predictor | median | mean | within 10 % | from 2 ms | below 2 ms | Spearman |"]
+    rows.append("| --- | --: | --: | --: | --: | --: | --: |")
+    for name, found in sorted(judged.items(), key=lambda item: item[1]["median"]):
+        shares = ["-" if found[c] is None else f"{100 * found[c]:.1f} %" for c in columns]
+        rows.append(f"| {name} | {' | '.join(shares)} | {found['spearman']:.3f} |")
+    return rows
+
+
+if __name__ == "__main__":
+    print(
+        *lines([Point.from_dict(p) for p in lolat.load(sys.argv[1]).inference["points"]]), sep="\n"
+    )
