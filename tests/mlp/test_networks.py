@@ -11,6 +11,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
+from lolat.io.results import dict_of
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.networks import START, Alone, Parts, alike, fit, formula_ms, network_time, usable
@@ -265,7 +266,7 @@ def test_convolutions_inside_a_network() -> None:
     assert found.call_ms == 0.4
     assert found.batch_ms == pytest.approx(float(expected.sum()) + 2 * 4 * 0.5 + 0.4)
     assert any(w.startswith("2 of 2 convolutions are unlike") for w in found.warnings)
-    assert found.to_dict()["call_ms"] == 0.4
+    assert dict_of(found)["call_ms"] == 0.4
     assert network_time(small(), models(), "V100", 4).call_ms is None
 
 
