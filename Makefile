@@ -33,7 +33,7 @@ help:
 	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
-	@echo "make schemas write the schemas of the JSON answers into docs/reference/json/"
+	@echo "make schemas write the schema of the JSON answers, docs/reference/schema.json"
 	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
 	@echo "make package build the wheel and the source archive into dist/, and check them"
 	@echo "make sbom    list what the virtual environment holds in dist/sbom.json (CycloneDX)"
@@ -72,7 +72,7 @@ docs: $(VENV)/.lolat-test
 	@echo "site/index.html"
 
 schemas: $(VENV)/.lolat-test
-	@$(BIN)/python -c "from pathlib import Path; from lolat.api.answers import write_schemas; write_schemas(Path('docs/reference/json'))"
+	@$(BIN)/python benchmarks/schema.py
 
 package: $(VENV)/.lolat-test
 	@rm -f dist/*.whl dist/*.tar.gz

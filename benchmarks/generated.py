@@ -22,6 +22,7 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.training_epochs import network_of  # noqa: E402
 from lolat.readers import open_network  # noqa: E402
 from lolat.report.plots import STYLE, check_plot  # noqa: E402
 
@@ -97,7 +98,7 @@ def check_networks(rows: list[dict[str, str]]) -> None:
     """Build the network of every row and compare it with the file's counts; stop where one differs."""
     known: dict[str, list[int]] = {}
     for row in rows:
-        spec = f"generate:{row['family']}?config={row['config']}"
+        spec = network_of(row)
         network = json.dumps({**json.loads(row["config"]), "batch_size": 0, "input_size": 0})
         if network not in known:
             model = open_network(spec).model

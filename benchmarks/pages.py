@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import command_line
+from benchmarks import command_line, schema
 from lolat.io.results import Result
 from lolat.io.writing import write_bytes
 
@@ -132,17 +132,18 @@ def python_page() -> str:
 
 
 def json_page() -> str:
-    """docs/reference/json.md: the schema of each command's --json."""
+    """docs/reference/json.md: what each command's --json is."""
     rows = []
-    for path in sorted((RESULTS.parent / "reference/json").glob("*.json")):
-        schema = json.loads(path.read_text(encoding="utf-8"))
-        told = ", ".join(f"`{command}`" for command in schema["x-commands"])
-        what = schema["description"].split("\n\n")[0].replace("\n", " ")
-        rows.append(f"| [{path.stem}](json/{path.name}) | {told} | {what} |")
-    head = "| schema | printed by | what |\n| --- | --- | --- |\n"
+    for name, (kind, commands) in sorted(schema.ANSWERS.items()):
+        told = ", ".join(f"`lolat {command} --json`" for command in commands)
+        rows.append(f"| lolat-{name} | {told} | {_first(kind)} |")
+    head = "| answer | printed by | what |\n| --- | --- | --- |\n"
     text = (
         "Every command that answers has `--json`: one object on stdout, nothing else there. It names its "
-        "schema and the schema's version; a reader of a version can read later additions to it.\n\n"
+        "answer and the answer's version; a reader of a version can read later additions to it. "
+        "[schema.json](schema.json) is the JSON Schema of all of them, in `$defs` by the answer's name. "
+        "Times are in ms where the key ends in `_ms`, in s where it ends in `_s`; an interval is "
+        "[low, high]; what is not known is null.\n\n"
         "With exit code 3 there is an object too: what was found, with null or an empty list where nothing "
         "answers. With exit codes 1, 2 and 130 one line on stderr says why; stdout is empty, or has the "
         "whole object where a part failed: a network of several, which `failures` names, or a file that "
@@ -168,7 +169,8 @@ def _first(thing: Any) -> str:
 
 MADE = "<!-- made by: python benchmarks/pages.py -->"
 REFERENCE = {
-    "python.md": python_page, "json.md": json_page, "command-line.md": command_line.text,
+    "python.md": python_page, "json.md": json_page, "schema.json": schema.text,
+    "command-line.md": command_line.text,
 }  # fmt: skip
 
 if __name__ == "__main__":

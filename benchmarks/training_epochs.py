@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 import lolat  # noqa: E402
 from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
+from lolat.readers.generated import FAMILIES  # noqa: E402
 from lolat.training.fitting import fit_terms  # noqa: E402
 from lolat.training.iteration import (  # noqa: E402
     OPTIMIZERS,
@@ -54,13 +56,28 @@ class Data:
         )
 
 
+def network_of(row: dict[str, str]) -> str:
+    """NETWORK of a row: its configuration, in the keys of `generate:`."""
+    family, said = row["family"], []
+    keys = {f"{family}_layers": "layers", "hidden_layers": "hidden", "input_shape": "input",
+            "output_shape": "output"}  # fmt: skip
+    for name, value in json.loads(row["config"]).items():
+        key = keys.get(name, name)
+        if key in FAMILIES[family]:
+            listed = value if isinstance(value, list) else [value]
+            # Filters by stage and block: within a stage they are the same.
+            numbers = [n[0] if isinstance(n, list) else n for n in listed]
+            said.append(f"{key}={','.join(map(str, numbers)) or 'none'}".lower())
+    return f"generate:{family}?{'&'.join(said)}"
+
+
 def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """(families, rows as `lolat training fit` reads them) of the study's table."""
     with open(path, newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     rows = [
         {
-            "network": f"generate:{r['family']}?config={r['config']}",
+            "network": network_of(r),
             "batch_size": r["batch_size"],
             "samples": r["samples"],
             "optimizer": OPTIMIZER,

@@ -1,8 +1,7 @@
 """Whether a model still holds: a few of its whole networks measured again within seconds, and the verdict.
 
 They are measured as learning does it: in loops of their own, in rounds of random order. A ratio is new over
-learned time. The model holds when the median ratio is within LIMIT of 1, or as far from it as the machine
-was by itself while it was learned on, and every network within NETWORK times that.
+learned time. The model holds where the median ratio is within LIMIT of 1.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.progress import Progress
 from lolat.model import Model
-from lolat.model.state import State, parts_of, state_of
 from lolat.units import off
 from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
@@ -30,7 +28,7 @@ from microbench.timing import Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
-LIMIT, NETWORK = 0.1, 2.0
+LIMIT = 0.1
 FEW = 3
 SAME_COUNTS = ("acts", "inp", "flops", "weights")
 """A network of this name that counts otherwise is another one."""
@@ -53,8 +51,7 @@ class Again:
 class Examination:
     """What was measured. Without `again` nothing was: the device is another one, or not there.
 
-    `unrest`: the most disturbed tenth of the run over the calmest; `loaded`: by what factor all takes
-    longer for the other programs at work, which `again` leaves out; `load` and `threads` of the machine
+    `unrest`: the most disturbed tenth of the run over the calmest; `load` and `threads` of the machine
     before; `seconds` in all and `starting_s` of them until the framework was there; `remark`: why there
     is no such device, or what the model does not say of it.
     """
@@ -63,7 +60,6 @@ class Examination:
     differences: tuple[Difference, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     unrest: float | None = None
-    loaded: float = 1.0
     load: float | None = None
     threads: int = 1
     seconds: float = 0.0
@@ -162,13 +158,12 @@ def examine(
             return unmeasured(other)
         jobs = [r.job for r in references]
         outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
-    measured = levels(outcome.visits, environment.cpu_count())
+    measured = levels(outcome.visits)
     return Examination(
         again=measured_again(references, measured),
         differences=environment.differences(label, learned, now),
         failures=outcome.failures,
         unrest=measured.busy / measured.quiet,
-        loaded=measured.loaded,
         seconds=clock() - began,
         starting_s=starting_s,
         **known,
@@ -181,24 +176,19 @@ def examine(
 def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
     """Everything `doctor --json` prints.
 
-    `measured` is what the networks alone say, `verdict` the same unless the machine is another one;
-    `state`: what `predict --state` takes.
+    `measured` is what the networks alone say, `verdict` the same unless the machine is another one.
     """
     again = examination.again
-    ratios = [a.ratio for a in again]
-    limit = limit_of(model)
-    measured = _of_networks(ratios, examination, limit) if ratios else None
-    state = state_now(model, again, examination.loaded)
+    ratios, ratio = [a.ratio for a in again], median_ratio(again)
+    measured = None if ratio is None else _of_networks(ratio, examination)
     return {
         "model": model.name,
         "device": model.device,
         "verdict": OTHER if examination.differences or measured is None else measured,
-        "ratio": statistics.median(ratios) if ratios else None,
+        "ratio": ratio,
         "measured": measured,
         "spread": [min(ratios), max(ratios)] if ratios else None,
-        "limit": limit,
-        "network_limit": NETWORK * limit,
-        "state": None if state is None else state.to_dict(),
+        "limit": LIMIT,
         "networks": [
             {
                 "name": a.point.name,
@@ -210,7 +200,6 @@ def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
             for a in again
         ],
         "unrest": examination.unrest,
-        "loaded": examination.loaded,
         "seconds": round(examination.seconds, 2),
         "starting_seconds": round(examination.starting_s, 2),
         "differences": [asdict(d) for d in examination.differences],
@@ -219,42 +208,18 @@ def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
     }
 
 
-def state_now(model: Model, again: Sequence[Again], loaded: float = 1.0) -> State | None:
-    """The state of the machine that networks measured again tell; None without any.
-
-    `loaded`: by what factor all takes longer for other programs, if it is to be in it.
-    """
-    if not again:
-        return None
-    formula = model.predictor()
-    parts = []
-    for a in again:
-        terms = {
-            f: c * a.point.counts.get(f, 0)
-            for f, c in zip(formula.features, formula.coefficients, strict=True)
-        }
-        parts.append(parts_of(terms, formula.constant))
-    return state_of(parts, [loaded * a.ratio for a in again])
+def median_ratio(again: Sequence[Again]) -> float | None:
+    """New over learned time, the median over networks; None without any."""
+    return statistics.median(a.ratio for a in again) if again else None
 
 
-def limit_of(model: Model) -> float:
-    """How far from 1 the median ratio may be: LIMIT, or the calmest or busiest tenth of learning."""
-    seen = (model.document["noise"].get(name) for name in ("quiet", "busy"))
-    return round(max([LIMIT, *(off(factor) for factor in seen if factor is not None)]), 4)
-
-
-def holds(ratios: Sequence[float], limit: float) -> bool:
-    """Whether the median is within `limit` of 1 and each ratio within NETWORK times that."""
-    return off(statistics.median(ratios)) <= limit and max(map(off, ratios)) <= NETWORK * limit
-
-
-def _of_networks(ratios: Sequence[float], examination: Examination, limit: float) -> str:
+def _of_networks(ratio: float, examination: Examination) -> str:
     """What the measured networks say: OK, DRIFTED or UNSETTLED.
 
     Where they are off and other programs are at work, or the machine changes while it is looked at, that
     is its state and no drift.
     """
-    if holds(ratios, limit):
+    if off(ratio) <= LIMIT:
         return OK
     unsteady = examination.unrest is not None and examination.unrest > UNSTEADY
     return UNSETTLED if examination.busy or unsteady else DRIFTED

@@ -16,9 +16,8 @@ from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.figures import figures, intervals
 from lolat.model.prediction import Prediction
-from lolat.model.state import State
 from lolat.readers import read
-from microbench import backends, environment
+from microbench import backends
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
 from microbench.learn import SLICE_S, noise_of
@@ -96,8 +95,8 @@ def measure_cases(
 ) -> Evaluation:
     """Measure `wanted` as a user would, each network in a loop of its own, all in the same random rounds.
 
-    `points`: of the model that is judged; some of its networks are measured in the same rounds and tell in
-    what state the machine is.
+    `points`: of the model that is judged; some of its networks are measured in the same rounds and tell how
+    fast the machine is.
     """
     keys = [(c.spec, c.input_size) for c in wanted]
     networks_read = {key: read(*key) for key in dict.fromkeys(keys)}
@@ -110,7 +109,7 @@ def measure_cases(
     with Runner(backend, device, progress) as runner:
         again = [r.job for r in own]
         outcome = runner.run([*jobs, *again], again, settings, None, runner.available_bytes())
-    result = levels(outcome.visits, environment.cpu_count())
+    result = levels(outcome.visits)
     measured = tuple(
         MeasuredNetwork(
             case.spec,
@@ -154,67 +153,47 @@ def compare(
     model: Model,
     measured: Sequence[MeasuredNetwork],
     failures: Mapping[str, str],
-    state: State | None = None,
+    ratio: float | None = None,
 ) -> dict[str, Any]:
     """Everything `evaluate --json` prints. Raises MeasuringError where nothing was measured.
 
-    `state`: of the machine while it measured, as networks of the model say (`doctor.state_now`). What is
-    compared is the prediction for that state (`predicted_ms`), so that an error is the formula's; what
-    is predicted for the machine as it usually is stands beside it (`usual_ms`, `as_usual`).
+    What is compared is the prediction as `predict` gives it. `ratio`: how many times as long as learned the
+    model's own networks took meanwhile, the median; it corrects nothing.
     """
     if not measured:
         reasons = [f"{key}: {reason}" for key, reason in failures.items()]
         raise MeasuringError(f"no network could be measured ({'; '.join(reasons) or 'none given'})")
-    names = sorted(model.predictors, key=lambda n: n != model.default)
-    rows: list[dict[str, Any]] = []
-    for network in measured:
-        usual = {n: model.predict(network.graph, network.batch_size, predictor=n) for n in names}
-        now = usual if state is None else {n: p.under(state) for n, p in usual.items()}
-        rows.append(_row(network, now, usual, model.default))
-    times = np.array([r["measured_ms"] for r in rows])
+    rows = [_row(n, model.predict(n.graph, n.batch_size)) for n in measured]
+    predicted, times = (np.array([r[k] for r in rows]) for k in ("predicted_ms", "measured_ms"))
     return {
         "model": model.name,
         "device": model.device,
-        "default": model.default,
-        "predictors": names,
-        "state": None if state is None else state.to_dict(),
+        "predictor": model.default,
+        "ratio": ratio,
         "networks": rows,
-        "summary": {
-            n: figures(np.array([r["predicted_ms"][n] for r in rows]), times) for n in names
-        },
-        "as_usual": {n: figures(np.array([r["usual_ms"][n] for r in rows]), times) for n in names},
+        "summary": figures(predicted, times),
         "inside_interval": sum(r["inside"] is True for r in rows),
-        "inside_usual_interval": sum(r["inside_usual"] is True for r in rows),
         "intervals": intervals(rows),
         "noise_floor": noise_floor(model.document),
         "failures": dict(failures),
     }
 
 
-def _row(
-    network: MeasuredNetwork,
-    now: Mapping[str, Prediction],
-    usual: Mapping[str, Prediction],
-    default: str,
-) -> dict[str, Any]:
+def _row(network: MeasuredNetwork, predicted: Prediction) -> dict[str, Any]:
     """One of `networks`."""
-    best, ms = now[default], network.latency_ms
-    interval, often = best.interval_ms, usual[default].interval_ms
+    ms, latency, interval = network.latency_ms, predicted.latency_ms, predicted.interval_ms
     return {
         "network": network.spec,
         "input_size": list(network.input_size),
-        "block": None,
         "batch_size": network.batch_size,
         "measured_ms": ms,
         "spread": network.spread,
-        "predicted_ms": {n: p.latency_ms for n, p in now.items()},
-        "error": {n: p.latency_ms / ms - 1 for n, p in now.items()},
-        "usual_ms": {n: p.latency_ms for n, p in usual.items()},
-        "quiet_ms": usual[default].quiet_ms,
-        "coverage": best.coverage,
+        "predicted_ms": latency,
+        "error": latency / ms - 1,
+        "quiet_ms": predicted.quiet_ms,
+        "coverage": predicted.coverage,
         "interval_ms": interval and list(interval),
-        "interval_width": interval and (interval[1] - interval[0]) / (best.latency_ms or 1.0),
+        "interval_width": interval and (interval[1] - interval[0]) / (latency or 1.0),
         "inside": interval and bool(interval[0] <= ms <= interval[1]),
-        "inside_usual": often and bool(often[0] <= ms <= often[1]),
-        "in_domain": best.in_domain,
+        "in_domain": predicted.in_domain,
     }

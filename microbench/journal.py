@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, LolatError, MeasuringError
-from lolat.io.documents import Number, fault_of
+from lolat.io.documents import Number, fits
 
 SCHEMA = "lolat-journal"
 FORMAT_VERSION = 1
@@ -178,10 +178,10 @@ class _Visit(msgspec.Struct):
 def _is_record(document: Mapping[str, Any]) -> bool:
     """Either the times of a visit, which fit together, a start's, or a failure."""
     if "failed" in document:
-        return fault_of(document, _Failure) is None
+        return fits(document, _Failure)
     if "start_ms" in document:
-        return fault_of(document, _Start) is None
-    if fault_of(document, _Visit) is not None:
+        return fits(document, _Start)
+    if not fits(document, _Visit):
         return False
     samples, lengths = len(document["samples_ms"]), [len(document["reference_ms"])]
     lengths.append(len(document.get("at_s", ())))

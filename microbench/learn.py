@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
 from microbench import environment
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
 from microbench.journal import Journal, fingerprint
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
@@ -34,7 +34,7 @@ REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""The networks that tell the machine's state, measured anew by `doctor`, `evaluate` and `extend`: of
+"""The networks that tell how fast the machine is, measured anew by `doctor` and `evaluate`: of
 different work, and quickly built."""
 
 Check = Callable[[Mapping[str, Any]], object]
@@ -60,25 +60,22 @@ def measure_blocks(
     progress: Progress | None = None,
     settings: Settings | None = None,
     blocks: Sequence[Predefined] | None = None,
-    check: Check | None = None,
 ) -> MeasuredBlocks:
-    """Measure `blocks`.
+    """Measure `blocks`: BLOCKS and NETWORKS if None; the blocks after the whole networks among them.
 
-    Without `blocks`: BLOCKS and NETWORKS. Blocks are measured after whole networks: those among `blocks`,
-    or REFERENCES where there are none. For the others, and what is raised, see `run_jobs`.
+    For the others, and what is raised, see `run_jobs`.
     """
     blocks = (*BLOCKS, *NETWORKS) if blocks is None else blocks
-    every = (*blocks, *(() if any(b.whole for b in blocks) else references()))
-    graphs = {b.name: as_known(backend, b.make()) for b in every}
-    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in every for n in b.batch_sizes]
-    small = {job_key(b.name, b.batch_sizes[0]) for b in every if b.whole}
+    graphs = {b.name: as_known(backend, b.make()) for b in blocks}
+    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in blocks for n in b.batch_sizes]
+    small = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
     before = [j for j in jobs if j.key in small]
     settings = settings or USUAL
     with run_jobs(
-        backend, device, jobs, before, settings, journal_path, now, restart, progress, check
+        backend, device, jobs, before, settings, journal_path, now, restart, progress
     ) as (_, outcome, journal):
         visits = outcome.visits
-    measured = levels(visits, environment.cpu_count())
+    measured = levels(visits)
     points = [
         _point(b, graphs[b.name], n, visits[key], measured.jobs[key])
         for b in blocks
@@ -146,6 +143,12 @@ def references() -> tuple[Predefined, ...]:
     )
 
 
+def network_jobs(backend: str) -> list[Job]:
+    """The REFERENCES as jobs, for others to be measured after."""
+    known = known_blocks(backend, references())
+    return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
+
+
 def run_key(
     runner: Runner,
     device: str,
@@ -192,7 +195,7 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     `floor`: what measuring a point again gives (median over the points of how far two halves of its samples
     are apart, the machine's state taken out); `quiet`, `busy`: how long things took in the calmest and the
     most disturbed tenth of the run, as factors of the usual; `others`: how many processors other programs
-    used on average, whose effect is taken out.
+    used, which is told and corrects nothing.
     """
     return {
         "floor": round(measured.floor, 5),

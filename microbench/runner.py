@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,6 @@ from microbench import environment
 from microbench.blocks import REFERENCE_BLOCK
 from microbench.journal import Journal
 from microbench.timing import (
-    ENOUGH_QUIET,
     LEAST_QUIET,
     Clock,
     Visit,
@@ -32,7 +30,7 @@ from microbench.worker import WorkerProcess
 
 REQUEST_LIMIT_S = 300.0
 AGAIN = "measuring again what other programs disturbed"  # a stage, as progress tells it
-MOST_DEATHS = 5  # in a row: then it is not the jobs
+MOST_DEATHS = 3  # of workers in a run: then it is not the jobs
 MOST_LOOPS = 3  # calls of a network in a row that count
 ITEM_BYTES = 4  # float32
 OVERHEAD_BYTES = 32 * 2**20  # a compiled function, workspaces of small kernels
@@ -178,24 +176,12 @@ def peak_bytes(graph: Graph, batch_size: int) -> int:
 
 @dataclass
 class Outcome:
-    """What a run has so far. Raw times: per job its visits; what failed and why; its journal, if any.
-
-    `stopped`: jobs that killed the worker after they had been timed often enough; their visits count,
-    but they get no more. `deaths`: how often a job did so, in this run and its earlier parts.
-    `forgivable`: jobs whose last failure was their first death, to be tried again by a resumed run.
-    """
+    """What a run has so far. Raw times: per job its visits; what failed and why; its journal, if any."""
 
     visits: dict[str, list[Visit]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     journal: Journal | None = None
-    stopped: set[str] = field(default_factory=set)
-    deaths: Counter[str] = field(default_factory=Counter)
-    forgivable: set[str] = field(default_factory=set)
-
-    def over(self, key: str) -> bool:
-        """Whether a job gets no more visits."""
-        return key in self.failures or key in self.stopped
 
     def number(self, key: str) -> int:
         """How many visits a job has."""
@@ -205,15 +191,6 @@ class Outcome:
         """All times of the reference block, ms."""
         return [t for visits in self.visits.values() for v in visits for t in v.reference]
 
-    def forgive(self) -> list[str]:
-        """Let the jobs of a first death be tried again, which may have been the system's; their keys."""
-        again = sorted(self.forgivable)
-        for key in again:
-            self.failures.pop(key, None)
-            self.stopped.discard(key)
-        self.forgivable.clear()
-        return again
-
     def keep(self, record: dict[str, Any]) -> None:
         """Put a record into the journal first, then in here."""
         if self.journal is not None:
@@ -221,10 +198,11 @@ class Outcome:
         self.recall([record])
 
     def recall(self, records: Sequence[dict[str, Any]]) -> None:
-        """Put a journal's records in here."""
+        """Put a journal's records in here; the times of a job that failed later do not count."""
         for record in records:
             if "failed" in record:
-                self._fail(record["key"], record["failed"], record.get("died") is True)
+                self.failures[record["key"]] = record["failed"]
+                self.visits.pop(record["key"], None)
             elif "samples_ms" in record:
                 taken = Visit(
                     tuple(record["samples_ms"]),
@@ -234,17 +212,6 @@ class Outcome:
                     record.get("others_s"),
                 )
                 self.visits.setdefault(record["key"], []).append(taken)
-
-    def _fail(self, key: str, reason: str, died: bool) -> None:
-        self.deaths[key] += died
-        self.forgivable.discard(key)
-        if died and self.deaths[key] == 1:
-            self.forgivable.add(key)
-        if died and sum(len(v.samples) for v in self.visits.get(key, ())) >= ENOUGH_QUIET:
-            self.stopped.add(key)
-        else:
-            self.failures[key] = reason
-            self.visits.pop(key, None)
 
 
 class Runner:
@@ -305,16 +272,20 @@ class Runner:
         `reference`: what is timed beside each sample (`timing.visit`); or whole networks, of which one runs
         before each sample in turns (`timing.sample`), for jobs that are no whole networks themselves.
 
-        A job that failed stays out, but one that killed the worker is tried once more.
-        Jobs that need more than `available_bytes` are skipped with a reason. Raises MeasuringError
-        when nothing could be measured.
+        A job that failed stays out, also when the run goes on later. Jobs that need more than
+        `available_bytes` are skipped with a reason. Raises MeasuringError when nothing could be measured
+        or MOST_DEATHS workers died; what was measured is in the journal.
         """
         outcome = Outcome(environment=self.environment, journal=journal)
         outcome.recall(journal.records if journal else [])
-        self._say_resumed(outcome)
+        if outcome.failures:
+            key, reason = next(iter(outcome.failures.items()))
+            self.progress.note(
+                f"{len(outcome.failures)} skipped, failed before (first: {key}: {reason})"
+            )
 
         def is_missing(job: Job) -> bool:
-            return not outcome.over(job.key) and outcome.number(job.key) < settings.rounds
+            return job.key not in outcome.failures and outcome.number(job.key) < settings.rounds
 
         if available_bytes is not None:
             for job in jobs:
@@ -334,7 +305,7 @@ class Runner:
                 self.progress.step()
             end = self.clock() + settings.enough_s / len(parts)
             for number, job in self._visits(group, settings, end):
-                if not outcome.over(job.key) and outcome.number(job.key) <= number:
+                if job.key not in outcome.failures and outcome.number(job.key) <= number:
                     self._visit(job, reference, settings, outcome)
             if isinstance(reference, Job):
                 self._extra(group, reference, settings, outcome, settings.extra_s / len(parts))
@@ -363,19 +334,6 @@ class Runner:
             self.progress.step()
             yield number, job
 
-    def _say_resumed(self, outcome: Outcome) -> None:
-        """Say what becomes of the jobs that failed in an earlier part of the run."""
-        if again := outcome.forgive():
-            self.progress.note(
-                f"trying again what the measuring process died of: {', '.join(again[:3])}"
-                + (f" and {len(again) - 3} more" if len(again) > 3 else "")
-            )
-        if outcome.failures:
-            key, reason = next(iter(outcome.failures.items()))
-            self.progress.note(
-                f"{len(outcome.failures)} skipped, failed before (first: {key}: {reason})"
-            )
-
     def _extra(
         self,
         group: Sequence[Job],
@@ -392,7 +350,6 @@ class Runner:
                 j
                 for j in group
                 if j.key in outcome.visits
-                and not outcome.over(j.key)
                 and len(quiet_samples(outcome.visits[j.key], limit_ms)) < settings.least_quiet
             ]
             if not noisy or self.clock() > end:
@@ -445,17 +402,13 @@ class Runner:
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
         """The network whose turn it is, prepared; one that cannot be, or kills the worker, is out."""
-        while able := [n for n in networks if not outcome.over(n.key)]:
+        while able := [n for n in networks if n.key not in outcome.failures]:
             self.turn += 1
             network = able[self.turn % len(able)]
-            deaths = self.deaths
             self._guarded(network, outcome, partial(self._estimate, network))
-            if not outcome.over(network.key):
-                self.deaths = deaths  # of jobs in a row: that a network can be built ends no row
+            if network.key not in outcome.failures:
                 return network.key
-        first = next(
-            (f"{n.key}: {outcome.failures.get(n.key, 'it ended')}" for n in networks), "none"
-        )
+        first = next((f"{n.key}: {outcome.failures[n.key]}" for n in networks), "none")
         raise MeasuringError(f"no network to measure blocks after can be run (first: {first})")
 
     def _estimate(self, job: Job) -> float:
@@ -477,20 +430,20 @@ class Runner:
         """Do `act`; when the worker dies of it or refuses, record that and go on without the job."""
         try:
             act()
-            self.deaths = 0
         except (ProcessDied, RequestFailed) as problem:
-            died = isinstance(problem, ProcessDied)
-            outcome.keep({"key": job.key, "failed": str(problem), "died": died})
-            rest = "with the times that it has" if job.key in outcome.stopped else "without it"
-            self.progress.note(f"{job.key}: {problem}; going on {rest}")
-            if died:
+            outcome.keep({"key": job.key, "failed": str(problem)})
+            if isinstance(problem, ProcessDied):
                 self.deaths += 1
-                if self.deaths >= MOST_DEATHS:
+                if self.deaths == MOST_DEATHS:
+                    mend = "mend that and run again"
+                    if outcome.journal is not None:
+                        mend = "the same command goes on where it was, without what it died of"
                     raise MeasuringError(
-                        f"the measuring process died {self.deaths} times in a row, last: {problem}; "
-                        "run again when that is mended"
+                        f"the measuring process died {MOST_DEATHS} times, last of {job.key}: {problem}; "
+                        f"{mend}"
                     ) from problem
                 self._replace_worker()
+            self.progress.note(f"{job.key}: {problem}; going on without it")
 
     def _replace_worker(self) -> None:
         """A new process; what the old one had prepared is gone."""

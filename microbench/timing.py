@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -239,19 +239,11 @@ def spread(visits: Sequence[Visit], limit: float) -> float | None:
 #     log(sample) = job + slowness(moment)
 #
 # It is fitted in turns by medians (Tukey's median polish, along time instead of in a table). Slowness is 0
-# at the run's middle: what comes out is the latency on the machine as it usually was in the run.
-#
-# Other programs on this machine can be seen, and are taken out: where they use `f` of `n` processors, n - f
-# are left, and things take PART * -log(1 - f/n) longer, as a logarithm. PART is fitted where their share
-# changes in a run, and drawn to 1.
+# at the run's middle: what comes out is the latency on the machine as it usually was in the run, with the
+# other programs that ran on it then.
 
 NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
 TURNS = 25  # until it changes no more, also where a job has most of the samples
-WINDOW_S = 1.0  # either side of a sample, in which the share of other programs is taken
-SEEN = 0.03  # of a processor that others use: less is the system's own, and not spoken of
-TRUST = 0.5  # how far PART is from 1, by experience
-NOISE = 0.1  # of one sample's slowness, as a logarithm
-MOST_TAKEN = 0.9  # of the processors
 LEAST_SAMPLES = 4  # of which halves are compared
 QUIET, BUSY = 0.1, 0.9
 
@@ -269,15 +261,13 @@ class Levels:
     """Every job's level by key, and how slow the machine was.
 
     `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
-    factors of the usual, other programs taken out; `others`: how many processors these used; `loaded`: by
-    what factor all took longer for it.
+    factors of the usual; `others`: how many processors other programs used.
     """
 
     jobs: Mapping[str, Level]
     quiet: float
     busy: float
     others: float = 0.0
-    loaded: float = 1.0
 
     @property
     def floor(self) -> float:
@@ -286,8 +276,8 @@ class Levels:
         return statistics.median(known) if known else 0.0
 
 
-def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels:
-    """The levels of jobs by key, from their visits (`timing.sample`); `processors`: that the run may use.
+def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
+    """The levels of jobs by key, from their visits (`timing.sample`).
 
     A network that ran before a block is a sample too, of that network in a loop that is broken up, and
     tells about the moment alone. ValueError without any sample.
@@ -300,16 +290,12 @@ def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels
     of = np.array([names.index(row[0]) for row in rows])
     log_ms = np.log(np.maximum([row[2] for row in rows], 1e-9))
     members = [np.flatnonzero(of == i) for i in range(len(names))]
-    shares = _others(visits, np.array([row[1] for row in rows]))
-    taken = -np.log1p(-np.minimum(shares / processors, MOST_TAKEN))
     slowness = np.zeros(len(rows))
     job = np.zeros(len(names))
     for _ in range(TURNS):
         for i, at in enumerate(members):
             job[i] = np.median(log_ms[at] - slowness[at])
         slowness = _around(log_ms - job[of])
-        loaded = _part(slowness, taken) * taken
-        slowness -= np.median(slowness - loaded)
     for i, at in enumerate(members):
         job[i] = np.median(log_ms[at] - slowness[at])
     jobs = {
@@ -317,34 +303,20 @@ def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels
         for i, name in enumerate(names)
         if name[1]
     }
-    low, high = np.exp(np.quantile(slowness - loaded, (QUIET, BUSY))).tolist()
-    others = float(np.mean(shares))
-    return Levels(jobs, low, high, others, math.exp(float(np.mean(loaded))))
+    low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
+    return Levels(jobs, low, high, _others(v for taken in visits.values() for v in taken))
 
 
-def _others(visits: Mapping[str, Sequence[Visit]], moments: np.ndarray) -> np.ndarray:
-    """(moments,) how many processors other programs used around each; 0 where that is not known."""
+def _others(visits: Iterable[Visit]) -> float:
+    """How many processors other programs used: the median between one visit and the next; 0 if unknown."""
     seen = sorted(
         (v.at_s[-1] + v.samples[-1] / 1e3, v.others_s)
-        for taken in visits.values()
-        for v in taken
+        for v in visits
         if v.others_s is not None and v.at_s
     )
-    if len(seen) < 2:
-        return np.zeros(len(moments))
-    at, used = np.array(seen).T
-    first, last = (np.clip(moments + side, at[0], at[-1]) for side in (-WINDOW_S, WINDOW_S))
-    spent = np.interp(last, at, used) - np.interp(first, at, used)
-    share = np.maximum(spent, 0.0) / np.maximum(last - first, 1e-3)
-    return np.where(share > SEEN, share, 0.0)
-
-
-def _part(slowness: np.ndarray, taken: np.ndarray) -> float:
-    """PART: how much of what others take is felt; least squares with the prior 1 +- TRUST."""
-    varied = taken - np.median(taken)
-    weight = (NOISE / TRUST) ** 2 * 2 * NEIGHBORS  # neighbors say the same thing several times
-    rest = np.clip(slowness - np.median(slowness), -1.0, 1.0)
-    return float(max((varied @ rest + weight) / (varied @ varied + weight), 0.0))
+    at, used = np.diff(np.array(seen, float).reshape(-1, 2), axis=0).T
+    shares = used[at > 0.0] / at[at > 0.0]
+    return max(float(np.median(shares)), 0.0) if len(shares) else 0.0
 
 
 def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:

@@ -63,14 +63,12 @@ class Worker:
                 raise ValueError(f"unknown request {other!r}")
 
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
-        """A job is a layer, a part of training, or a Graph or the NETWORK of a user and a batch size."""
+        """A job is a part of training, or a Graph or the NETWORK of a user and a batch size."""
         if "training" in job:
             ((part, arguments),) = job["training"].items()  # a method of it, and its arguments
             if "graph" in arguments:
                 arguments = {**arguments, "graph": Graph.from_dict(arguments["graph"])}
             return getattr(backends.training_of(self.backend), part)(**arguments)
-        if "layer" in job:
-            return backends.training_of(self.backend).layer(job["layer"])
         if "graph" in job:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
         size = tuple(job["input_size"])

@@ -218,7 +218,7 @@ STEPS = {
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     f"import {', '.join(ADAPTERS)}": "",
-    "from lolat.readers.generated import parse; parse('generate:resnet')": "",
+    "from lolat.readers.generated import parse; parse('resnet')": "",
     CACHED: "",
 }
 LOADED = """

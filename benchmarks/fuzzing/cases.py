@@ -97,10 +97,7 @@ OF_GRAPHS = [
     "mlp network convolution.json dense.json damaged.json --gpu V100 --json",
     "predict epyc-2t.json net0.onnx --against damaged.json --max-ratio 2",
 ]  # fmt: skip
-OF_STATES = {
-    "state.json": ["predict epyc-2t.json net0.onnx --state damaged.json --json"],
-    "before.json": ["predict epyc-2t.json net0.onnx --against damaged.json --max-ratio 1.1 --json"],
-}
+OF_PREDICTIONS = ["predict epyc-2t.json net0.onnx --against damaged.json --max-ratio 1.1 --json"]
 OF_NETWORKS = [
     "predict a100-fp32.json damaged.onnx --json", "report epyc-2t.json damaged.onnx",
     "explain epyc-2t.json damaged.onnx", "read damaged.onnx --output o.json",
@@ -115,7 +112,7 @@ RIGHT = [
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
 OF_FILE = ("training", "epochs", "spaces")
-KEPT_OUT = {"--help", "--ray", "--state", "--port", "--journal"}
+KEPT_OUT = {"--help", "--ray", "--port", "--journal"}
 
 
 def model_case(draw: random.Random, folder: Path) -> list[str]:
@@ -160,10 +157,9 @@ def graph_case(draw: random.Random, folder: Path) -> list[str]:
     return _of_document(draw, folder, "read.json", OF_GRAPHS)
 
 
-def state_case(draw: random.Random, folder: Path) -> list[str]:
-    """A damaged state, or an earlier prediction."""
-    name = draw.choice(sorted(OF_STATES))
-    return _of_document(draw, folder, name, OF_STATES[name])
+def prediction_case(draw: random.Random, folder: Path) -> list[str]:
+    """A damaged earlier prediction."""
+    return _of_document(draw, folder, "before.json", OF_PREDICTIONS)
 
 
 def _of_document(
@@ -262,7 +258,7 @@ def commands() -> list[tuple[str, str]]:
     """Every command, with the input that it is asked about undamaged ("": none is)."""
     sources = [(MODELS[0], OF_MODELS), *OF_TABLES.items(), (SECTIONS, OF_SECTIONS)]
     sources += [("measured.json", OF_SECTIONS), *OF_LAYERS.items(), ("read.json", OF_GRAPHS)]
-    sources += [*OF_STATES.items(), ("net0.onnx", OF_NETWORKS), ("", RIGHT)]
+    sources += [("before.json", OF_PREDICTIONS), ("net0.onnx", OF_NETWORKS), ("", RIGHT)]
     return [(name, command) for name, commands in sources for command in commands]
 
 
@@ -285,7 +281,7 @@ KINDS: dict[str, Callable[[random.Random, Path], Any]] = {
     "sections": section_case,
     "layers": layers_case,
     "graphs": graph_case,
-    "states": state_case,
+    "predictions": prediction_case,
     "uploads": upload_case,
 }
 

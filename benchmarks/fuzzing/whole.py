@@ -69,7 +69,7 @@ def make_whole(folder: Path) -> None:
 
 
 def _answers(folder: Path) -> None:
-    """What LoLat's own commands write: sections of a model, a network, a prediction, a state."""
+    """What LoLat's own commands write: sections of a model, a network, a prediction."""
     shutil.copy(folder / "epyc-2t.json", folder / SECTIONS)
     for command in (
         f"training fit epochs.csv --output {SECTIONS}",
@@ -83,8 +83,6 @@ def _answers(folder: Path) -> None:
     (folder / "measured.json").write_text(json.dumps(document), encoding="utf-8")
     answer = _run(folder, "predict epyc-2t.json net0.onnx --json")
     (folder / "before.json").write_text(answer, encoding="utf-8")
-    state = {"computing": 1.2, "moving": 1.1, "starting": 1.0}
-    (folder / "state.json").write_text(json.dumps({"state": state}), encoding="utf-8")
 
 
 def _run(folder: Path, command: str) -> str:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat import model as core
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, dict_of
 
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
-    from lolat.model.state import State
     from lolat.training.model import Training
 
 InputSize = int | Sequence[int] | None
@@ -46,13 +43,14 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.api.summary import errors_of
         from lolat.model.file import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
         if not self.predictors:
             return f"{headline(self)}\nknows {', '.join(knows(self.document))}"
-        errors = self._errors(self.default)
+        errors = errors_of(self.document, self.default)
         told = f"by default {self.default}"
         if {"median", "points"} <= errors.keys():
             told += f": median error {percent(errors['median'])} on {errors['points']:,} points"
@@ -60,62 +58,29 @@ class Model(core.Model, Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each predictor: its name, whether it is the default, its errors where left out."""
+        from lolat.api.summary import errors_of
+
         return [
-            {"predictor": name, "default": name == self.default, **self._errors(name)}
+            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
             for name in self.predictors
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What the file says of its device, without its points: the answer of `show --json`."""
-        from lolat.fitting.intervals import noise_floor
-        from lolat.model.file import knows
+        """What the file says of its device, without its points: a `lolat.api.summary.ModelSummary`."""
+        from lolat.api.summary import summary_of
 
-        document = self.document
-        return {
-            "name": self.name,
-            "device": self.device,
-            "file": self.source,
-            "knows": knows(document),
-            "default": self.default or None,
-            "points": len(document.get("points", ())),
-            "noise_floor": noise_floor(document),
-            "environment": plain_data(document["environment"]),
-            "predictors": {
-                name: {
-                    "coefficients": dict(document["predictors"][name]["coefficients"]),
-                    "error": self._errors(name),
-                }
-                for name in self.predictors
-            },
-            "domain": plain_data(document.get("domain", {})),
-            "training": "training" in document,
-            "epochs": len(document.get("epochs", {}).get("points", ())),
-            "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
-            "warnings": list(document.get("warnings", ())),
-        }
-
-    def _errors(self, predictor: str) -> dict[str, float]:
-        """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
-        found = self.document["predictors"][predictor].get("error")
-        if not isinstance(found, Mapping):
-            return {}
-        for kind in ("networks_left_out", "left_out", "fitted"):
-            if isinstance(found.get(kind), Mapping):
-                return {k: v for k, v in found[kind].items() if isinstance(v, (int, float))}
-        return {}
+        return dict_of(summary_of(self))
 
     @overload
     def predict(
         self, network: Any, batch_size: int = 1, predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
     def predict(
         self, network: Any, batch_size: Sequence[int], predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> list[Prediction]: ...  # fmt: skip
 
     def predict(
@@ -126,29 +91,22 @@ class Model(core.Model, Result):
         coverage: float | None = None,
         *,
         input_size: InputSize = None,
-        state: State | str | os.PathLike[str] | None = None,
     ) -> Prediction | list[Prediction]:
         """How long one forward pass of a network takes, block by block.
 
         `network`: see the class. `batch_size`: samples in one pass; a list of them gives a list of
         predictions, for which the network is read once. `predictor`: "extended" or "two-regime", the
         model's default if None. `coverage`: how sure the interval is, above 0 and below 1; 0.9 if None.
-        `input_size`: height = width, or the shape without the batch. `state`: of the machine, as `doctor`
-        found it, or the file that `lolat doctor --json` wrote; then the interval is narrower.
+        `input_size`: height = width, or the shape without the batch.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more. Raises NetworkError
         where the network cannot be read, InputError for a size, predictor or coverage that cannot be.
         """
         self.check(predictor, coverage)
-        known = _state(state)
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
         sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
         found = [core.Model.predict(self, graph, n, predictor, coverage) for n in sizes]
-        if isinstance(network, (str, os.PathLike)):
-            found = [with_advice(p, os.fspath(network), input_size) for p in found]
-        if known is not None:
-            found = [p.under(known) for p in found]
         return found if several else found[0]
 
     def report(
@@ -173,9 +131,7 @@ class Model(core.Model, Result):
         found = self.predict(graph, batch_size, predictor, coverage)
         if not isinstance(network, (str, os.PathLike)):
             return Report(self, graph, found, graph.name, (), predictor, coverage)
-        name, size = os.fspath(network), as_size(input_size)
-        found = with_advice(found, name, size)
-        again = _at_size(network)
+        name, size, again = os.fspath(network), as_size(input_size), _at_size(network)
         return Report(self, graph, found, name, size, predictor, coverage, again)
 
     def explain(
@@ -348,38 +304,11 @@ class Model(core.Model, Result):
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
         """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
 
-        Returns a `Diagnosis`: `holds`, and the `state` of the machine, which `predict` takes. Raises what
-        `evaluate` does.
+        Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
         from lolat.api.measuring import doctor
 
         return doctor(self, progress)
-
-    def extend(
-        self,
-        network: str,
-        batch_size: int | Sequence[int] = 1,
-        output: str | os.PathLike[str] | None = None,
-        *,
-        input_size: InputSize = None,
-        restart: bool = False,
-        progress: Progress | None = None,
-    ) -> Model:
-        """Measure the few blocks that bring a network inside what was measured, and fit again.
-
-        `network`: a name, a file or "package.module:callable". `output`: the file to write; None: the
-        model's own, or for one that is shipped your own copy. `restart`: measure again what was measured
-        for this network before. Returns the extended `Model`. Raises InputError where the model is not of
-        this machine or its framework.
-        """
-        from lolat.api.learning import extend_model
-        from lolat.io.progress import Silent
-        from lolat.readers import as_size
-
-        path = None if output is None else Path(output)
-        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
-        asked = self.given, network, sizes, as_size(input_size), None, path, restart
-        return extend_model(self, *asked, progress or Silent()).model
 
     def _training(self) -> Training:
         from lolat.training.file import from_document
@@ -415,25 +344,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     model = core.load_as(Model, path)
     model.given = os.fspath(path)
     return model
-
-
-def _state(state: State | str | os.PathLike[str] | None) -> State | None:
-    """The state that is given, read where it is a file."""
-    if isinstance(state, (str, os.PathLike)):
-        from lolat.model.state import read_state
-
-        return read_state(state)
-    return state
-
-
-def with_advice(prediction: Prediction, network: str, input_size: InputSize) -> Prediction:
-    """The prediction with its advice as a command that can be copied."""
-    from lolat.fitting.domain import FOR_NETWORK, for_network
-    from lolat.readers import as_size
-
-    option = for_network(network, as_size(input_size))
-    named = tuple(w.replace(FOR_NETWORK, option) for w in prediction.warnings)
-    return replace(prediction, warnings=named)
 
 
 def _at_size(network: Any) -> AtSize | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from lolat.devices.tables import (
     read_operations,
 )
 from lolat.errors import InputError, LolatError, ModelFileError
-from lolat.fitting.points import Point, read_csv
+from lolat.fitting.points import Point, known_features, read_csv
+from lolat.graph.counts import behaviors, count
+from lolat.graph.modes import FLOAT16, FLOAT32, Mode
 from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Progress, Warn
@@ -34,10 +36,11 @@ from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
-from lolat.model.learning import model_document
+from lolat.model.learning import FEW_BLOCKS, model_document
+from lolat.readers import read as read_network
 from lolat.readers.many import Said
 from lolat.training.learning import refitted
-from lolat.units import plain
+from lolat.units import plain, plural
 
 # ---- `fit`: a model from tables, or from a model's own points.
 
@@ -57,10 +60,10 @@ def fit(
 
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
-    networks (network, batch_size, latency_ms). None of them: from the data sheet of `name` in `facts`
-    alone. `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the
-    device is called. `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the
-    first one is an
+    networks (network, batch_size, latency_ms). A model file and tables of networks or blocks of the same
+    device: fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
+    the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called.
+    `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
     error. `said`: is told of each network that is counted; `warn`: of what was left out;
     `progress`: how far a fit to thousands of blocks is (start, step, note).
 
@@ -69,23 +72,27 @@ def fit(
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     stem = "model" if output is None else Path(output).stem
     known = None if facts is None else os.fspath(facts)
-    kinds = {t: _kind(t) if is_table(t) else MODEL for t in paths}
+    say = warn or (lambda text: None)
+    models = [path for path in paths if not is_table(path)]
+    kinds = {path: _kind(path) for path in paths if is_table(path)}
     if not paths:
         document = _of_facts(stem, name, known)
-    elif {OPERATIONS, NETWORKS} & set(kinds.values()):
-        document = _of_tables(kinds, stem, name, known, skip, said, warn or (lambda text: None))
+    elif len(models) > 1:
+        raise InputError(f"{len(models)} model files; expected one: times of two are not mixed")
+    elif not models and {OPERATIONS, NETWORKS} & set(kinds.values()):
+        document = _of_tables(kinds, stem, name, known, skip, said, say)
+    elif facts is not None:
+        raise InputError(
+            "--facts is for tables of operations and networks alone; blocks say all that is needed"
+        )
+    elif models:
+        document = _of_model(models[0], list(kinds), stem, name, skip, say, progress)
+    elif len(paths) > 1:
+        raise InputError(
+            f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
+        )
     else:
-        if len(paths) > 1:
-            raise InputError(
-                f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
-            )
-        if facts is not None:
-            raise InputError(
-                "--facts is for tables of operations and networks; blocks say all that is needed"
-            )
-        given, sections = _points(paths[0])
-        named = (given[0] if name is None else name, *given[1:])
-        document = model_document(stem, *named, progress) | sections
+        document = _of_blocks(paths[0], stem, name, progress)
     if output is None:
         return Model(document)
     document = with_sections(output, document)
@@ -93,7 +100,7 @@ def fit(
     return Model(document, os.fspath(output))
 
 
-MODEL, BLOCKS, OPERATIONS, NETWORKS = "model", "blocks", "operations", "networks"
+BLOCKS, OPERATIONS, NETWORKS = "blocks", "operations", "networks"
 
 
 def _kind(path: str) -> str:
@@ -126,8 +133,6 @@ def _of_tables(
     """The model file of a device from tables of operations, networks, and blocks beside them."""
     if facts is not None and device is None:
         raise InputError("--facts says what devices are like; give --name NAME, one of its rows")
-    if odd := [path for path, kind in kinds.items() if kind == MODEL]:
-        raise InputError(f"{odd[0]} is no table, as the others are; expected a model file alone")
     known = None if facts is None else read_facts(facts, str(device))
     of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
     operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
@@ -171,24 +176,34 @@ def _networks(
                 raise InputError(f"{row.where}: {counts}; --skip leaves such rows out")
         if not rows:
             raise table.nothing()
-        for reason, number in table.skipped.items():
-            warn(f"{number} rows of {table.path} left out: {reason}")
+        table.say_skipped(warn)
     return found, mode
 
 
-Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
+def _of_blocks(
+    path: str, name: str, device: str | None, progress: Progress | None
+) -> dict[str, Any]:
+    """The model file of a device from a table of blocks."""
+    remarks: list[str] = []
+    points = read_csv(path, remarks.append)
+    where = {"device": "unknown", "source": Path(path).name}
+    shown = device or "unknown (from a table)"
+    return model_document(name, shown, points, where, {}, remarks, progress)
 
 
-def _points(path: str) -> tuple[Given, dict[str, Any]]:
-    """(device, points, environment, noise, warnings) of a model file or a table; its other sections.
+def _of_model(
+    path: str,
+    tables: list[str],
+    name: str,
+    device: str | None,
+    skip: bool,
+    warn: Warn,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """A model file fitted again, with its other sections; `tables`: of its device, further points.
 
-    What a model file knows of training is fitted again on its own points.
+    What the file knows of training is fitted again on its own points.
     """
-    if is_table(path):
-        where = {"device": "unknown", "source": Path(path).name}
-        remarks: list[str] = []
-        points = read_csv(path, remarks.append)
-        return ("unknown (from a table)", points, where, {}, remarks), {}
     found = find_model(path)
     try:
         document = read(found)
@@ -202,12 +217,68 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
+    remarks = [w for w in document.get("warnings", ()) if w != FEW_BLOCKS]
+    known, shown = set(known_features(points)), device or document["device"]
+    for table in tables:
+        more = _timed(table, document, device, skip, warn)
+        if missing := known - set(known_features(more)):
+            raise InputError(
+                f"{table} lacks counts that the points of {found} have ({len(missing)}, such as "
+                f"{min(missing)}); give the networks by name instead: network,batch_size,latency_ms"
+            )
+        points += more
+        remarks.append(
+            f"{plural(len(more), 'point')} from {Path(table).name}: not measured by LoLat, taken as times "
+            f"of {shown}, run as the other points were"
+        )
     where, noise = document["environment"], document["noise"]
-    given = document["device"], points, where, noise, document.get("warnings", [])
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], str(found))
-    return given, sections
+    return model_document(name, shown, points, where, noise, remarks, progress) | sections
+
+
+def _timed(
+    path: str, document: Mapping[str, Any], device: str | None, skip: bool, warn: Warn
+) -> list[Point]:
+    """The rows of a table, of networks or blocks, as points for the model `document`.
+
+    Rows that name another device are left out, with a word about it. InputError for one that was run in
+    another way than the model's points were, and for a network that cannot be read, unless `skip`.
+    """
+    kind = _kind(path)
+    if kind == OPERATIONS:
+        raise InputError(f"{path} is of operations; beside a model file give networks or blocks")
+    if kind == BLOCKS:
+        return read_csv(path, warn)
+    where = document["environment"]
+    mode = Mode(
+        FLOAT16 if where.get("half") is True else FLOAT32,
+        where.get("compile") is True,
+        where.get("channels_last") is True,
+    )
+    table = read_networks(path, device or {document["device"], document["name"]}, skip, mode)
+    if not skip:
+        refuse_contradictions(table.rows)
+    points = []
+    for row in table.rows:
+        try:
+            if row.mode != mode:
+                raise InputError(f"run in another way ({row.mode}; the model: {mode})")
+            graph = read_network(row.spec, row.size)
+        except LolatError as error:
+            if not skip:
+                raise InputError(f"{row.where}: {error}; --skip leaves such rows out") from error
+            table.skip(f"{row.name}: {error}")
+            continue
+        counts = count(graph).total(row.batch_size)._asdict()
+        kinds = tuple(sorted(behaviors(graph.operations)))
+        known = row.name, row.batch_size, counts, row.latency_ms
+        points.append(Point(*known, kinds=kinds, whole=True))
+    if not points:
+        raise table.nothing()
+    table.say_skipped(warn)
+    return points
 
 
 # ---- `models`: those that there are.

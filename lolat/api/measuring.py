@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET, UnsetType, convert
+
 from lolat.devices.compare import (
     Compared,
     compare_operations,
@@ -18,9 +20,8 @@ from lolat.devices.tables import columns_of, is_of_operations, read_networks, re
 from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, dict_of, plain_data
 from lolat.model import Model
-from lolat.model.state import State
 from lolat.readers.many import Said
 from lolat.units import percent, plain, plural
 from microbench import backends, environment
@@ -34,35 +35,71 @@ EXAMPLES = {
 """Backend without networks of its own -> whose they may be, and how one is given."""
 
 
+@dataclass(frozen=True)
+class EvaluatedNetwork:
+    """A network measured, beside the prediction as `predict` gives it."""
+
+    network: str
+    input_size: tuple[int, ...]
+    batch_size: int
+    measured_ms: float
+    spread: float | None
+    predicted_ms: float
+    error: float
+    quiet_ms: float | None
+    coverage: float | None
+    interval_ms: tuple[float, float] | None
+    interval_width: float | None
+    inside: bool | None
+    in_domain: bool | None
+
+
+@dataclass(frozen=True)
+class IntervalsKept:
+    """How many times were inside their intervals, and between which shares the true one lies."""
+
+    coverage: float
+    inside: int
+    of: int
+    bounds: tuple[float, float]
+    certainty: float
+    median_width: float
+
+
 @dataclass(frozen=True, repr=False)
-class Measured(Result):
-    """What was measured: `answer` is what the command prints with --json."""
+class Evaluation(Result):
+    """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
-    answer: Mapping[str, Any]
+    `summary`: relative errors (0.05 is 5 %), and how it ranks; `ratio`: how many times as long as learned
+    the model's own networks took meanwhile, the median; None where it has none.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer."""
-        return dict(self.answer)
-
-
-class Evaluation(Measured):
-    """Networks measured and compared: `answer` is what `evaluate --json` prints."""
+    model: str
+    device: str
+    predictor: str
+    ratio: float | None
+    networks: tuple[EvaluatedNetwork, ...]
+    summary: Mapping[str, float | None]
+    inside_interval: int
+    intervals: IntervalsKept | None
+    noise_floor: float | None
+    failures: Mapping[str, str]
+    noise: Mapping[str, Any]
 
     @property
     def median_error(self) -> float:
-        """Of the default predictor, relative: 0.05 is 5 %."""
-        return float(self.answer["summary"][self.answer["default"]]["median"])
+        """Relative: 0.05 is 5 %."""
+        return float(self.summary["median"] or 0.0)
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
-        networks = plural(len(self.answer["networks"]), "network")
-        device = plain(self.answer["device"])
+        networks = plural(len(self.networks), "network")
+        device = plain(self.device)
         return f"{networks} measured on {device}: median error {percent(self.median_error)}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
-        best = self.answer["default"]
-        as_told = (
+        told = (
             "network",
             "batch_size",
             "measured_ms",
@@ -71,16 +108,18 @@ class Evaluation(Measured):
             "inside",
             "in_domain",
         )
-        of_best = ("predicted_ms", "error")  # by predictor
-        return [
-            {name: r[name][best] if name in of_best else r[name] for name in as_told}
-            for r in self.answer["networks"]
-        ]
+        return [{name: row[name] for name in told} for row in plain_data(self.networks)]
 
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `what`: "networks" or "operations"; `skipped`: reason -> rows left out."""
+    """A table's times compared; `what`: "networks" or "operations"; `skipped`: reason -> rows left out.
+
+    In JSON `networks` or `operations` are the rows as they stand in the table, with latency_ms,
+    predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
+    """
+
+    KEYS = ("networks", "operations", "summary", "skipped")
 
     what: str
     compared: list[Compared]
@@ -88,18 +127,24 @@ class TableEvaluation(Result):
     columns: list[str]
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, float]:
         """Of all rows: errors, and how many are inside their intervals."""
-        found: dict[str, Any] = summary(self.compared, self.what)
+        found: dict[str, float] = summary(self.compared, self.what)
         return found
+
+    @property
+    def networks(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of networks."""
+        return self.rows() if self.what == "networks" else UNSET
+
+    @property
+    def operations(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of operations."""
+        return self.rows() if self.what == "operations" else UNSET
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
         return f"{len(self.compared)} {self.what}: median error {percent(self.summary['median'])}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `evaluate --table --json`."""
-        return {self.what: self.rows(), "summary": self.summary, "skipped": dict(self.skipped)}
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
@@ -114,29 +159,53 @@ class TableEvaluation(Result):
         return predictions(self.compared, self.columns)
 
 
-class Diagnosis(Measured):
-    """Whether a model still holds: `answer` is what `doctor --json` prints."""
+@dataclass(frozen=True)
+class NetworkAgain:
+    """A network of the model measured again; `ratio`: new over learned time."""
+
+    name: str
+    batch_size: int
+    learned_ms: float
+    now_ms: float
+    ratio: float
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
+    """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
+
+    `measured`: what the networks alone say; `ratio`: new over learned time, the median over the networks;
+    the model holds where it is within `limit` of 1. `differences`: from when it was learned.
+    """
+
+    model: str
+    device: str
+    verdict: str
+    ratio: float | None
+    measured: str | None
+    spread: tuple[float, float] | None
+    limit: float
+    networks: tuple[NetworkAgain, ...]
+    unrest: float | None
+    seconds: float
+    starting_seconds: float
+    differences: tuple[environment.Difference, ...]
+    failures: Mapping[str, str]
+    warnings: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
         """Whether it does."""
-        return bool(self.answer["verdict"] == again.OK)
-
-    @property
-    def state(self) -> State | None:
-        """The state of the machine now, as `Model.predict` takes it; None where nothing was measured."""
-        told = self.answer["state"]
-        return None if told is None else State(**told)
+        return self.verdict == again.OK
 
     def words(self) -> str:
         """The verdict, and how much longer networks take than when it was learned."""
-        ratio = self.answer["ratio"]
-        times = "" if ratio is None else f": {ratio:.2f} times as long as learned"
-        return f"{plain(self.answer['model'])}: {self.answer['verdict']}{times}"
+        times = "" if self.ratio is None else f": {self.ratio:.2f} times as long as learned"
+        return f"{plain(self.model)}: {self.verdict}{times}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network measured again: learned_ms, now_ms, ratio."""
-        return [dict(network) for network in self.answer["networks"]]
+        return [dict_of(network) for network in self.networks]
 
 
 def evaluate(
@@ -171,9 +240,9 @@ def evaluate(
     run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
     now = environment.differences(model.device, where, here | run.environment)
     _tell(warn, [d for d in now if d not in known])
-    state = again.state_now(model, run.again)
-    result = measuring.compare(model, run.measured, run.failures, state)
-    return Evaluation({**result, "noise": run.noise})
+    ratio = again.median_ratio(run.again)
+    result = measuring.compare(model, run.measured, run.failures, ratio)
+    return convert({**result, "noise": run.noise}, Evaluation)
 
 
 def evaluate_table(
@@ -199,19 +268,7 @@ def evaluate_table(
 
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
-    return Diagnosis(again.diagnose(model, examined(model, progress)))
-
-
-def state_of_now(model: Model, name: str, progress: Progress | None = None) -> State:
-    """The state of this machine now, measured; InputError where the model is not of it."""
-    found = examined(model, progress)
-    state = again.state_now(model, found.again, found.loaded)
-    if state is None or found.differences:
-        raise InputError(
-            f"--state now: {name} is not of this machine or its framework (lolat doctor {name} says how "
-            "they differ); expected a model that was learned here, or --state FILE"
-        )
-    return state
+    return convert(again.diagnose(model, examined(model, progress)), Diagnosis)
 
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:

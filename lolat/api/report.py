@@ -8,8 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lolat.api import Model, with_advice
-from lolat.fitting.domain import for_network
+from lolat.api import Model
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
@@ -36,8 +35,7 @@ class Report(Result):
     def again(self, model: Model, batch_size: int) -> Report:
         """The same question to another model, or of another batch size; the network is not read again."""
         found = model.predict(self.graph, batch_size, self.predictor, self.coverage)
-        named = with_advice(found, self.network, self.input_size)
-        return replace(self, model=model, prediction=named)
+        return replace(self, model=model, prediction=found)
 
     def words(self) -> str:
         """The prediction, and where its time goes."""
@@ -78,12 +76,12 @@ class Report(Result):
 
         The page is one file that loads nothing. Raises InputError where it cannot be written.
         """
-        from lolat.report.bottlenecks import Side, page
+        from lolat.report.bottlenecks import Side, command_of, page
 
         sides = [
             Side(
                 r.model, r.graph, r.paths(), r.model.given, r.network,
-                for_network(r.network, r.input_size), r.at_size,
+                command_of(r.network, r.input_size), r.at_size,
             )
             for r in (self, against) if r is not None
         ]  # fmt: skip

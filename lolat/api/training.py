@@ -10,7 +10,7 @@ from lolat import readers
 from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
-from lolat.io.results import Result
+from lolat.io.results import Result, keys, of
 from lolat.training.cost import (
     SECOND,
     Duration,
@@ -28,7 +28,7 @@ from lolat.training.cost import (
 from lolat.training.cost.prices import Offer, accelerator_of, accelerators, find_prices, listed
 from lolat.training.exchange import Link, assumed_link
 from lolat.training.iteration import check_sizes, largest_batch, optimizer_named
-from lolat.training.model import Training, with_input
+from lolat.training.model import Training, TrainingPrediction, with_input
 from lolat.training.replicas import ParallelPrediction, check_strategy, predict_parallel
 from lolat.units import plain
 
@@ -123,8 +123,16 @@ class TrainingAnswer(Result):
     """How long training takes on `device`, and the memory of an iteration.
 
     `prediction` has the times; `available_bytes`: memory of each device, None where nobody knows;
-    `largest_batch`: the largest batch in it; `assumed`: whether nobody gave the link.
+    `largest_batch`: the largest batch in it; `assumed`: whether nobody gave the link. In JSON `devices`
+    says how many train together, `hidden_ms` how much of the exchange the backward pass hides.
     """
+
+    KEYS = (
+        *of("prediction.training", *keys(TrainingPrediction)),
+        *of("prediction.iteration", "devices", "strategy"),
+        *of("prediction.link", "link=known_name", "link_gbps=gbps"), "prediction.iteration.hidden_ms",
+        "available_bytes", "largest_batch",
+    )  # fmt: skip
 
     prediction: ParallelPrediction
     device: str
@@ -135,11 +143,6 @@ class TrainingAnswer(Result):
     def words(self) -> str:
         """An iteration's time, and that of all epochs where there are samples."""
         return f"{self.prediction.training.words()}\non {plain(self.device)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `training predict --json`."""
-        memory = {"available_bytes": self.available_bytes, "largest_batch": self.largest_batch}
-        return {**self.prediction.to_dict(), **memory}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: what was asked, an iteration and its parts in ms, an epoch and the whole in s."""
@@ -200,6 +203,15 @@ def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
 # ---- What training costs.
 
 
+@dataclass(frozen=True)
+class CostLink:
+    """What the gradients of so many devices travel over; `link`: None where it was given."""
+
+    devices: int
+    link: str | None
+    gbps: float
+
+
 @dataclass(frozen=True, repr=False)
 class CostAnswer(Result):
     """What a run takes and costs on each number of devices.
@@ -207,6 +219,11 @@ class CostAnswer(Result):
     `plan` has the options; `prices`: where the price is from; `links`: by the number of devices, what
     gradients travel over.
     """
+
+    KEYS = (
+        "model=device", "network", *of("run", "samples", "batch_size", "optimizer"), "exchange.link_gbps",
+        "links=exchanged_over", "exchange.strategy", "prices", *of("plan", *Plan.KEYS),
+    )  # fmt: skip
 
     plan: Plan
     device: str
@@ -225,18 +242,11 @@ class CostAnswer(Result):
         """A row for each number of devices: what is rented, times in s, money in US$."""
         return self.plan.rows()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `cost --json`."""
-        return {
-            "model": self.device, "network": self.network, "samples": self.run.samples,
-            "batch_size": self.run.batch_size, "optimizer": self.run.optimizer,
-            "link_gbps": self.exchange.link_gbps,
-            "links": [
-                {"devices": k, "link": v.name or None, "gbps": v.gbps}
-                for k, v in self.links.items() if k > 1
-            ],
-            "strategy": self.exchange.strategy, "prices": self.prices, **self.plan.to_dict(),
-        }  # fmt: skip
+    @property
+    def exchanged_over(self) -> tuple[CostLink, ...]:
+        """The links of several devices."""
+        several = [(k, link) for k, link in self.links.items() if k > 1]
+        return tuple(CostLink(k, link.known_name, link.gbps) for k, link in several)
 
 
 def cost_of(

@@ -22,7 +22,7 @@ from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
 from lolat.io import FILES_APART
-from lolat.io.results import json_text
+from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_writable as check_writable
 
 # ---- Turns what goes wrong into one plain line on stderr and an exit code.
@@ -105,9 +105,9 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
 
 
 def answer(kind: str, found: Any, as_json: bool, lines: Iterable[str]) -> None:
-    """Print what a command found, a `Result` or a dict: as `say_json`, or for people its `lines`."""
+    """Print what a command found: as `say_json`, or for people its `lines`."""
     if as_json:
-        say_json(kind, found if isinstance(found, Mapping) else found.to_dict())
+        say_json(kind, plain_data(found))
         return
     for line in lines:
         click.echo(line)

@@ -58,7 +58,7 @@ def evaluate(
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
     Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
-    machine is meanwhile: predictions are compared for that state, and for the machine as it usually is.
+    machine is meanwhile. Predictions are compared as `lolat predict` gives them.
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
@@ -103,7 +103,7 @@ def _measured(
         from lolat.report.plots import evaluation_plot
 
         title = f"{len(result['networks'])} networks on {loaded.device}"
-        evaluation_plot(result["networks"], result["predictors"], title, plot)
+        evaluation_plot(result["networks"], title, plot)
         common.say(f"drawn: {plot}")
 
 
@@ -162,8 +162,8 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
 def doctor(model: str, as_json: bool) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
-    Exit code 0: it does. 3: it does not (drifted, another machine), or that cannot be told now (the
-    machine is busy or in another state). Nothing is written.
+    Exit code 0: it does, their median time is within 10 % of what was learned. 3: it does not (drifted,
+    another machine), or that cannot be told now (the machine is busy). Nothing is written.
     """
     from lolat.api.measuring import doctor as diagnose
     from lolat.report.evaluation import doctor_lines

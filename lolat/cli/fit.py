@@ -12,9 +12,10 @@ from lolat.cli import common
 
 @common.command(
     "lolat fit points.csv --output model.json",
+    "lolat fit local timed.csv --output mine.json",
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
 )
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
+@click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
@@ -34,7 +35,9 @@ def fit(
     skip: bool,
     as_json: bool,
 ) -> None:
-    """Fit TABLE: a model file (fitted again, with what it knows of training) or CSV tables (.csv, .csv.gz).
+    """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
+
+    A model file and tables of networks or blocks that you timed on its device: all together.
 
     Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
 
@@ -44,7 +47,7 @@ def fit(
     Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
     channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
-    Without TABLE: from the data sheet of --name in --facts alone.
+    Without POINTS: from the data sheet of --name in --facts alone.
     """
     from lolat.report.text import learned
 

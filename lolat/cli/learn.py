@@ -1,27 +1,23 @@
-"""`lolat learn` and `learn_model.py`: measure this device, fit, write the model file; or extend one."""
+"""`lolat learn` and `learn_model.py`: measure this device, fit, write the model file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import click
 
-import lolat
 from lolat.cli import common
-from lolat.errors import InputError
 from lolat.units import plain
 
 
 @common.command(
     "lolat learn cpu",
     "lolat learn gpu --backend torch --mode training",
-    "lolat learn --extend local --for mynet.onnx",
 )
-@common.device_argument(required=False)
+@common.device_argument()
 @common.output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given."
 )
@@ -40,28 +36,15 @@ from lolat.units import plain
     show_default=True,
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
-@common.restart_option(more="With --extend, what NETWORK was extended with too.")
-@common.option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
-@common.option(
-    "--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside."
-)
-@common.batches_option(more="With --extend: of NETWORK; 1 if not given.")
-@common.size_option(more="With --extend: of NETWORK.")
+@common.restart_option
 @common.json_option
-@click.pass_context
 def learn(
-    ctx: click.Context,
-    /,
-    device: str | None,
+    device: str,
     output: Path | None,
     backend: str | None,
     threads: int | None,
     mode: str,
     restart: bool,
-    extend: str | None,
-    network: str | None,
-    batch_sizes: tuple[int, ...],
-    input_size: tuple[int, ...],
     as_json: bool,
     **options: bool,
 ) -> None:
@@ -71,75 +54,15 @@ def learn(
     minutes more. A model file of this device that is there already is kept, and training added to it.
 
     A run that is interrupted goes on where it was when the same command is given again.
-
-    With --extend MODEL --for NETWORK: measure the few blocks of NETWORK that bring it inside what
-    MODEL was measured on, on the device of MODEL, and fit MODEL again with them. It is written to MODEL,
-    or for a model that is shipped with LoLat to your own, unless --output says where.
     """
     chosen = [name for name, is_given in options.items() if is_given]
     chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
-    if extend is not None:
-        unfit = ["backend"] * (backend is not None) + chosen
-        _check_extend(extend, network, unfit, training)
-        sizes = batch_sizes or (1,)
-        _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
-        return
-    given = {"--for": network, "--batch-size": batch_sizes, "--input-size": input_size}
-    if name := next(filter(given.get, given), None):
-        raise InputError(
-            f"{name} goes with --extend MODEL only: a new model is learned from predefined blocks"
-        )
-    if device is None:
-        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     if threads is not None:  # before anything is started
         from microbench.backends import check_threads
 
         check_threads(threads, device)
     _learn(device, output, backend, chosen, restart, training, as_json)
-
-
-def _check_extend(model: str, network: str | None, options: Sequence[str], training: bool) -> None:
-    """InputError where --extend lacks its network, or is given with what does not go with it."""
-    if training:
-        raise InputError(
-            "--mode training does not go with --extend MODEL: training is learned from the predefined "
-            "blocks; leave one out"
-        )
-    if network is None:
-        raise InputError(
-            "--extend lacks --for NETWORK: expected the network whose blocks are to be measured, as "
-            f"in: lolat learn --extend {model} --for keras:ResNet50"
-        )
-    if options:
-        first = options[0].partition("=")[0].replace("_", "-")
-        raise InputError(
-            f"--{first} does not go with --extend MODEL: blocks are added with the "
-            "backend and the options that the model was learned with; leave it out"
-        )
-
-
-def _extend(
-    model: str,
-    network: str,
-    batch_sizes: Sequence[int],
-    input_size: tuple[int, ...],
-    device: str | None,
-    output: Path | None,
-    restart: bool,
-    as_json: bool,
-) -> None:
-    """Extend the model, and say what came of it."""
-    from lolat.api.learning import extend_model, standing
-    from lolat.report.text import learned
-
-    asked = model, network, batch_sizes, input_size, device, output, restart
-    with common.progress() as bar:
-        found = extend_model(lolat.load(model), *asked, bar)
-    made = found.model
-    lines = learned(made.document, made.source) if found.measured else ()
-    now = standing(made, found.graph, batch_sizes, found.measured)
-    common.answer("model-summary", made, as_json, chain(lines, now))
 
 
 def _learn(

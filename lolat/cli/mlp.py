@@ -6,6 +6,7 @@ import gzip
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ import click
 
 from lolat.cli import common
 from lolat.errors import InputError, ModelFileError
+from lolat.io.results import of
+from lolat.mlp.layer_model import Evaluation
 from lolat.mlp.table import LAYERS, OPTIMIZERS
 from lolat.units import milliseconds, plain, plural
 
@@ -50,6 +53,29 @@ facts_of_gpus_option = common.facts_option(
 COLUMN = "predicted_ms"
 
 
+@dataclass(frozen=True)
+class LayerPredict:
+    """A table of predicted layers was written."""
+
+    output: str
+    rows: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LayerEvaluation:
+    """Predicted against measured times of layers: errors of all rows, by GPU and by optimizer."""
+
+    KEYS = ("model", "table", "layer", "recipe", *of("errors", *Evaluation.KEYS), "warnings")
+
+    model: str
+    table: str
+    layer: str
+    recipe: str
+    errors: Evaluation
+    warnings: tuple[str, ...]
+
+
 @common.command("lolat mlp predict conv.json layers.csv --output predicted.csv")
 @model_argument
 @table_argument
@@ -76,7 +102,7 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
     common.warn(warnings)
     content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
     write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
-    found = {"output": str(output), "rows": len(rows), "warnings": warnings}
+    found = LayerPredict(str(output), len(rows), tuple(warnings))
     common.answer("layer-predict", found, as_json, [f"{output}: {plural(len(rows), 'row')}"])
 
 
@@ -104,8 +130,7 @@ def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
             f"errors on rows left out: {_left_out(loaded.errors)}"
         )
     common.warn(warnings)
-    about = {"model": model, "table": table, "layer": loaded.layer, "recipe": loaded.recipe}
-    told = {**about, **evaluation.to_dict(), "warnings": warnings}
+    told = LayerEvaluation(model, table, loaded.layer, loaded.recipe, evaluation, tuple(warnings))
     head = f"{model}: {loaded.layer} layers, recipe {loaded.recipe}"
     common.answer("layer-evaluation", told, as_json, chain([head], evaluation.lines()))
 
@@ -169,10 +194,8 @@ def network(
     formula = formula_model(gpu)
     graph = read(network, input_size)
     answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula)
-    name = None if formula is None else formula.name
     common.warn(answer.warnings)
-    told = {**answer.to_dict(), "formula_model": name}
-    common.answer("layer-network", told, as_json, lines(answer, name))
+    common.answer("layer-network", answer, as_json, lines(answer))
 
 
 def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
@@ -204,8 +227,8 @@ def formula_model(gpu: str) -> Model | None:
         return None
 
 
-def lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
-    """What the terminal shows; `formula`: the name of LoLat's model, None where there is none."""
+def lines(answer: NetworkTime) -> Iterator[str]:
+    """What the terminal shows."""
     mode = "forward only" if answer.optimizer == "none" else f"training with {answer.optimizer}"
     yield f"{plain(answer.network)} · batch {answer.batch_size} · {plain(answer.gpu)} · {mode}"
     kinds = Counter(layer.kind for layer in answer.layers)
@@ -226,13 +249,14 @@ def lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
             f"{100 * layer.share:5.1f} %  {layer.what}"
         )
     if answer.others:
-        yield from _other_lines(answer, formula)
+        yield from _other_lines(answer)
 
 
-def _other_lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
+def _other_lines(answer: NetworkTime) -> Iterator[str]:
     """What is not in the sum, by kind, and LoLat's estimate of it."""
     from lolat.mlp.table import NEITHER
 
+    formula = answer.formula_model
     if answer.others_ms is not None:
         more = milliseconds(answer.others_ms)
         estimate = f"; by LoLat's formula ({formula}) some {more} more, not added"

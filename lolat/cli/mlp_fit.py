@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,17 @@ import click
 from lolat.cli import common
 from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
 from lolat.cli.parsing import Number
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError
+from lolat.io.results import dict_of, of
+from lolat.mlp.layer_model import Evaluation
 from lolat.mlp.recipes import RECIPES
 from lolat.mlp.table import LAYERS
 from lolat.units import plain, plural
 
 if TYPE_CHECKING:
-    from lolat.mlp.devices import Device
-    from lolat.mlp.layer_model import Evaluation, LayerModel
+    from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.table import LayerTable
     from lolat.mlp.training import Split
-    from microbench.learn_layers import MeasuredLayers
 
 # ---- `lolat mlp fit`: a layer model from measured layers.
 
@@ -33,6 +32,18 @@ if TYPE_CHECKING:
 layer_option = common.option("--layer", type=click.Choice(LAYERS), help="The kind of the layers.")
 recipe_option = common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
                        show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """A layer model that was trained: its errors on rows left out, by GPU and by optimizer."""
+
+    KEYS = ("output", "layer", "recipe", *of("errors", *Evaluation.KEYS))
+
+    output: str
+    layer: str
+    recipe: str
+    errors: Evaluation
 
 
 @common.command(
@@ -109,7 +120,7 @@ def fit(
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
     checkpoint.unlink(missing_ok=True)
-    told = {"output": str(output), "layer": layer, "recipe": recipe, **errors.to_dict()}
+    told = LayerFit(str(output), layer, recipe, errors)
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     head = (f"{output}: {layer} layers, recipe {recipe}, {names}", "")
     lines = (*head, "Errors on rows left out of training:", *errors.lines())
@@ -165,155 +176,51 @@ def judged(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "validation": asdict(validation.all),
     }
-    return replace(model, training=training, errors=test.to_dict()), test
+    return replace(model, training=training, errors=dict_of(test)), test
 
 
 # ---- `lolat mlp learn`: random layers measured on this device, and a layer model trained on them.
 
-BACKENDS = ("tensorflow", "torch")
-USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
-
 
 @common.command("lolat mlp learn cpu --count 300 --output layers.json")
 @common.device_argument()
-@common.count_option(
-    type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."
-)
+@common.count_option(type=Number("N", whole=True, least=20), default=2000, more="Layers.")
 @layer_option(default="convolution", show_default=True)
 @common.backend_option(
-    type=click.Choice(BACKENDS),
-    more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead.",
+    type=click.Choice(("tensorflow", "torch")), default="tensorflow", show_default=True
 )
-@common.output_option(
-    more="The layer model; models/local/mlp/<device>-<layer>.json (or your data folder) if not given."
-)
-@common.csv_option(
-    more="The measured layers; beside the model if not given. FILE.devices.json has the device's facts and "
-    "all raw times."
-)
+@common.output_option(required=True, more="The layer model; beside it layers, the device's facts.")
 @recipe_option
-@common.option(
-    "--max-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
-    help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
-    "written, all three times with backward. On a CPU 1 if not given.",
-)  # fmt: skip
-@facts_of_gpus_option
 @common.epochs_option(more="Instead of the recipe's.")
 @common.seed_option
 @common.restart_option
 @common.json_option
 @click.pass_context
 def learn(
-    ctx: click.Context,
-    /,
-    device: str,
-    count: int,
-    layer: str,
-    backend: str | None,
-    output: Path | None,
-    csv_file: Path | None,
-    recipe: str,
-    max_gmacs: float | None,
-    facts: str | None,
-    epochs: int | None,
-    seed: int,
-    restart: bool,
-    as_json: bool,
-) -> None:
+    ctx: click.Context, /, device: str, count: int, layer: str, backend: str, output: Path,
+    seed: int, restart: bool, **how: Any,
+) -> None:  # fmt: skip
     """Measure random layers on this device, forward only and trained, and train a layer model on them.
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.mlp.devices import read_devices
+    from lolat.io.writing import write_text
+    from lolat.mlp.devices import DEVICES, Device, find
     from microbench.journal import interruptible
-    from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
+    from microbench.learn_layers import MOST_MACS, draw, measure_layers
 
-    started = time.monotonic()
-    given = read_devices(facts) if facts else {}
-    backend = _backend(device, backend)
-    output, table = _files(device, layer, backend, output, csv_file)
-    record = table.with_name(table.name + ".devices.json")
-    journal_path = output.with_name(output.name + ".journal.jsonl")
-    most_work = MOST_WORK[device] if max_gmacs is None else 1e9 * max_gmacs
-    layers = draw(layer, count, seed, most_work)
-
-    def check(where: Mapping[str, Any]) -> None:
-        """A GPU without facts is refused before it is measured."""
-        if device != "cpu":
-            device_facts(device, gpu_name(device, where), given)
-
-    with interruptible(journal_path):
-        with common.progress() as bar:
-            measured = measure_layers(
-                backend, device, layers, journal_path, time.time(), restart, bar, check=check
-            )
-        with contextlib.closing(measured.journal):
-            own = device_facts(device, gpu_name(device, measured.environment), given)
-            how = {
-                "kind": layer, "points": count, "seed": seed, "most_work_macs": most_work,
-                "seconds": round(time.monotonic() - started, 1),
-            }  # fmt: skip
-            _keep(measured, table, record, own, how)
-            ctx.invoke(
-                fit, table=str(table), layer=layer, recipe=recipe, facts=str(record), output=output,
-                epochs=epochs, seed=seed, restart=restart, as_json=as_json,
-            )  # fmt: skip
-            measured.journal.remove()
-
-
-def _keep(
-    measured: MeasuredLayers, table: Path, record: Path, facts: Device, how: Mapping[str, Any]
-) -> None:
-    """Write what was measured, and say so."""
-    from microbench.learn_layers import write_csv, write_record
-
-    write_csv(table, measured.table)
-    write_record(record, measured, facts, how)
-    common.warn(measured.warnings)
-    common.say(
-        f"{len(measured.table)} {how['kind']} layers are in {table}, the facts of {facts.name} and raw "
-        f"times in {record}"
-    )
-
-
-def _backend(device: str, name: str | None) -> str:
-    """The backend to measure with; MissingPackageError or DeviceError where there is none that trains."""
-    from microbench import backends
-    from microbench.worker import pick
-
-    if name is not None:
-        return name
-    picked, remark = pick(device, ())
-    if picked not in backends.TRAINING:
-        raise MissingPackageError(
-            f"{picked} is installed, but runs no backward pass, which TensorFlow, for example, does",
-            "tensorflow",
-        )
-    if remark:
-        common.say(remark)
-    return picked
-
-
-def _files(
-    device: str, layer: str, backend: str, output: Path | None, table: Path | None
-) -> tuple[Path, Path]:
-    """(the model, the table): where they go, and that they can be written there."""
-    from lolat.io.paths import local_folder
-    from microbench import environment
-
-    if output is None:
-        label = f"cpu {environment.device_label(device)}" if device == "cpu" else device
-        with_what = "" if backend == USUAL else f" {backend}"
-        # In a folder of its own: what is in local/ itself are models of networks.
-        output = local_folder() / "mlp" / f"{environment.slug(f'{label}{with_what} {layer}')}.json"
     common.check_writable(output)
-    if table is None:
-        return output, output.with_suffix(".csv")
-    try:
-        common.check_writable(table)
-    except InputError as error:
-        text = str(error).replace("--output", "--csv").replace("JSON file", "CSV file")
-        raise InputError(text) from None
-    if os.path.realpath(table) == os.path.realpath(output):
-        raise InputError(f"--csv and --output are both {table}; expected two files")
-    return output, table
+    path = output.with_name(output.name + ".journal.jsonl")
+    layers = draw(layer, count, seed, MOST_MACS[device])
+    with interruptible(path), common.progress() as bar:
+        name, rows, remarks, journal = measure_layers(backend, device, layers, path, restart, bar)
+    with interruptible(path), contextlib.closing(journal):
+        table, facts = output.with_suffix(".csv"), output.with_suffix(".devices.json")
+        write_text(table, rows)
+        known = find(name, DEVICES) or Device(name, 20.0, 16, 2500.0)  # the same in all rows
+        write_text(facts, json.dumps({name: known.to_dict()}))
+        common.warn(remarks)
+        common.say(f"{len(rows.splitlines()) - 1} {layer} layers are in {table}")
+        asked = {"table": str(table), "facts": str(facts), "output": output, "layer": layer}
+        ctx.invoke(fit, **asked, seed=seed, restart=restart, **how)
+        journal.remove()

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,27 @@ def nas() -> None:
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
 
+@dataclass(frozen=True)
+class Assumption:
+    """An assumption on a space's latencies, and how sure it is."""
+
+    words: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class NasFit:
+    """A space's model; `typical_error`: half of all its networks should be within it, relative."""
+
+    output: str
+    space: str
+    samples: int
+    noise: float
+    typical_error: float
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...]
+
+
 @common.command("lolat nas fit nasbench201 samples.csv --output space.json")
 @common.space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
@@ -53,6 +75,8 @@ def nas() -> None:
 def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
+    SPACE: nasbench201, fbnet (224x224) or fbnet-cifar (32x32, as HW-NAS-Bench has it).
+
     Ten random samples are enough to rank a space well. Fewer work too: the formula then says what they
     do not.
     """
@@ -62,12 +86,12 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     common.warn(model.warnings)
     count, error = len(model.times_ms), typical_error(model)
     assumed = model.assumptions()
-    answer = {
-        "output": str(output), "space": space, "samples": count, "noise": round(model.noise, 6),
-        "typical_error": round(error, 6),
-        "assumptions": [{"words": words, "weight": round(w, 6)} for words, w in assumed],
-        "warnings": list(model.warnings),
-    }  # fmt: skip
+    answer = NasFit(
+        output=str(output), space=space, samples=count, noise=round(model.noise, 6),
+        typical_error=round(error, 6),
+        assumptions=tuple(Assumption(words, round(w, 6)) for words, w in assumed),
+        warnings=model.warnings,
+    )  # fmt: skip
     # Of fewer samples it is mostly a guess.
     noise = f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
     half = f"should be within {100 * error:.1f} %"
@@ -83,12 +107,24 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 
 def typical_error(model: NasModel) -> float:
     """What half of the space's networks should stay within, relative, by the model's own intervals."""
-    rows = model.terms.candidates(np.random.default_rng(0))[:: 1 if model.space == "fbnet" else 7]
+    rows = model.terms.candidates(np.random.default_rng(0))[
+        :: 7 if model.space == "nasbench201" else 1
+    ]
     low, high = model.interval_ms(rows, 0.5)
     return float(np.median(np.sqrt(high / low)) - 1.0)
 
 
 # ---- `lolat nas predict`: the latencies of many networks of a space.
+
+
+@dataclass(frozen=True)
+class NasPredict:
+    """A table of predicted latencies was written; `predictor`: "samples" or a formula of inference."""
+
+    output: str
+    space: str
+    networks: int
+    predictor: str
 
 
 @common.command("lolat nas predict space.json archs.csv --output latencies.csv")
@@ -123,9 +159,8 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
-    told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+    told = NasPredict(str(output), terms.name, len(texts), scorer.predictor)
     written = f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; latencies by "
-    told["predictor"] = scorer.predictor
     common.answer("nas-predict", told, as_json, [written + scorer.source])
 
 
@@ -173,7 +208,8 @@ def search(
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device.
 
-    SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32), ofa, mobile, or package.module:callable that
+    returns a lolat.nas.Space.
     """
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
@@ -254,8 +290,8 @@ def score(
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE on MODEL's device: latencies as Parquet, and the best.
 
-    SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space. A
-    run that was interrupted goes on when the same command is given again.
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32), ofa, mobile, or package.module:callable that
+    returns a lolat.nas.Space. A run that was interrupted goes on when the same command is given again.
     """
     from lolat.nas.scoring import here, on_ray
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from lolat.cli import common
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """A network was written to a file: how many operations, and its counts of one sample."""
+
+    network: str
+    output: str
+    operations: int
+    counts: dict[str, int]
+    warnings: tuple[str, ...]
 
 
 @common.command("lolat read keras:ResNet50 --output resnet50.json")
@@ -28,8 +40,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
     total, warnings = counts.total(), tuple(dict.fromkeys((*graph.warnings, *counts.warnings)))
     write_text(output, to_json(graph.to_dict(), str(output)))
     common.warn(warnings)
-    found = {"network": graph.name, "output": str(output), "operations": len(graph.operations)}
-    found |= {"counts": total._asdict(), "warnings": list(warnings)}
+    found = NetworkFile(graph.name, str(output), len(graph.operations), total._asdict(), warnings)
     what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
     line = f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})"
     common.answer("network-file", found, as_json, [line])

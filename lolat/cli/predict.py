@@ -24,7 +24,6 @@ from lolat.io.writing import check_file
 if TYPE_CHECKING:
     from lolat.api import Model
     from lolat.api.report import Report
-    from lolat.model.state import State
     from lolat.report.rows import View
     from lolat.report.several import Answer
 
@@ -114,29 +113,13 @@ def fail(failures: dict[str, str]) -> None:
 )
 @question_options
 @limit_options
-@common.option(
-    "--state",
-    default=None,
-    metavar="FILE|now",
-    help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
-)
 @common.csv_option(more="An answer a row.")
-def predict(
-    asked: Question, as_json: bool, limited: Limited, state: str | None, csv_file: Path | None
-) -> None:
+def predict(asked: Question, as_json: bool, limited: Limited, csv_file: Path | None) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
-    The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower. Several networks, batch sizes and devices are answered in one table. With
-    limits it is a check of each: exit code 3 where one is not kept.
+    The interval holds the machine's usual ups and downs. Several networks, batch sizes and devices are
+    answered in one table. With limits it is a check of each: exit code 3 where one is not kept.
     """
-    if state is not None and asked.devices:
-        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
-    known: State | None = None
-    if state is not None and state != "now":
-        from lolat.model.state import read_state
-
-        known = read_state(state)  # a wrong file is found out before a framework starts
     asked = replace(asked, coverage=coverage_of(limited.sure, asked.coverage))
     if limited.max_ratio is not None and not asked.is_one:
         raise InputError(
@@ -144,13 +127,6 @@ def predict(
         )
     limits = limited.limits(asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size)
     reports, failures = asked.reports()
-    if state == "now":
-        from lolat.api.measuring import state_of_now
-
-        with common.progress() as bar:
-            known = state_of_now(reports[0].model, asked.model, bar)
-    if known is not None:
-        reports = [replace(r, prediction=r.prediction.under(known)) for r in reports]
     answers = _answers(reports)
     _show_totals(asked, answers, failures, as_json)
     if csv_file is not None:
@@ -179,14 +155,14 @@ def _show_totals(
     asked: Question, answers: Sequence[Answer], failures: dict[str, str], as_json: bool
 ) -> None:
     """One answer as it is, several as a table; or as JSON."""
-    from lolat.report.several import document, totals_table
+    from lolat.report.several import predictions, totals_table
     from lolat.report.text import summary
 
     first = answers[0].prediction
     if asked.is_one:
         common.answer("prediction", first, as_json, summary(first))
     else:
-        found = document(answers, failures) if as_json else {}
+        found = predictions(answers, failures)
         common.answer("predictions", found, as_json, totals_table(answers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,20 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
 # timed.
 
 
+@dataclass(frozen=True)
+class TrainingFit:
+    """A model of epochs: how many rows, and the relative error of the half of them that is nearest."""
+
+    output: str
+    name: str
+    epochs: int
+    networks: int
+    optimizers: tuple[str, ...]
+    drop_last: bool
+    left_out_error: float
+    terms: tuple[str, ...]
+
+
 @common.command("lolat training fit epochs.csv --output gpu.json")
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
 @common.output_option(
@@ -202,11 +217,11 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
     terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
     networks = len({r.network for r in rows})
-    answer = {
-        "output": str(output), "name": model.name, "epochs": len(rows), "networks": networks,
-        "optimizers": list(model.optimizers), "drop_last": drop_last,
-        "left_out_error": round(error, 6), "terms": terms,
-    }  # fmt: skip
+    answer = TrainingFit(
+        output=str(output), name=model.name, epochs=len(rows), networks=networks,
+        optimizers=model.optimizers, drop_last=drop_last, left_out_error=round(error, 6),
+        terms=tuple(terms),
+    )  # fmt: skip
     told = (
         f"{model.name}: {len(rows)} epochs of {networks} networks",
         f"  left out of the fit, half of them are within {100 * error:.1f} %",

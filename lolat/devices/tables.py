@@ -23,6 +23,7 @@ from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
+from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.io.tables import Table as Cells
 from lolat.readers.cache import Cache
@@ -84,6 +85,11 @@ class Table:
     def skip(self, reason: str) -> None:
         """Count a row that is left out."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def say_skipped(self, warn: Warn) -> None:
+        """Say why rows were left out."""
+        for reason, number in self.skipped.items():
+            warn(f"{number} rows of {self.path} left out: {reason}")
 
     def nothing(self) -> InputError:
         """The error where no row is left."""

@@ -108,46 +108,6 @@ class Domain:
                 if wrong.any():
                     yield what, side, values, wrong
 
-    def to_measure(
-        self,
-        counts: np.ndarray,
-        kinds: Sequence[frozenset[str]],
-        shares: np.ndarray,
-        able: np.ndarray,
-    ) -> tuple[list[int], bool]:
-        """The fewest blocks whose measuring brings the others inside, and whether it brings all.
-
-        `counts`, `shares`: as of `outside`; `kinds`: of operation, of each block; `able`: (blocks,) which
-        of them can be measured at all. Rows may be those of several batch sizes, each with shares
-        of its own. A block that is measured widens a range to its own value; so each range that is left
-        needs one block at its far end (but for the most extreme blocks that together take no more than
-        PASSED_OVER_SHARE), and each kind of operation one that has it. The blocks are picked greedily:
-        the next is the one that serves most of what is left, of equal ones the one that takes longest.
-        """
-        goals = []
-        for _, side, values, wrong in self._sides(counts):
-            if float(shares[wrong].sum()) <= PASSED_OVER_SHARE:
-                continue
-            rows = np.flatnonzero(wrong)
-            rows = rows[np.argsort(-values[rows] if side == MORE else values[rows], kind="stable")]
-            first = int(np.searchsorted(np.cumsum(shares[rows]), PASSED_OVER_SHARE, side="right"))
-            target = values[rows[min(first, len(rows) - 1)]]
-            with np.errstate(invalid="ignore"):
-                reaching = values * SLACK >= target if side == MORE else values / SLACK <= target
-            goals.append(able & reaching)
-        everything = frozenset().union(*kinds)
-        for kind in sorted(everything - self.kinds) if self.kinds else ():
-            goals.append(able & np.array([kind in own for own in kinds]))
-        left = [g for g in goals if g.any()]
-        complete = len(left) == len(goals)
-        chosen: list[int] = []
-        while left:
-            served = np.sum(left, axis=0)
-            best = int(np.lexsort((-shares, -served))[0])
-            chosen.append(best)
-            left = [g for g in left if not g[best]]
-        return sorted(chosen), complete
-
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
         """Operations, by their position, of a kind that no measured block had, and of another data type.
 
@@ -202,34 +162,9 @@ def _of_time(share: float) -> str:
     return f"{percent(share)} of the time"
 
 
-NAMED_BLOCKS = 3  # by the advice
-FOR_NETWORK = "--for NETWORK"
-"""How the advice names the network, as the library is not told what the user calls it."""
-
-
-def for_network(network: str, input_size: Sequence[int] = ()) -> str:
-    """FOR_NETWORK of a network by its name, as a command takes it."""
-    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
-    return f"--for {quote(network)}{size}"
-
-
-def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:
-    """What to do about a network outside, in words; nothing where measuring blocks does not help.
-
-    `source`: the model, as a command takes it; `measure`: names of blocks to measure; `complete`: whether
-    that is all.
-    """
-    if not measure:
-        return ()
-    many = len(measure)
-    named = ", ".join(repr(name.partition(" · ")[0]) for name in measure[:NAMED_BLOCKS])
-    more = f" and {many - NAMED_BLOCKS} more" if many > NAMED_BLOCKS else ""
-    aim = "to bring it inside" if complete else "to bring it nearer"
-    batch = f" --batch-size {batch_size}" if batch_size != 1 else ""
-    return (
-        f"{aim}, measure {many} of its blocks ({named}{more}) on the model's device: "
-        f"lolat learn --extend {quote(source)} {FOR_NETWORK}{batch}",
-    )
+def fit_again(source: str) -> str:
+    """The command that fits networks of the user's own into a model; `source`: as a command takes it."""
+    return f"lolat fit {quote(source)} timed.csv --output mine.json"
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from lolat.errors import InputError
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
 from lolat.graph.kinds import FREE
-from lolat.io.documents import fault_of
+from lolat.io.documents import converted
 
 SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
@@ -159,9 +159,7 @@ class Graph:
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
-        if fault := fault_of(document, _Document):
-            raise InputError(f"not a graph document: {fault}; write it with Graph.to_dict")
-        found = msgspec.convert(document, _Document)
+        found = converted(document, _Document, "not a graph document")
         return Graph(
             found.name,
             tuple(Tensor(*t) for t in found.tensors),

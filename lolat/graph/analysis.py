@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor, floating_types
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
-from lolat.graph.edits import block_kinds
 from lolat.graph.kinds import FREE
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -172,7 +170,6 @@ class Analysis:
     names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
-    _learnable: dict[frozenset[str], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -183,13 +180,6 @@ class Analysis:
     def dtypes(self) -> frozenset[str]:
         """The types of floating point numbers that it computes in."""
         return frozenset(floating_types(self.graph))
-
-    def learnable(self, dtypes: frozenset[str]) -> tuple[list[frozenset[str]], list[bool]]:
-        """Of each block: its kinds of work, and whether a model of `dtypes` can learn of it; kept."""
-        if dtypes not in self._learnable:
-            self._learnable[dtypes] = block_kinds(self.graph, dtypes)
-        found: tuple[list[frozenset[str]], list[bool]] = self._learnable[dtypes]
-        return found
 
     @cached_property
     def liveness(self) -> Liveness:

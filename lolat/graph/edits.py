@@ -13,7 +13,7 @@ from math import prod
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor, is_convolution
 from lolat.graph.blocks import cut
-from lolat.graph.counts import COLUMNS, FORMULAS, GraphCounts, behaviors, count
+from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALIZATIONS, POOLINGS
 from lolat.graph.naming import is_flat
 
@@ -66,24 +66,6 @@ def block_graph(graph: Graph, number: int, name: str) -> Graph:
     if not 0 <= number < len(blocks):
         raise InputError(f"{graph.name!r} has no block {number}: expected 0 to {len(blocks) - 1}")
     return subgraph(graph, blocks[number].operations, name)
-
-
-def block_kinds(graph: Graph, dtypes: Collection[str]) -> tuple[list[frozenset[str]], list[bool]]:
-    """Of each block of `graph`, its kinds of operation, and whether a model of `dtypes` can learn of it.
-
-    It cannot where an operation has no formula, or where it computes in another type of floating point
-    numbers: a formula knows one type.
-    """
-    kinds, able = [], []
-    for block in cut(graph):
-        operations = [graph.operations[p] for p in block.operations]
-        types = {graph.tensors[t].dtype for o in operations for t in o.outputs}
-        kinds.append(frozenset(behaviors(operations)))
-        able.append(
-            all(o.kind in FORMULAS for o in operations)
-            and all(t in dtypes for t in types if "float" in t)
-        )
-    return kinds, able
 
 
 # ---- Operations left out

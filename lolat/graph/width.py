@@ -235,7 +235,8 @@ class Widths:
         """A product of two activations; of attention the number of heads stays, their size changes."""
         (left, right), k = o.inputs[:2], o.attributes["contracted"]
         before, other, after = self.graph.shapes((left, right, out))
-        summed, ends = (left, len(before) - 1), [(right, len(other) - 1), (right, len(other) - 2)]
+        summed = left, len(before) - 1
+        ends = (right, len(other) - 1), (right, len(other) - 2)
         # (..., n, k), or (..., k, n): of a square the axis that may change where the left one may.
         fits = [
             (inner, outer)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import html
 import json
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
+
+from msgspec import UNSET
 
 from lolat.errors import LolatError
 from lolat.units import plain, plural
@@ -19,7 +22,7 @@ MOST_COLUMNS = 6
 
 
 class Result:
-    """An answer. Subclasses are frozen dataclasses with `repr=False` that say `words`."""
+    """An answer. Subclasses are frozen dataclasses with `repr=False` that say `words`; JSON: see `keys`."""
 
     __slots__ = ()
 
@@ -29,8 +32,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data, ready for JSON: dicts with text keys, lists, text and numbers."""
-        found: dict[str, Any] = plain_data(self)
-        return found
+        return dict_of(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """The answer as rows of a table, each a flat dict: `pandas.DataFrame(answer.rows())`."""
@@ -44,10 +46,35 @@ class Result:
         return notebook_html(self.words(), self.rows())
 
 
+def keys(kind: type) -> dict[str, str]:
+    """The keys of a dataclass in JSON, each with the attribute that it is.
+
+    They are the fields, or what KEYS names: an attribute ("blocks"), one of an attribute
+    ("prediction.network", whose key is "network"), or one with another key ("link=link_name").
+    """
+    named = getattr(kind, "KEYS", None) or [field.name for field in fields(kind)]
+    parted = [name.rpartition("=") for name in named]
+    return {key or path.rpartition(".")[2]: path for key, _, path in parted}
+
+
+def of(prefix: str, *names: str) -> tuple[str, ...]:
+    """These attributes of an attribute, for KEYS; a name may have its key in front there too."""
+    parted = [name.rpartition("=") for name in names]
+    return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parted)
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """A dataclass as plain data by `keys`; what is UNSET is left out."""
+    found = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}
+    return {key: plain_data(one) for key, one in found.items() if one is not UNSET}
+
+
 def plain_data(value: Any) -> Any:
-    """`value` with its dataclasses as dicts by field, its mappings as dicts and its sequences as lists."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain_data(getattr(value, f.name)) for f in fields(value)}
+    """`value` with its dataclasses and its mappings as dicts, and its sequences as lists."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return dict_of(value)
     if isinstance(value, Mapping):
         return {str(key): plain_data(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import Number, Positive, check, read_json, to_json
+from lolat.io.documents import Number, Positive, converted, read_json, to_json
+from lolat.io.results import keys, of
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts, find_recipe
@@ -329,8 +330,7 @@ def _array_document(values: np.ndarray) -> ArrayDocument:
 def from_document(document: Any, source: str = "document") -> LayerModel:
     """The model of a document; ModelFileError names `source` and the field that is wrong."""
     _check_kind(document, source)
-    check(document, ModelDocument, source)
-    contents = msgspec.convert(document, ModelDocument)
+    contents: ModelDocument = converted(document, ModelDocument, source)
     if contents.recipe not in RECIPES:
         raise _wrong(source, "recipe", " or ".join(RECIPES))
     features, width = contents.features, len(contents.features.names)
@@ -423,14 +423,11 @@ class Errors:
 class Evaluation:
     """Errors of all rows, and of those of each GPU and each optimizer (none: forward only)."""
 
+    KEYS = (*of("all", *keys(Errors)), "gpus", "optimizers")
+
     all: Errors
     gpus: Mapping[str, Errors]
     optimizers: Mapping[str, Errors]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The errors of all rows, with `gpus` and `optimizers`."""
-        groups = asdict(self)
-        return {**groups.pop("all"), **groups}
 
     def lines(self) -> list[str]:
         """A table for people."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,8 +49,13 @@ class NetworkTime:
     """The time of one batch, ms: the sum of the layers. `others` are not in it.
 
     An epoch is `batches` batches, the last one counted as a full one (as Keras counts them); both are
-    None where the number of samples is not known.
+    None where the number of samples is not known. `formula_model`: what says something of the others.
     """
+
+    KEYS = (
+        "network", "gpu", "optimizer", "batch_size", "batch_ms", "samples", "batches", "epoch_s",
+        "layers", "unpredicted=others", "unpredicted_formula_ms=others_ms", "warnings", "formula_model",
+    )  # fmt: skip
 
     network: str
     gpu: str
@@ -61,6 +65,7 @@ class NetworkTime:
     layers: tuple[LayerTime, ...]
     others: tuple[OtherLayer, ...]
     warnings: tuple[str, ...]
+    formula_model: str | None = None
 
     @property
     def batch_ms(self) -> float:
@@ -83,23 +88,6 @@ class NetworkTime:
         times = [other.formula_ms for other in self.others]
         known = [t for t in times if t is not None]
         return math.fsum(known) if len(known) == len(times) else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `mlp network --json`."""
-        return {
-            "network": self.network,
-            "gpu": self.gpu,
-            "optimizer": self.optimizer,
-            "batch_size": self.batch_size,
-            "batch_ms": self.batch_ms,
-            "samples": self.samples,
-            "batches": self.batches,
-            "epoch_s": self.epoch_s,
-            "layers": [asdict(layer) for layer in self.layers],
-            "unpredicted": [asdict(other) for other in self.others],
-            "unpredicted_formula_ms": self.others_ms,
-            "warnings": list(self.warnings),
-        }
 
 
 def network_time(
@@ -147,7 +135,7 @@ def network_time(
     ]
     return NetworkTime(
         graph.name, gpu, optimizer, batch_size, samples, tuple(layers), tuple(others),
-        tuple(dict.fromkeys(warnings)),
+        tuple(dict.fromkeys(warnings)), None if formula is None else formula.name,
     )  # fmt: skip
 
 

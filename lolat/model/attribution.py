@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
 from lolat.graph import Graph, is_convolution
@@ -28,7 +29,7 @@ from lolat.graph.edits import (
 )
 from lolat.graph.naming import is_flat
 from lolat.graph.width import NOTE, Widths, widths
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.prediction import Prediction, columns_of, operation_terms
 from lolat.units import milliseconds
@@ -38,6 +39,8 @@ from lolat.units import milliseconds
 class Term:
     """A line of an attribution: so many units of a count at `rate_ms` each."""
 
+    KEYS = ("count", "rate_ms", "latency_ms")
+
     name: str
     count: int
     rate_ms: float
@@ -46,26 +49,20 @@ class Term:
 
 @dataclass(frozen=True)
 class Attribution:
-    """What something costs, term by term; `share` is of the network's time."""
+    """What something costs, term by term; `share` is of the network's time, `kind` of an operation."""
+
+    KEYS = ("name", "latency_ms", "share", "terms=by_term", "kind")
 
     name: str
     latency_ms: float
     share: float
     terms: tuple[Term, ...]
-    kind: str | None = None  # of an operation
+    kind: str | UnsetType = UNSET
 
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `explain --json`."""
-        document: dict[str, Any] = {
-            "name": self.name,
-            "latency_ms": self.latency_ms,
-            "share": self.share,
-            "terms": {
-                t.name: {"count": t.count, "rate_ms": t.rate_ms, "latency_ms": t.latency_ms}
-                for t in self.terms
-            },
-        }
-        return document if self.kind is None else {**document, "kind": self.kind}
+    @property
+    def by_term(self) -> dict[str, Term]:
+        """The terms by name."""
+        return {term.name: term for term in self.terms}
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,12 @@ class Explanation(Result):
     is its attribution alone, `operations` has one for each operation in it.
     """
 
+    KEYS = (
+        *of("prediction", "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage"),
+        "prediction.in_domain", "warnings", "prediction.call_ms", "terms=total.by_term", "block", "blocks",
+        "operations", "counterfactuals", "batches",
+    )  # fmt: skip
+
     prediction: Prediction
     total: Attribution
     blocks: tuple[Attribution, ...]
@@ -151,26 +154,15 @@ class Explanation(Result):
             for a in self.operations or self.blocks
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `explain --json`; docs/how-to/explain.md says what is in it."""
-        p = self.prediction
-        return {
-            "network": p.network,
-            "batch_size": p.batch_size,
-            "predictor": p.predictor,
-            "latency_ms": p.latency_ms,
-            "interval_ms": plain_data(p.interval_ms),
-            "coverage": p.coverage,
-            "in_domain": p.in_domain,
-            "warnings": [*p.warnings, *self.notes],
-            "call_ms": p.call_ms,
-            "terms": self.total.to_dict()["terms"],
-            "block": self.blocks[0].name if self.of_block else None,
-            "blocks": [b.to_dict() for b in self.blocks],
-            "operations": [o.to_dict() for o in self.operations],
-            "counterfactuals": plain_data(self.counterfactuals),
-            "batches": plain_data(self.batches),
-        }
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the prediction, and what could not be tried."""
+        return (*self.prediction.warnings, *self.notes)
+
+    @property
+    def block(self) -> str | None:
+        """The one that is explained; None: the whole network."""
+        return self.blocks[0].name if self.of_block else None
 
 
 SMALLEST_SAVING = 0.001  # of what is asked about: what saves less is not told
@@ -266,7 +258,7 @@ def _attribution(
     name: str,
     counts: np.ndarray,
     terms: np.ndarray,
-    kind: str | None = None,
+    kind: str | UnsetType = UNSET,
 ) -> Attribution:
     """From counts (COLUMNS) and milliseconds (features)."""
     latency = float(terms.sum())

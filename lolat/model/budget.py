@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
-from lolat.io.documents import fault_of, read_json
-from lolat.io.results import Result, plain_data
+from lolat.io.documents import converted, read_json
+from lolat.io.results import Result, of, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
@@ -89,14 +89,10 @@ def check_budget(budget_ms: float) -> None:
 class Step:
     """One value of what is varied, and what the model says of the network at it."""
 
+    KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
+
     value: float
     prediction: Prediction
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `budget --json`."""
-        p = self.prediction
-        interval_ms = plain_data(p.interval_ms)
-        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval_ms}
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,7 +101,16 @@ class BudgetAnswer(Result):
 
     `next` is the next larger value, which does not; None at the largest that is tried, and where
     the network cannot be read at it (`refusal` says why). `channels`: of a width, each count now and then.
+    In JSON `answer` is that value; it is null where none stays within the budget (exit code 3), and `next`
+    is the smallest then.
     """
+
+    KEYS = (
+        "best.prediction.network", "vary", "budget_ms", "sure",
+        *of("best.prediction", "predictor", "batch_size"), "answer", "latency_ms",
+        *of("best.prediction", "interval_ms", "coverage"), "channels", "next", "now",
+        "best.prediction.in_domain", "warnings",
+    )  # fmt: skip
 
     vary: str
     budget_ms: float
@@ -129,29 +134,22 @@ class BudgetAnswer(Result):
     def rows(self) -> list[dict[str, Any]]:
         """A row each for the network now, the largest within the time, and the next one."""
         steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **s.to_dict()} for n, s in steps.items() if s is not None]
+        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
-        p, step = self.best.prediction, self.best.to_dict()
-        return {
-            **_asked(self.vary, self.budget_ms, self.sure, p),
-            "answer": step.pop("value"),
-            **step,
-            "coverage": p.coverage,
-            "channels": plain_data(self.channels),
-            "next": None if self.next is None else self.next.to_dict(),
-            "now": self.now.to_dict(),
-            "in_domain": p.in_domain,
-            "warnings": [*p.warnings, *self.notes, *filter(None, [self.refusal])],
-        }
+    @property
+    def answer(self) -> float | None:
+        """The largest value within the budget, always one; null in JSON where the answer is no."""
+        return self.best.value
 
+    @property
+    def latency_ms(self) -> float | None:
+        """The latency at it, as `answer`."""
+        return self.best.prediction.latency_ms
 
-def _asked(vary: str, budget_ms: float, sure: bool, prediction: Prediction) -> dict[str, Any]:
-    """What `budget --json` says of the question."""
-    p = prediction
-    asked = {"network": p.network, "vary": vary, "budget_ms": budget_ms, "sure": sure}
-    return {**asked, "predictor": p.predictor, "batch_size": p.batch_size}
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the prediction, how exact the counts are, and why there is no larger value."""
+        return (*self.best.prediction.warnings, *self.notes, *filter(None, [self.refusal]))
 
 
 @dataclass(frozen=True)
@@ -297,6 +295,7 @@ class _Varied:
     def answer(self, guess: float) -> BudgetAnswer:
         """The largest value that fits; AnswerIsNo where there is none."""
         q, start = self.question, min(max(round(self.now / self.unit), 1), self.count)
+        now = Step(self.now, q.now)
         guessed = int(min(max(guess, 1.0), float(self.count)))
         low, high, any_fits = search(self.fits, self.count, start, guessed)
         best, further = self.steps.get(low), self.step(high) if high <= self.count else None
@@ -306,7 +305,6 @@ class _Varied:
                 pairs = widths(q.network).pairs(best.value)
             refusal = further if isinstance(further, str) else None
             larger = further if isinstance(further, Step) else None
-            now = Step(self.now, q.now)
             return BudgetAnswer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
         if not isinstance(further, Step):
             raise InputError(str(further))
@@ -317,13 +315,8 @@ class _Varied:
             f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
             f"give --max-ms {enough(takes)} or more",
             {
-                **_asked(self.vary, q.budget_ms, q.sure, q.now),
-                **dict.fromkeys(("answer", "latency_ms", "interval_ms")),
-                "coverage": q.now.coverage,
-                "channels": None,
-                "next": further.to_dict(),
-                "now": Step(self.now, q.now).to_dict(),
-                "in_domain": None,
+                **BudgetAnswer(self.vary, q.budget_ms, q.sure, now, further, now).to_dict(),
+                **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
                 "warnings": [best] if isinstance(best, str) else [],
             },
         )
@@ -355,7 +348,6 @@ class Before(msgspec.Struct, frozen=True):
     predictor: str
     batch_size: int
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
-    state: dict[str, float] | None
 
 
 def is_prediction(path: str) -> bool:
@@ -368,17 +360,17 @@ def is_prediction(path: str) -> bool:
 
 def read_before(path: str) -> Before:
     """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
-    document = read_json(path, _EXPECTED)
-    if (fault := fault_of(document, Before)) is not None:
-        raise InputError(f"--against {plain(path)}: {fault}; {_EXPECTED}")
-    return msgspec.convert(document, Before)
+    try:
+        return converted(read_json(path, _EXPECTED), Before, f"--against {plain(path)}")
+    except ModelFileError as error:
+        raise InputError(f"{error}; {_EXPECTED}") from error
 
 
 def before_of(prediction: Prediction) -> Before:
     """A prediction as what another is compared with."""
-    p, state = prediction, None if prediction.state is None else prediction.state.to_dict()
+    p = prediction
     asked = (p.model, p.learned, p.network, p.predictor, p.batch_size)
-    return Before("lolat-prediction", *asked, p.latency_ms, state)
+    return Before("lolat-prediction", *asked, p.latency_ms)
 
 
 @dataclass(frozen=True)
@@ -447,7 +439,7 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
 
 def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
     own = before_of(prediction)
-    for name in ("model", "learned", "predictor", "batch_size", "state"):
+    for name in ("model", "learned", "predictor", "batch_size"):
         given, expected = getattr(before, name), getattr(own, name)
         if given != expected:
             raise InputError(

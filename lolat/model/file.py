@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -28,8 +28,7 @@ from lolat.io.documents import (
     Number,
     Positive,
     Range,
-    fault_of,
-    key_text,
+    converted,
     read_json,
     show,
     to_json,
@@ -133,10 +132,10 @@ class TwoRegimeTerms(Struct):
     flops: NotNegative
 
 
-class TwoRegime(Struct):
+class TwoRegime(Predictor, kw_only=True):
     """What the two-regime formula has beside that of any."""
 
-    coefficients: TwoRegimeTerms
+    coefficients: TwoRegimeTerms  # type: ignore[assignment]
     breakpoint_ms: NotNegative
     slope: Positive
     offset_ms: Number
@@ -152,11 +151,14 @@ _NEEDED: list[Any] = [(name, _TERMS[name in PRODUCTS]) for name in NEEDED]
 _OTHERS: list[Any] = [
     (name, _TERMS[name in PRODUCTS] | UnsetType, UNSET) for name in CLASSES if name not in NEEDED
 ]
-Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS])
+Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS], forbid_unknown_fields=True)
 """The terms of each class of operations (`lolat.graph.work`)."""
 
 
-class Kernels(Struct):
+_Nearby = tuple[Positive, Positive, Positive, Positive, Number]
+
+
+class Kernels(Predictor, kw_only=True):
     """What a formula by operation has beside that of any; see `lolat.fitting.predictors.kernels`.
 
     `nearby`: of each class of products, rows of its SHAPE and a weight.
@@ -167,9 +169,16 @@ class Kernels(Struct):
     mode: Mode | UnsetType = UNSET
     tile: Positive | UnsetType = UNSET
     sustained: Positive | UnsetType = UNSET
-    nearby: dict[str, list[tuple[Positive, Positive, Positive, Positive, Number]]] | UnsetType = (
-        UNSET
-    )
+    nearby: dict[Literal[tuple(PRODUCTS)], list[_Nearby]] | UnsetType = UNSET  # type: ignore[valid-type]
+
+
+class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
+    """The formulas that this version knows; others may be there."""
+
+    two_regime: TwoRegime | UnsetType = UNSET
+    extended: Predictor | UnsetType = UNSET
+    kernels: Kernels | UnsetType = UNSET
+    training_steps: Kernels | UnsetType = UNSET
 
 
 class Noise(Struct):
@@ -210,42 +219,32 @@ class ModelFile(Besides):
     name: str
     device: str
     default: str
-    predictors: dict[str, Predictor]
+    predictors: Predictors
     points: list[Point]
     environment: dict[str, Any]
     noise: Noise
     domain: Domain
 
 
-PREDICTORS: dict[str, type[Struct]] = {
-    "two-regime": TwoRegime,
-    "kernels": Kernels,
-    "training-steps": Kernels,
-}
-
-
 def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, as parsed from JSON, is a LoLat model of version 1.
 
     `source` names where it came from and begins the message; it must be one line. The message goes
-    on with the field, what it is and what is expected. Nothing is changed or converted.
+    on with what is expected and where. Nothing is changed or converted.
     """
-    fault = _of_another_kind(document)
-    # It is to have latencies where it has some part of them, or nothing at all.
-    inference = fault is None and (
-        any(f in document for f in INFERENCE) or not any(f in document for f in SECTIONS)
-    )
-    fault = fault or fault_of(document, ModelFile if inference else Sections)
-    if fault is None and inference:
-        fault = next(filter(None, map(_fault_of_predictor, document["predictors"].items())), None)
-    if fault is None and inference and document["default"] not in document["predictors"]:
-        names = ", ".join(map(show, sorted(document["predictors"]))) or "none"
-        fault = (
-            f"`default` is {show(document['default'])}; expected one of the predictors in the file: "
-            f"{names}"
-        )
-    if fault is not None:
+    if fault := _of_another_kind(document):
         raise ModelFileError(f"{source}: {fault}")
+    # It is to have latencies where it has some part of them, or nothing at all.
+    if not any(f in document for f in INFERENCE) and any(f in document for f in SECTIONS):
+        converted(document, Sections, source)
+        return
+    converted(document, ModelFile, source)
+    if document["default"] not in document["predictors"]:
+        names = ", ".join(map(show, sorted(document["predictors"]))) or "none"
+        raise ModelFileError(
+            f"{source}: `default` is {show(document['default'])}; expected one of the predictors in the "
+            f"file: {names}"
+        )
 
 
 def _of_another_kind(document: Any) -> str | None:
@@ -274,25 +273,6 @@ def _of_another_kind(document: Any) -> str | None:
     if type(version) is not int or version != FORMAT_VERSION:
         return f"`version` is {show(version)}; expected {FORMAT_VERSION}"
     return None
-
-
-def _fault_of_predictor(item: tuple[str, dict[str, Any]]) -> str | None:
-    """What a predictor of a known name lacks."""
-    name, predictor = item
-    shape = PREDICTORS.get(name)
-    if shape is None:
-        return None
-    place = f"predictors.{name}"
-    fault = fault_of(predictor, shape, place)
-    if fault is None and shape is Kernels:
-        for field, known in (("classes", CLASSES), ("nearby", PRODUCTS)):
-            for key in predictor.get(field, {}).keys() - set(known):
-                value = predictor[field][key]
-                return (
-                    f"`{place}.{field}.{key_text(key)}` is {show(value)}; expected one of "
-                    f"{', '.join(known)}"
-                )
-    return fault
 
 
 # ---- Reading and writing it.

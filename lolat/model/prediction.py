@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
 from lolat.fitting.domain import (
@@ -18,7 +19,7 @@ from lolat.fitting.domain import (
     NEGLIGIBLE_SHARE,
     PASSED_OVER_SHARE,
     Domain,
-    advice,
+    fit_again,
     widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
@@ -26,10 +27,9 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
 from lolat.graph.work import work_of
-from lolat.io.results import Result, plain_data
-from lolat.model.state import OF_GROUP, State
+from lolat.io.results import Result
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -100,9 +100,17 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. The blocks, among them "call",
-    the fixed cost of a call, add up to `latency_ms`.
+    is most of it; both None where the model does not say what was measured. `quiet_ms`: on the machine in
+    its calmest moments, where known. The blocks, the last one "call", the fixed cost of a call, add up to
+    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are
+    multiply-accumulates.
     """
+
+    KEYS = (
+        "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms", "quiet_ms",
+        "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
+        "warnings", "counts", "blocks", "device",
+    )  # fmt: skip
 
     network: str
     batch_size: int
@@ -117,30 +125,13 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
-    measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
-    half: float | None = None  # of the interval without the machine's drift, as a logarithm
     quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
-    state: State | None = None  # of the machine that it is for; None: as it usually is
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
-    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in
-
-    def under(self, state: State) -> Prediction:
-        """The same in a state of the machine, with the interval of a machine whose state is known."""
-        factors = np.array([getattr(state, OF_GROUP[GROUPS[f]]) for f in self.features])
-        terms = self.block_terms * factors
-        call_ms = self.call_ms * state.starting
-        latency = float(terms.sum()) + call_ms
-        return replace(
-            self,
-            latency_ms=latency,
-            block_terms=terms,
-            call_ms=call_ms,
-            interval_ms=None if self.half is None else within(latency, self.half),
-            state=state,
-        )
+    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
+    device: str | UnsetType = UNSET
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -159,6 +150,11 @@ class Prediction(Result):
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
     @property
+    def memory_bytes(self) -> int | None:
+        """Of weights and tensors at once."""
+        return None if self.memory is None else self.memory.total_bytes
+
+    @property
     def title(self) -> str:
         """Which network at which batch size, and what goes in."""
         size = shapes_text(self.input_shapes)
@@ -175,30 +171,6 @@ class Prediction(Result):
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
         told = ("name", "latency_ms", "share", "bound_by")
         return [{**{n: getattr(b, n) for n in told}, **b.counts} for b in self.blocks]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `predict --json`."""
-        return {
-            "model": self.model,
-            "learned": self.learned,
-            "network": self.network,
-            "batch_size": self.batch_size,
-            "input_shapes": plain_data(self.input_shapes),
-            "predictor": self.predictor,
-            "latency_ms": self.latency_ms,
-            "quiet_ms": self.quiet_ms,
-            "state": None if self.state is None else self.state.to_dict(),
-            "interval_ms": plain_data(self.interval_ms),
-            "coverage": self.coverage,
-            "in_domain": self.in_domain,
-            "inside_share": self.inside_share,
-            "memory_bytes": None if self.memory is None else self.memory.total_bytes,
-            "memory": plain_data(self.memory),
-            "warnings": list(self.warnings),
-            "measure": list(self.measure),
-            "counts": self.counts,
-            "blocks": [dict(vars(b)) for b in self.blocks],
-        }
 
 
 def domain_words(prediction: Prediction) -> str:
@@ -246,13 +218,12 @@ class Outside:
     """What of a network lies outside the measured domain.
 
     `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
-    measured. `measure`: names of the blocks whose measuring would bring it inside.
+    measured.
     """
 
     beyond: float = 0.0
     unmeasured: float = 0.0
     remarks: tuple[str, ...] = ()
-    measure: tuple[str, ...] = ()
     known: bool = True
 
     @property
@@ -278,6 +249,9 @@ class Knowledge:
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
+        # The counts of the networks that the model was fitted to as a whole.
+        whole = (p for p in document["points"] if p.get("whole"))
+        self.timed = {tuple(p.get(c) for c in FEATURES) for p in whole}
         self._forget()
 
     def _forget(self) -> None:
@@ -318,16 +292,22 @@ class Knowledge:
         outside = Outside(rest, float(by_block.sum()))
         if outside.negligible:
             return outside
-        of_blocks, able = analysis.learnable(domain.dtypes)
-        rows, complete = domain.to_measure(counts, of_blocks, shares, np.array(able))
-        measure = tuple(analysis.names[i] for i in rows)
-        remedy: tuple[str, ...] = ()
-        if self.environment.get("device") in ("cpu", "gpu"):  # one that can measure
-            complete = complete and domain.dtypes >= analysis.dtypes
-            remedy = advice(self.source, measure, complete, batch_size)
         said = domain.outside(counts, analysis.names, shares)
-        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own), *remedy)
-        return replace(outside, remarks=remarks, measure=measure)
+        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own))
+        if self._can_learn(analysis, batch_size):
+            remarks += (
+                "to have the model know it, time the whole network on the model's device and fit it in "
+                f"(timed.csv: network,batch_size,latency_ms): {fit_again(self.source)}",
+            )
+        return replace(outside, remarks=remarks)
+
+    def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
+        """Whether the time of the whole network would tell a model that was measured something new."""
+        if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
+            return False
+        total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
+        known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+        return known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
 
 
 def predict_network(
@@ -402,8 +382,6 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        measure=outside.measure,
-        half=half,
         quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
-from lolat.io.documents import fault_of
+from lolat.io.documents import converted
 from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model.file import lacks, put
@@ -34,20 +34,20 @@ from lolat.units import plural
 
 # ---- Spaces by name, and tables of measured networks with the columns arch and latency_ms.
 
-SPACES = ("nasbench201", "fbnet")
+SPACES = ("nasbench201", "fbnet", "fbnet-cifar")
 ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior speaks too
 
 
 @dataclass(frozen=True)
 class SpaceTerms:
-    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies.
+    """A space of SPACES: how its networks are written and counted, and the assumptions on their latencies.
 
     `candidates`: networks that stand for all of the space, of which `nas fit` says how sure it is.
     """
 
     name: str
     parse_many: Callable[..., np.ndarray]
-    write: Callable[[Sequence[int] | np.ndarray], str]
+    counts: Callable[[np.ndarray], np.ndarray]
     assumptions: list[Pieces]
     candidates: Callable[[np.random.Generator], np.ndarray]
 
@@ -57,26 +57,37 @@ def space_terms(name: str) -> SpaceTerms:
     """The space of that name. InputError where it is none of SPACES."""
     if name not in SPACES:
         raise InputError(f"unknown space {name!r}; expected one of {', '.join(SPACES)}")
-    space: Any = importlib.import_module(f"lolat.nas.spaces.{name}")
-    return SpaceTerms(name, space.parse_many, space.write, space.assumptions(), space.candidates)
+    space = importlib.import_module("lolat.nas.spaces").SPACES[name]()
+    prior = space.codec  # the space's module
+    return SpaceTerms(name, space.parse, space.counts, prior.assumptions(space), prior.candidates)
 
 
 def space_of(path: str | Path, sampled: Collection[str], others: bool) -> SpaceTerms:
     """The space of the networks in a table, by the first of them.
 
-    `sampled`: names of spaces that a model has samples of; `others`: whether it can tell of others too. The
-    first space where the network is of none. InputError where there is no such table.
+    `sampled`: names of spaces that a model has samples of, which go first; `others`: whether it can tell of
+    others too. The first space where the network is of none. InputError where there is no such table, and
+    for what may be of two sampled spaces.
     """
     names = [*sampled, *(n for n in SPACES if others and n not in sampled)] or list(SPACES)
     table = read_table(path, ("arch",))
     first = table.columns[table.names.index("arch")][:1]
-    for name in names:
-        try:
-            space_terms(name).parse_many(first)
-        except InputError:
-            continue
-        return space_terms(name)
-    return space_terms(names[0])
+    able = [name for name in names if _has(name, first)]
+    if (two := able[:2]) and len(set(two) & set(sampled)) == 2:
+        raise InputError(
+            f"{path}: such networks are of {two[0]} and of {two[1]}, and the model has samples of both; "
+            "expected a model with samples of one of them"
+        )
+    return space_terms(able[0] if able else names[0])
+
+
+def _has(name: str, archs: Sequence[str]) -> bool:
+    """Whether these are networks of the space."""
+    try:
+        space_terms(name).parse_many(archs)
+    except InputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -368,8 +379,7 @@ def from_document(document: Mapping[str, Any], source: str, space: str) -> NasMo
             f"{source}: a model of the space {space!r}; expected one of {', '.join(SPACES)}"
         )
     section = spaces[space]
-    if fault := fault_of(section, _Section, f"spaces.{space}"):
-        raise ModelFileError(f"{source}: {fault}")
+    converted(section, _Section, source, f"$.spaces.{space}")
     pieces = {p.name: len(p.terms) for p in space_terms(space).assumptions}
     if fault := _fault(section, pieces):
         raise ModelFileError(f"{source}: its `spaces.{space}` is damaged ({fault}); {_EXPECTED}")

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
     """
     if not is_function(spec):
         raise InputError(f"no {what} {spec!r}; expected {expected}")
-    with stdout_to_stderr(), _stays():
+    with stdout_to_stderr():
         return attribute_of(spec, what, expected)
 
 
@@ -63,10 +63,9 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
 def code_of_user(what: str, expected: str, *passes: type[Exception]) -> Iterator[None]:
     """For code of the user's: what it writes goes to stderr, what it raises but `passes` is an InputError.
 
-    `what` is done and what is `expected` are said in it. os._exit raises too: else the command would end
-    without a word, and with 0 if that was its argument. (An _exit in C cannot be told from a crash.)
+    `what` is done and what is `expected` are said in it.
     """
-    with stdout_to_stderr(), _stays():
+    with stdout_to_stderr():
         try:
             yield
         except KeyboardInterrupt:
@@ -75,25 +74,6 @@ def code_of_user(what: str, expected: str, *passes: type[Exception]) -> Iterator
             raise
         except BaseException as error:
             raise InputError(f"{what} failed: {brief(error)}; {expected}") from error
-
-
-@contextlib.contextmanager
-def _stays() -> Iterator[None]:
-    """os._exit raises SystemExit in this process meanwhile; one that was forked ends here at the latest."""
-    leave, process, inside = os._exit, os.getpid(), True
-
-    def stay(status: int) -> NoReturn:
-        if inside and os.getpid() == process:
-            raise SystemExit(f"os._exit({status})")
-        leave(status)
-
-    os._exit = stay
-    try:
-        yield
-    finally:
-        os._exit, inside = leave, False
-        if os.getpid() != process:
-            leave(0)
 
 
 def brief(error: BaseException) -> str:

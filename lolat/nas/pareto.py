@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.errors import AnswerIsNo, InputError
-from lolat.io.results import Result
+from lolat.io.results import Result, of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
@@ -92,11 +93,6 @@ class Candidate:
     choices: tuple[int, ...]
     latency_ms: float
     score: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in JSON."""
-        choices = {"arch": self.arch, "candidate": list(self.choices)}
-        return {**choices, "latency_ms": self.latency_ms, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -178,11 +174,11 @@ class Search:
 
     def none(self, method: str, fastest_ms: float) -> NoReturn:
         """Raise that no candidate is within the time."""
-        nothing = SearchAnswer(self, SearchResult(method, (), (), 0), ()).to_dict()
+        nothing = SearchAnswer(self, SearchResult(method, (), (), 0), (), fastest_ms).to_dict()
         raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
             f"{fastest_ms:.3g} ms",
-            {**nothing, "fastest_ms": fastest_ms},
+            nothing,
         )
 
     def fastest(self) -> np.ndarray:
@@ -324,13 +320,35 @@ MOST_ROWS = 20
 OUTSIDE = "*"
 
 
+@dataclass(frozen=True)
+class FrontCandidate:
+    """A network of the front: its choices as integers, its score, its latency as the model predicts it."""
+
+    arch: str
+    candidate: tuple[int, ...]
+    latency_ms: float
+    score: float
+    interval_ms: tuple[float, float] | None
+    coverage: float | None
+    in_domain: bool | None
+
+
 @dataclass(frozen=True, repr=False)
 class SearchAnswer(Result):
-    """What a search found, with the whole networks of its front as the model predicts them."""
+    """What a search found, with the whole networks of its front as the model predicts them.
+
+    `fastest_ms`: of all candidates, where none is within the time (exit code 3) and the front is empty.
+    """
+
+    KEYS = (
+        *of("search.space", "space=name", "size"), *of("search.scorer", "batch_size", "predictor"),
+        "result.method", "max_ms", "scored", "result.unscored", "front", "fastest_ms",
+    )  # fmt: skip
 
     search: Search
     result: SearchResult
     predictions: tuple[Prediction | Bounds, ...]
+    fastest_ms: float | UnsetType = UNSET
 
     def words(self) -> str:
         """How many were scored, and the ends of the front."""
@@ -346,31 +364,27 @@ class SearchAnswer(Result):
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network of the front, by latency."""
         names = ("arch", "latency_ms", "score", "in_domain")
-        return [{name: row[name] for name in names} for row in self.to_dict()["front"]]
+        return [{name: getattr(row, name) for name in names} for row in self.front]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `nas search --json`."""
-        search, scorer = self.search, self.search.scorer
-        front = [
-            {
-                **candidate.to_dict(),
-                "interval_ms": None if p.interval_ms is None else list(p.interval_ms),
-                "coverage": p.coverage,
-                "in_domain": p.in_domain,
-            }
-            for candidate, p in zip(self.result.front, self.predictions, strict=True)
-        ]
-        return {
-            "space": search.space.name,
-            "size": search.space.size,
-            "batch_size": scorer.batch_size,
-            "predictor": scorer.predictor,
-            "method": self.result.method,
-            "max_ms": None if math.isinf(search.max_ms) else search.max_ms,
-            "scored": len(self.result.scored),
-            "unscored": self.result.unscored,
-            "front": front,
-        }
+    @property
+    def front(self) -> tuple[FrontCandidate, ...]:
+        """The front with the predictions."""
+        return tuple(
+            FrontCandidate(
+                c.arch, c.choices, c.latency_ms, c.score, p.interval_ms, p.coverage, p.in_domain
+            )
+            for c, p in zip(self.result.front, self.predictions, strict=True)
+        )
+
+    @property
+    def max_ms(self) -> float | None:
+        """The longest that a candidate may take; None: as long as it likes."""
+        return None if math.isinf(self.search.max_ms) else self.search.max_ms
+
+    @property
+    def scored(self) -> int:
+        """How many candidates have a score."""
+        return len(self.result.scored)
 
 
 def answer(search: Search, result: SearchResult, model: Model) -> SearchAnswer:

@@ -28,10 +28,10 @@ def fit(
 ) -> fewshot.NasModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
-    `space`: "nasbench201" or "fbnet". `samples`: a CSV table with the columns arch and latency_ms.
-    `output`: the device's model file, made or added to; None writes none. `name`: what the device is called
-    where the file is new. Returns a `NasModel`, whose `warnings` say what is odd.
-    Raises InputError for a table that cannot be used.
+    `space`: "nasbench201", "fbnet" (224x224) or "fbnet-cifar" (32x32). `samples`: a CSV table with the
+    columns arch and latency_ms. `output`: the device's model file, made or added to; None writes none.
+    `name`: what the device is called where the file is new. Returns a `NasModel`, whose `warnings` say what
+    is odd. Raises InputError for a table that cannot be used.
     """
     model = fewshot.fit(space, read_samples(os.fspath(samples), space_terms(space)))
     if output is not None:
@@ -57,11 +57,11 @@ def search(
 ) -> SearchAnswer:
     """The fastest candidates of a space at each score, and the best at each latency, on a device.
 
-    `space`: a `Space`, a name (nasbench201, fbnet, ofa, mobile) or "package.module:callable". `model`: a
-    `Model`, or what `lolat.load` takes. `objective`: a function that scores one candidate (its parameter
-    is named arch, candidate or choices), "package.module:callable", or a CSV file (arch, score). `max_ms`:
-    only candidates that take at most this. `method`: "evolutionary" or "exhaustive"; None: exhaustive for
-    a table and for few candidates. `candidates`: how many an evolutionary search scores, in
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa, mobile) or "package.module:callable".
+    `model`: a `Model`, or what `lolat.load` takes. `objective`: a function that scores one candidate (its
+    parameter is named arch, candidate or choices), "package.module:callable", or a CSV file (arch, score).
+    `max_ms`: only candidates that take at most this. `method`: "evolutionary" or "exhaustive"; None:
+    exhaustive for a table and for few candidates. `candidates`: how many an evolutionary search scores, in
     `generations`; `seed`: of its draws. `lower_is_better`: a low score is good, such as a loss.
     `journal`: a file where each score is kept as it comes, and read when the search is run again.
 

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError, not_written
-from lolat.io.results import Result
+from lolat.io.results import Result, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
@@ -258,12 +259,27 @@ Ranges = Callable[[Job, list[int]], Iterable[Range]]
 LolatError where a range cannot be scored or written."""
 
 
+@dataclass(frozen=True)
+class BestCandidate:
+    """One of the best; `value`: where a function of the user's said it."""
+
+    index: int
+    latency_ms: float
+    value: float | UnsetType
+    arch: str
+
+
 @dataclass(frozen=True, repr=False)
 class ScoreAnswer(Result):
     """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it.
 
     How many were `scored` and `kept`, and the best of them; `reused`: ranges that were done already.
     """
+
+    KEYS = (
+        "space", "size", "batch_size", "predictor", "scored", "kept", "max_ms", "files",
+        "output=job.folder", "best=ranking",
+    )  # fmt: skip
 
     space: str
     size: int
@@ -281,30 +297,31 @@ class ScoreAnswer(Result):
         told = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
         return f"{told}; best: {milliseconds(self.best[0][2])}" if self.best else told
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: index, latency_ms, (value,) arch."""
+    @property
+    def ranking(self) -> tuple[BestCandidate, ...]:
+        """The best, as text."""
         job = self.job
         rows = job.scorer.grid.decode(np.array([index for _, index, _ in self.best], np.int64))
-        found = []
-        for (negative, index, time), row in zip(self.best, rows, strict=True):
-            value = {} if job.value is None else {"value": -negative}
-            found.append(
-                {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
+        return tuple(
+            BestCandidate(
+                index, time, UNSET if job.value is None else -negative, job.codec.write(row)
             )
-        return found
+            for (negative, index, time), row in zip(self.best, rows, strict=True)
+        )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `nas score --json`."""
-        job = self.job
-        return {
-            **{n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")},
-            "scored": self.scored,
-            "kept": self.kept,
-            "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
-            "files": len(job.starts()),
-            "output": job.folder,
-            "best": self.rows(),
-        }
+    @property
+    def max_ms(self) -> float | None:
+        """The longest that a candidate may take; None: as long as it likes."""
+        return None if math.isinf(self.job.max_ms) else self.job.max_ms
+
+    @property
+    def files(self) -> int:
+        """How many Parquet files there are."""
+        return len(self.job.starts())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each of the best: index, latency_ms, (value,) arch."""
+        return [dict_of(candidate) for candidate in self.ranking]
 
 
 def here(job: Job, starts: list[int]) -> Iterator[Range]:

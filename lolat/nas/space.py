@@ -29,7 +29,7 @@ from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.model.file import lacks
 from lolat.model.prediction import Prediction, as_batch_size, operations_ms
-from lolat.nas.fewshot import from_document
+from lolat.nas.fewshot import NasModel, from_document
 from lolat.nas.scorer import Bounds, Grid, SampledScorer, Scorer, Times, compiled
 from lolat.nas.tables import BorderTable, Decomposition, Finder, Networks, Part, Table
 from lolat.readers import read
@@ -68,6 +68,7 @@ class Space:
     `decomposition`: how the positions that interact were found, where a function makes the networks.
     """
 
+    name: str
     decomposition: Decomposition | None = None
 
     def __init__(
@@ -291,16 +292,30 @@ def scorer_for(
     """What scores candidates on the device of `model`.
 
     Where the model has samples of the space they answer, unless a predictor or a batch size is asked for;
-    else the formula of inference. Errors as of `Space.scorer`; ModelFileError where it knows neither.
+    else the formula of inference. Errors as of `Space.scorer`; ModelFileError where it knows neither,
+    InputError where its samples are of another space of the same name.
     """
     sampled = space.name in model.document.get("spaces", {})
     if sampled and predictor is None and batch_size == 1:
         fitted = from_document(model.document, model.source, space.name)
-        if len(space.positions) == len(fitted.terms.parse_many([fitted.archs[0]])[0]):
-            return SampledScorer(grid=space.grid, batch_size=1, model=fitted)
+        if not _has_samples_of(space, fitted):
+            raise InputError(
+                f"{model.source} has samples of LoLat's space {space.name}; this space of the same name "
+                "has other networks: give it another name, or name a predictor"
+            )
+        return SampledScorer(grid=space.grid, batch_size=1, model=fitted)
     if not sampled and not model.predictors:
         raise lacks(model.document, model.source, space.name)
     return space.scorer(model, batch_size, predictor)
+
+
+def _has_samples_of(space: Space, fitted: NasModel) -> bool:
+    """Whether the networks that were measured are those that the space has in their place."""
+    rows = fitted.terms.parse_many(fitted.archs)
+    try:
+        return np.array_equal(space.counts(rows), fitted.terms.counts(rows))
+    except InputError:  # other positions
+        return False
 
 
 def bounds_of(

@@ -121,9 +121,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
     if prefix == "generate":
         from lolat.readers import generated
 
-        config = generated.parse(spec, size)
-        model = generated.build(config, weights)
-        return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
+        return _of_object(generated.build(*generated.parse(name, size), weights), name, ())
     if prefix in ("timm", "torchvision", "transformers"):
         from lolat.readers.torch import named as torch_named
 

@@ -6,67 +6,57 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
+from lolat.fitting.domain import fit_again
 from lolat.model import Model
-from lolat.report.rows import enumeration
 from lolat.report.text import beside, headline
 from lolat.units import milliseconds, off, percent, plain
 
 
-def _state_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """What the machine's state was, and what the errors are without it."""
-    if result["state"] is None:
-        yield (
-            "the model has no networks to tell the machine's state by: predictions are for the machine "
-            "as it was when the model was learned"
-        )
-        return
-    found = result["as_usual"][result["default"]]
-    yield f"the machine while measuring, as factors of its usual speed: {state_words(result['state'])}"
-    yield (
-        "predictions are for that state, so that an error is the formula's; as usual (`lolat predict` "
-        f"without --state) they are off by {percent(found['median'])} at the median, "
-        f"{100 * found['bias']:+.0f} % bias"
-    )
-
-
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """The tables that `evaluate` prints."""
-    names, stated = result["predictors"], result["state"] is not None
+    """The table that `evaluate` prints, and how good the model is."""
     width = max(len(r["network"]) for r in result["networks"])
-    usual = [f"{'as usual':>9}"] * stated
-    yield "  ".join([f"{'network':{width}} batch  measured", *usual, *(f"{n:>18}" for n in names)])
+    yield f"{'network':{width}} batch  measured  predicted     error"
     for row in result["networks"]:
-        cells = [f"{row['network']:{width}} {row['batch_size']:5d}  {row['measured_ms']:8.2f}"]
-        cells += [f"{row['usual_ms'][result['default']]:9.2f}"] if stated else []
-        cells += [f"{row['predicted_ms'][n]:9.2f} {100 * row['error'][n]:+6.1f} %" for n in names]
-        yield "  ".join(cells + ["outside the domain"] * (row["in_domain"] is False))
-    yield ""
-    yield from _state_lines(result)
-    floor = result["noise_floor"]
-    for name in names:
-        found = result["summary"][name]
-        mark = " (default)" if name == result["default"] else ""
-        yield (
-            f"{name}{mark}: median error {percent(found['median'])}{beside(floor)}, "
-            f"{100 * found['within_10_percent']:.0f} % within 10 %, {_sizes(found)}"
-            f"R² {_figure(found['r2'])}, Pearson {_figure(found['pearson'])}, "
-            f"Spearman {_figure(found['spearman'])}"
+        line = (
+            f"{row['network']:{width}} {row['batch_size']:5d}  {row['measured_ms']:8.2f}  "
+            f"{row['predicted_ms']:9.2f} {100 * row['error']:+7.1f} %"
         )
+        yield line + "  outside the domain" * (row["in_domain"] is False)
+    yield ""
+    floor, found = result["noise_floor"], result["summary"]
+    yield (
+        f"{result['predictor']}: median error {percent(found['median'])}{beside(floor)}, "
+        f"{100 * found['bias']:+.0f} % bias, {100 * found['within_10_percent']:.0f} % within 10 %, "
+        f"{_sizes(found)}R² {_figure(found['r2'])}, Pearson {_figure(found['pearson'])}, "
+        f"Spearman {_figure(found['spearman'])}"
+    )
     if result["intervals"] is not None:
         yield from _interval_lines(result["intervals"])
     if floor is not None:
         yield "noise floor: what measuring a block again gives; no predictor can beat it"
+    yield _machine(result["ratio"])
     yield verdict(result)
     for key, reason in result["failures"].items():
         yield f"not measured: {key}: {reason}"
 
 
+def _machine(ratio: float | None) -> str:
+    """How fast the machine was while measuring."""
+    if ratio is None:
+        return "the model has no networks of its own that say how fast the machine was meanwhile"
+    return (
+        f"the machine meanwhile: the model's own networks took {ratio:.2f} times as long as when it was "
+        "learned"
+    )
+
+
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+MOVED = 0.1  # of the machine, from when the model was learned: as far as `doctor` lets it be
 
 
 def verdict(result: Mapping[str, Any]) -> str:
     """How good the model is here, what limits it, and what to do, in a sentence."""
-    found = result["summary"][result["default"]]
+    found, ratio = result["summary"], result["ratio"]
     error, floor = found["median"], result["noise_floor"] or 0.0
     outside = [r["network"] for r in result["networks"] if r["in_domain"] is False]
     if error <= GOOD:
@@ -74,14 +64,15 @@ def verdict(result: Mapping[str, Any]) -> str:
     word = "fair" if error <= FAIR else "poor"
     if len(outside) > len(result["networks"]) / 2:
         limit = (
-            f"most of these networks ({outside[0]} ...) hold what was never measured: lolat learn "
-            f"--extend {result['model']} --for {outside[0]}"
+            f"most of these networks ({outside[0]} ...) hold what was never measured: write their times "
+            f"into timed.csv and fit them in: {fit_again(result['model'])}"
         )
     elif floor > error / 2:
         limit = "the machine is noisy: close other programs, learn and evaluate again"
+    elif ratio is not None and off(ratio) > MOVED:
+        limit = "the machine has changed since it was learned: close other programs, or learn again"
     elif abs(found["bias"]) > 0.7 * error:
-        slow = "fast" if found["bias"] < 0 else "slow"
-        limit = f"all come out too {slow}, so the machine has changed: learn again"
+        limit = f"all come out too {'fast' if found['bias'] < 0 else 'slow'}: learn again"
     else:
         limit = "the formula does not know something about this device: its errors go both ways"
     return f"This model is {word} here, off by {percent(error)} at the median; {limit}."
@@ -147,12 +138,6 @@ def _table(result: Mapping[str, Any]) -> Iterator[str]:
     for name, n in rows:
         learned, now = (f"{milliseconds(n[k]):>8}" for k in ("learned_ms", "now_ms"))
         yield f"{name:{width}}  {n['batch_size']:>5}  {learned}  {now}  {n['ratio']:5.2f}"
-    yield f"now, as factors of the usual: {state_words(result['state'])}"
-
-
-def state_words(state: Mapping[str, float]) -> str:
-    """A state in a line."""
-    return ", ".join(f"{kind} {factor:.2f}" for kind, factor in state.items())
 
 
 def _median(result: Mapping[str, Any]) -> str:
@@ -164,24 +149,19 @@ def _median(result: Mapping[str, Any]) -> str:
 
 def _answer(result: Mapping[str, Any]) -> Iterator[str]:
     """The verdict in a sentence or two."""
-    verdict, limit = result["verdict"], result["limit"]
+    verdict = result["verdict"]
     if verdict == "another machine":
         yield "another machine: " + "; ".join(map(_difference, result["differences"]))
         if result["ratio"] is not None:
             yield f"{MEASURED[result['measured']]}: {_median(result)}."
     elif verdict == "ok":
         yield "ok: the model holds on this machine."
-        yield f"The networks are {_median(result)}; up to {percent(limit)} is noise."
+        yield f"The networks are {_median(result)}; up to {percent(result['limit'])} is noise."
     elif verdict == "unsettled":
         yield "cannot tell: the machine is busy or unsteady now."
         yield f"The networks are {_median(result)}."
-    elif off(result["ratio"]) > limit:
-        yield f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}."
     else:
-        wrong = [n for n in result["networks"] if off(n["ratio"]) > result["network_limit"]]
-        names = enumeration([f"{plain(n['name'])} x{n['batch_size']}" for n in wrong])
-        by = " and ".join(f"{100 * (n['ratio'] - 1):+.0f} %" for n in wrong)
-        yield f"drifted by {by} in {names}; the networks together are {_median(result)}."
+        yield f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}."
 
 
 def _difference(d: Mapping[str, Any]) -> str:
@@ -199,8 +179,7 @@ def _advice(result: Mapping[str, Any], model: str, learn: str) -> Iterator[str]:
         yield f"Next: lolat evaluate {model}"
     elif result["verdict"] == "unsettled":
         yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
-        yield f"machine has changed: learn again with {learn}. What a network takes as things are:"
-        yield f"lolat predict {model} NETWORK --state now"
+        yield f"machine has changed: learn again with {learn}."
     else:
         yield f"What to do: learn a model of this machine as it is with {learn};"
         yield "`lolat models` lists those that there are."

@@ -331,7 +331,6 @@ def _unit(seconds: Sequence[float]) -> tuple[str, float]:
 # ---- Plots in files.
 
 FORMATS = (".svg", ".png")
-COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
 
 
 STYLE: dict[Any, Any] = {
@@ -389,20 +388,16 @@ def _diagonal(axes: Any, low: float, high: float) -> None:
     axes.set_aspect("equal")
 
 
-def evaluation_plot(
-    rows: Sequence[dict[str, Any]], predictors: Sequence[str], title: str, path: str
-) -> None:
+def evaluation_plot(rows: Sequence[dict[str, Any]], title: str, path: str) -> None:
     """Measured against predicted latencies of whole networks.
 
-    `rows`: the "networks" of `lolat.report.evaluation.compare`; `path`: see `check_plot`.
+    `rows`: the "networks" of `microbench.evaluate.compare`; `path`: see `check_plot`.
     """
-    measured = np.array([r["measured_ms"] for r in rows])
-    found = [np.array([r["predicted_ms"][p] for r in rows]) for p in predictors]
-    everything = np.concatenate([measured, *found])
+    measured, predicted = (np.array([r[k] for r in rows]) for k in ("measured_ms", "predicted_ms"))
+    everything = np.concatenate([measured, predicted])
     with _axes(path, 6.4, 6.0) as axes:
         _diagonal(axes, everything.min(), everything.max())
-        for name, values, marker in zip(predictors, found, "os^vD", strict=False):
-            axes.plot(measured, values, marker, ms=5, alpha=0.8, color=COLORS.get(name), label=name)
+        axes.plot(measured, predicted, "o", ms=5, alpha=0.8, color="#0b6e99", label="networks")
         axes.set(xlabel="measured, ms", ylabel="predicted, ms", title=plain(title))
         axes.legend(frameon=False, loc="upper left")
 

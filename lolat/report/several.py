@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,18 @@ class Answer:
     network: str
     prediction: Prediction
 
-    def to_dict(self) -> dict[str, Any]:
-        """The prediction as its own JSON answer has it, and the device."""
-        return {**self.prediction.to_dict(), "device": self.device}
+
+@dataclass(frozen=True)
+class Predictions:
+    """Several networks, batch sizes or devices; `failures`: why some could not be read, by network."""
+
+    answers: tuple[Prediction, ...]
+    failures: dict[str, str]
 
 
-def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:
-    """The JSON answer; `failures`: why a network could not be read, by its name."""
-    return {"answers": [answer.to_dict() for answer in answers], "failures": failures}
+def predictions(answers: Sequence[Answer], failures: dict[str, str]) -> Predictions:
+    """The JSON answer."""
+    return Predictions(tuple(replace(a.prediction, device=a.device) for a in answers), failures)
 
 
 def totals_table(answers: Sequence[Answer]) -> Iterator[str]:

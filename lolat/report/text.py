@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
-from lolat.io.documents import fault_of
+from lolat.io.documents import fits
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
@@ -131,8 +131,6 @@ def latency(prediction: Prediction) -> str:
     """The latency and its interval, what it is for, and the quiet machine where that is another."""
     found = milliseconds(prediction.latency_ms)
     found += interval_words(prediction.interval_ms, prediction.coverage)
-    if prediction.state is not None:
-        return f"{found}, in the state of the machine that was given"
     quiet = prediction.quiet_ms
     if quiet is not None and quiet < (1.0 - SAME_QUIET) * prediction.latency_ms:
         found += f"; {milliseconds(quiet)} when the machine is quiet"
@@ -311,7 +309,7 @@ def section_lines(document: Mapping[str, Any], some: Sequence[str] = SECTIONS) -
             continue
         for name, part in found.items() if of == "spaces" else [(of, found)]:
             try:
-                if fault_of(part, shapes[of]):
+                if not fits(part, shapes[of]):
                     raise ValueError
                 yield _section_line(of, plain(name), part)
                 if of == "training":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.fitting.domain import FOR_NETWORK, NEGLIGIBLE_SHARE, widened
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
@@ -121,8 +121,7 @@ class ForwardTraining(Training):
             f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
             f"{self.how} measures it"
         )
-        # Without those of measuring inference.
-        return estimated, *(w for w in prediction.warnings if FOR_NETWORK not in w)
+        return estimated, *prediction.warnings
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: as latencies are, and as far off as other devices' ratios are."""

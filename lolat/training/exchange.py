@@ -52,6 +52,11 @@ class Link:
             )
 
     @property
+    def known_name(self) -> str | None:
+        """Its name, None where it has none."""
+        return self.name or None
+
+    @property
     def byte_ms(self) -> float:
         """Milliseconds per byte, one way."""
         return 8.0 / (self.gbps * 1e6)

@@ -16,7 +16,7 @@ from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
-from lolat.io.documents import NotNegative, Number, fault_of, show
+from lolat.io.documents import NotNegative, Number, converted, show
 from lolat.io.tables import Row, read_table
 from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.training.iteration import (
@@ -172,10 +172,7 @@ class EpochTraining(Training):
 
 
 def _checked(section: Any, source: str) -> EpochSection:
-    fault = fault_of(section, EpochSection, "epochs")
-    if fault is not None:
-        raise ModelFileError(f"{source}: {fault}")
-    contents = msgspec.convert(section, EpochSection)
+    contents: EpochSection = converted(section, EpochSection, source, "$.epochs")
     for field, names, known in (
         ("coefficients_ms", contents.coefficients_ms, EPOCH_TERMS),
         ("domain.absent", contents.domain.absent, EPOCH_TERMS),

@@ -16,7 +16,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
-from lolat.io.documents import Count, NotNegative, Number, Positive, fault_of
+from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
 from lolat.model.prediction import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
@@ -180,14 +180,13 @@ class Section(msgspec.Struct):
 
 def read_section(document: Any, source: str) -> Section:
     """ "training" of a model file, checked. ModelFileError, beginning with `source`."""
-    fault = fault_of(document, Section, "training")
-    if fault is None:
-        section = msgspec.convert(document, Section)
-        unknown = {*section.forward_ms, *section.backward_ms} - {*PASS_TERMS, "call"}
-        if not unknown:
-            return section
-        fault = f"the unknown term {min(unknown)!r}; expected of {', '.join(PASS_TERMS)}"
-    raise ModelFileError(f"{source}: its `training` is damaged ({fault})")
+    section: Section = converted(document, Section, source, "$.training")
+    if unknown := {*section.forward_ms, *section.backward_ms} - {*PASS_TERMS, "call"}:
+        raise ModelFileError(
+            f"{source}: its `training` has the unknown term {min(unknown)!r}; expected of "
+            f"{', '.join(PASS_TERMS)}"
+        )
+    return section
 
 
 # ---- Fitting.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,11 +82,6 @@ class TrainingPrediction(Result):
         answer = self.to_dict()
         parts = {f"{name}_ms": ms for name, ms in answer.pop("parts_ms").items()}
         return [{k: v for k, v in answer.items() if not isinstance(v, list)} | parts]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        interval = None if self.interval_s is None else list(self.interval_s)
-        return {**asdict(self), "interval_s": interval, "warnings": list(self.warnings)}
 
 
 class Training(ABC):

@@ -164,17 +164,6 @@ class ParallelPrediction:
     iteration: ParallelIteration
     link: Link
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: the prediction's keys, and those of the devices."""
-        return {
-            **self.training.to_dict(),
-            "devices": self.iteration.devices,
-            "strategy": self.iteration.strategy,
-            "link": self.link.name or None,
-            "link_gbps": self.link.gbps,
-            "hidden_ms": self.iteration.hidden_ms,
-        }
-
 
 def predict_parallel(
     model: Training,

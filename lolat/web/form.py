@@ -9,12 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError
 from lolat.fitting.intervals import check_coverage
 from lolat.model.budget import MOST_BATCH, VARY
-from lolat.readers import generated
 from lolat.readers.apart import ENDINGS
-from lolat.readers.generated import BLOCK_KEYS, DEFAULTS, FAMILIES, configured, keys, wrong
 from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
@@ -124,11 +122,13 @@ def spec_of(name: str) -> str:
     """NETWORK of a name: of keras.applications where it does not say of what. Whether there is one of that
     name is for the package to say."""
     package, _, own = name.rpartition(":")
-    if not re.fullmatch(r"[A-Za-z][\w.-]{0,99}", own, re.ASCII) or package not in PACKAGES:
+    made = package == "generate" and re.fullmatch(r"\w+(\?[\w=&,.-]{0,500})?", own, re.ASCII)
+    named = package in PACKAGES and re.fullmatch(r"[A-Za-z][\w.-]{0,99}", own, re.ASCII)
+    if not (made or named):
         given = f"{shortened(name)!r} is no name of a network" if name else "no name is given"
         raise InputError(
-            f"{given}; expected one of keras.applications, such as ResNet50, or timm:NAME or "
-            'torchvision:NAME; a file is given under "From a file"'
+            f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME, torchvision:NAME "
+            'or generate:vgg?layers=2,2; a file is given under "From a file"'
         )
     return f"{package or 'keras'}:{own}"
 
@@ -176,7 +176,7 @@ VARY_WORDS = {
     "resolution": "input size",
     "batch": "batch size",
 }
-SOURCES = (("keras", "By name"), ("generate", "Generated"), ("upload", "From a file"))
+SOURCES = (("keras", "By name"), ("upload", "From a file"))
 STRATEGY_WORDS = {
     "ring": "ring all-reduce",
     "tree": "tree all-reduce",
@@ -184,17 +184,15 @@ STRATEGY_WORDS = {
     "mirrored": "MirroredStrategy",
 }
 BILLING_WORDS = {"second": "by the second", "hour": "by the hour, a begun one whole"}
-FAMILY_WORDS = {"vgg": "VGG", "resnet": "ResNet", "inception": "Inception", "fc": "Fully connected"}
 
 _ALL = (
     Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
     Field("source", "Where the network is from", "keras", choices=SOURCES),
     Field("name", "Name", "ResNet50",
-          "type to search; of keras.applications, or with timm: or torchvision: before it",
+          "type to search; of keras.applications, or with timm:, torchvision: or generate: before it",
           parse=spec_of),
     Field("size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           parse=as_size),
-    Field("family", "Family", "vgg", choices=tuple((f, FAMILY_WORDS.get(f, f)) for f in FAMILIES)),
     Field("upload", "File", parse=upload_spec),
     Field("file_size", "Input size, where the file leaves it open", "", "such as 224 or 3,224,224",
           parse=as_size),
@@ -231,36 +229,6 @@ OF_VIEW = {
     "training": tuple(FIELDS)[tuple(FIELDS).index("samples") :],
 }
 """The fields that only matter for one source of the network, and in one tab."""
-
-_KEY_LABELS = {
-    "layers": "Layers by stage", "filters": "Filters by stage", "hidden": "Dense layers after it",
-    "input": "Input size", "output": "Classes", "small": "Small blocks",
-    "input_dropout": "Dropout of the input", "dropout": "Dropout", "f1": "1x1",
-    "f2_in": "1x1 before 3x3", "f2_out": "3x3", "f3_in": "1x1 before 5x5", "f3_out": "5x5",
-    "f4_out": "1x1 after the pool",
-}  # fmt: skip
-_EXAMPLES = {"vgg": {"layers": [2, 2, 3], "filters": [64, 128, 256]}}
-
-
-def family_fields(family: str) -> tuple[Field, ...]:
-    """The fields of a generated network, filled with an example: the family's defaults, for most."""
-    plain = configured(family, _EXAMPLES.get(family, {}))
-    labels = _KEY_LABELS | ({"layers": "Widths", "input": "Features"} if family == "fc" else {})
-    return tuple(
-        Field(f"{family}.{key}", labels.get(key, key), _shown(key, getattr(plain, key)))
-        for key in keys(family)
-    )
-
-
-def _shown(key: str, value: object) -> str:
-    """A default as it would be typed."""
-    if key in BLOCK_KEYS:
-        return str(DEFAULTS["inception"][key][0])
-    if key == "input" and isinstance(value, tuple):
-        return str(value[0])
-    if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "none"
-    return str(value).lower()
 
 
 # ---- The question.
@@ -315,7 +283,6 @@ class Form:
             self.typed.setdefault(name, text)
         self.devices = {d.key: d for d in devices}
         self.first = {n: f.default for n, f in FIELDS.items()}
-        self.first |= {f.name: f.default for own in FAMILIES for f in family_fields(own)}
         self.first |= first or {}
         self.errors: dict[str, str] = {}
         self.view = self.text("view") if self.text("view") in VIEWS else "latency"
@@ -355,15 +322,13 @@ class Form:
     def label(self, name: str) -> str:
         """What a field is called in front of people, with what it is of."""
         kind, _, of = name.partition(".")
-        fields = {f.name: f.label for f in _family(kind)} | {n: f.label for n, f in FIELDS.items()}
+        fields = {n: f.label for n, f in FIELDS.items()}
         others = {"price": f"US$ an hour of {of}", "memory": f"Memory of {of}", "model": "Device"}
         return fields.get(name) or others.get(kind, name)
 
     def link(self) -> str:
         """The query string that gives this view again: what matters of the fields, in a fixed order."""
-        family = self.text("family")
-        of_source = OF_SOURCE | {"generate": ("family", *(f.name for f in _family(family)))}
-        names = ["view", "source", *of_source.get(self.text("source"), ())]
+        names = ["view", "source", *OF_SOURCE.get(self.text("source"), ())]
         pairs = [(n, self.text(n)) for n in names]
         if not self.ticked:
             pairs.append(("asked", "1"))  # else the first one would be ticked, as at first
@@ -381,36 +346,16 @@ class Form:
         try:
             return (parse or FIELDS[name].says)(self.text(name))
         except InputError as error:
-            self.errors[error.field if isinstance(error, FieldError) else name] = str(error)
+            self.errors[name] = str(error)
             return None
 
     def _network(self) -> NetworkKey | None:
-        source, size = self._parsed("source"), ()
-        if source == "generate":
-            spec = self._parsed("family", self._generated)
-        elif source is None:
+        source = self._parsed("source")
+        if source is None:
             return None
-        else:
-            spec_field, size_field = OF_SOURCE[source]
-            size, spec = self._parsed(size_field), self._parsed(spec_field)
+        spec_field, size_field = OF_SOURCE[source]
+        size, spec = self._parsed(size_field), self._parsed(spec_field)
         return None if size is None or spec is None else NetworkKey(spec, size)
-
-    def _generated(self, family: str) -> str:
-        """The spec of a generated network from what is typed for its keys; FieldError at one of them."""
-        FIELDS["family"].says(family)
-        typed = {key: re.sub(r"\s+", "", self.text(f"{family}.{key}")) for key in keys(family)}
-        try:
-            for key, text in typed.items():
-                if not re.fullmatch(r"[\w.,]*", text, re.ASCII):  # `&` and `=` would be other keys
-                    raise wrong(family, key, self.text(f"{family}.{key}"))
-            options = "&".join(f"{key}={text}" for key, text in typed.items() if text)
-            return generated.text(generated.parse(f"{generated.PREFIX}{family}?{options}"))
-        except NetworkError as error:
-            reason = str(error).partition(": ")[2] or str(error)
-            longest_first = "|".join(sorted(typed, key=len, reverse=True))
-            named = re.search(rf"\b({longest_first})\b", reason)
-            key = named[1] if named else keys(family)[0]
-            raise FieldError(f"{family}.{key}", reason) from error
 
     def _models(self) -> tuple[ChosenModel, ...]:
         models = []
@@ -427,10 +372,6 @@ class Form:
             given = f"{len(self.ticked)} devices are" if self.ticked else "no device is"
             self.errors["model"] = f"{given} ticked; tick 1 to {MOST_TICKED}"
         return tuple(models)
-
-
-def _family(family: str) -> tuple[Field, ...]:
-    return family_fields(family) if family in FAMILIES else ()
 
 
 def _memory_bytes(text: str) -> float | None:

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import numpy as np
 
 from lolat.errors import AnswerIsNo, InputError
-from lolat.fitting.domain import FOR_NETWORK
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.model import Model
@@ -89,14 +88,13 @@ def latencies(
     except InputError as error:
         raise FieldError("batch", str(error)) from error
     network = question.network.named(file_name)
-    advised = " ".join(["--for", *map(quote, network)])
     figures = familiar(graph)
     batches = enumeration([f"{size:,}" for size in question.batch])
     cards = [
         {
             "device": device,
             "prediction": p,
-            "remarks": [plain(w.replace(FOR_NETWORK, advised)) for w in p.warnings],
+            "remarks": [plain(w) for w in p.warnings],
             "report": f"/report?{link}&{urlencode({'only': device.key})}",
         }
         for device, (p, *_) in answers
@@ -203,10 +201,10 @@ def report(
 ) -> str:
     """The page of `lolat report --html`, of one device or of two beside each other."""
     network = question.network.named(file_name)
-    advised = " ".join(["--for", *map(quote, network)])
+    command = " ".join(map(quote, network))
     paths = module_paths(graph, cut(graph))
     sides = [
-        Side(d.latency, graph, paths, shown_path(d.path), network[0], advised)
+        Side(d.latency, graph, paths, shown_path(d.path), network[0], command)
         for d in devices
         if d.latency is not None
     ]

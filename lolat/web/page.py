@@ -18,7 +18,7 @@ from lolat.report import plots
 from lolat.training.cost.prices import Prices
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
-from lolat.web.form import FAMILY_WORDS, FIELDS, FieldError, Form, Question, family_fields
+from lolat.web.form import FIELDS, FieldError, Form, Question
 from lolat.web.latency import between, budgets, latencies, report, sure_of
 from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 from lolat.web.training import trainings
@@ -84,7 +84,6 @@ class Pages:
             groups=[(g, [own for at, *own in listed if at == g]) for g in (CHOSEN, *GROUPS)],
             usable=usable,
             fields=FIELDS,
-            families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
             networks=[n.removeprefix("keras:") for n in shipped_networks()],
             link=f"/?{form.link()}",
             most_mib=MOST_BYTES // 2**20,
@@ -168,7 +167,4 @@ class Pages:
 
 def _network_field(form: Form) -> str:
     """The field that an error of the network belongs to."""
-    source = form.text("source")
-    if source == "generate":
-        return family_fields(form.text("family"))[0].name
-    return "upload" if source == "upload" else "name"
+    return "upload" if form.text("source") == "upload" else "name"

@@ -29,7 +29,7 @@ TRAINING = {
     "tensorflow": "microbench.backends.tensorflow.training:Training",
     "torch": "microbench.backends.torch.training:Training",
 }
-"""Backends that can train, a block or a single layer."""
+"""Backends that can train."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
 """Backend -> options that it has; each is a field of its environment, true or false. All have threads=N."""
 LEARNING_RATE = 1e-4
@@ -79,12 +79,12 @@ class Training(Protocol):
     """Parts of training; each call waits for what it started. Shapes have no batch unless said."""
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
     ) -> Callable[[], object]:
         """A call of a block's forward pass in training mode, with `backward` of both passes.
 
         The gradients are those of the weights and, with `of_inputs`, of what the block reads. What comes
-        back from the layers behind the block is made up.
+        back from the layers behind the block is made up. With `optimizer` the weights are updated too.
         """
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
@@ -98,15 +98,6 @@ class Training(Protocol):
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of its first step, ms."""
-
-    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
-        """A call of one layer: forward, or with backward and update too.
-
-        `layer`: its kind under "layer", and what `lolat.mlp.table.COLUMNS` has for that kind but for the
-        GPU; optimizer "none" is forward only. The loss is the mean squared difference from ones, as in the
-        measurements of Justus et al. 2018; the gradient is that of the weights and of the input, as for a
-        layer in the middle of a network.
-        """
 
 
 # ---- names and options ---------------------------------------------------------------------------
@@ -234,9 +225,7 @@ def check_trains(backend: str) -> None:
     """InputError where `backend` (its name and options) trains nothing."""
     name, _ = split(backend)
     if name not in TRAINING:
-        raise InputError(
-            f"the {name} backend trains nothing; expected {' or '.join(TRAINING)} for --mode training"
-        )
+        raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
 
 
 def training_of(backend: Backend) -> Training:

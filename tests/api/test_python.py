@@ -16,7 +16,6 @@ import pandas
 import pytest
 
 import lolat
-from lolat.api.answers import files
 from lolat.api.report import Report
 from lolat.io.results import Result, json_text, notebook_html
 from tests import synthetic
@@ -124,14 +123,6 @@ def test_questions_of_a_graph(model: lolat.Model, tmp_path: Path) -> None:
         model.budget(graph, 1e-6, "batch")
     with pytest.raises(lolat.InputError, match="coverage"):
         model.predict(graph, coverage=2.0)
-
-
-def test_a_state_narrows_and_a_file_of_one_is_read(model: lolat.Model, tmp_path: Path) -> None:
-    state = {"computing": 2.0, "moving": 2.0, "starting": 2.0}
-    (tmp_path / "now.json").write_text(json.dumps(state))
-    graph = synthetic.network()
-    usual, now = model.predict(graph), model.predict(graph, state=tmp_path / "now.json")
-    assert now.latency_ms == pytest.approx(2 * usual.latency_ms)
 
 
 def test_training_and_its_cost() -> None:
@@ -314,15 +305,3 @@ def test_a_users_script_passes_strict_mypy_but_for_what_is_wrong_in_it(tmp_path:
     wrong = {int(line) for line in re.findall(r"script.py:(\d+): error", done.stdout)}
     right = len(USER.splitlines())
     assert wrong == {right + 1, right + 2}, done.stdout
-
-
-# ---- The JSON answers.
-
-
-def test_the_schemas_in_the_documents_are_current() -> None:
-    folder = ROOT / "docs" / "reference" / "json"
-    known = dict(files())
-    assert {p.name for p in folder.glob("*.json")} == set(known)
-    for name, content in known.items():
-        stale = f"docs/reference/json/{name}: run `make schemas`"
-        assert (folder / name).read_text(encoding="utf-8") == content, stale

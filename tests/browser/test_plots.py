@@ -34,9 +34,7 @@ WIDE = [(0.002, 0.003), (1.0, 1.3), (90_000.0, 80_000.0)]
 
 
 def rows(pairs: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
-    return [
-        {"measured_ms": m, "predicted_ms": {"extended": p, "two-regime": 1.1 * p}} for m, p in pairs
-    ]
+    return [{"measured_ms": m, "predicted_ms": p} for m, p in pairs]
 
 
 def searched(times: Sequence[float]) -> Any:
@@ -72,8 +70,8 @@ DRAWN: dict[str, Any] = {
     "fit": lambda path: fit_plot(Model(synthetic.document()), path),
     "fit, narrow": lambda path: fit_plot(of_times(NARROW), path),
     "fit, wide": lambda path: fit_plot(of_times(WIDE), path),
-    "evaluation": lambda path: evaluation_plot(rows(NARROW), ["extended", "two-regime"], "t", path),
-    "evaluation, wide": lambda path: evaluation_plot(rows(WIDE), ["extended"], "t", path),
+    "evaluation": lambda path: evaluation_plot(rows(NARROW), "t", path),
+    "evaluation, wide": lambda path: evaluation_plot(rows(WIDE), "t", path),
     "search": lambda path: front_plot(searched([1.0, 2.0, 5.0]), "a desk", path),
     "search, wide": lambda path: front_plot(searched([0.001, 4e6]), "a desk", path),
     "scatter": of_page(a_scatter(NARROW)),

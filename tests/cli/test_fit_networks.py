@@ -138,12 +138,6 @@ def test_too_few_networks_and_none(lolat: Command, tmp_path: Path) -> None:
     assert f"{path}: no row could be used (1 x of another device)" in said
 
 
-def test_a_model_beside_tables(lolat: Command, tmp_path: Path) -> None:
-    assert "x.json is no table, as the others are; expected a model file alone" in lolat.refused(
-        "fit", table(tmp_path), tmp_path / "x.json", "--output", tmp_path / "y.json"
-    )
-
-
 def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
     lolat: Command, tmp_path: Path
 ) -> None:

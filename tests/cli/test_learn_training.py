@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lolat.api.learning import grown, without
 from lolat.errors import InputError
 from lolat.model.file import read, write
 from lolat.training.file import load_training
@@ -284,8 +282,6 @@ def test_a_backend_that_trains_nothing_is_refused_before_measuring(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--extend", "m.json", "--for", "keras:A"], "--mode training does not go with --extend MODEL"),
-        (["cpu", "--for", "keras:VGG16"], "--for goes with --extend MODEL only"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together(
@@ -314,18 +310,6 @@ def test_fitting_again_keeps_the_training(machine: Machine, output: Path, lolat:
     assert f"{output}: its `training` cannot be fitted again" in said
     assert "points[0].latency_ms" in said
     assert again.read_bytes() == before
-
-
-def test_extending_keeps_the_training() -> None:
-    document = synthetic.document(training={"residuals": []})
-    point = replace(synthetic.measured(1, (1,), seed=9)[0], name="net/conv1")
-    record = {"network": "net", "points": ["net/conv1 x1"], "again": []}
-    longer = grown(document, [point], record, ["a remark"], "desk")
-    assert len(longer["points"]) == len(document["points"]) + 1
-    assert longer["training"] == {"residuals": []}
-    shorter = without(longer, "net")
-    assert len(shorter["points"]) == len(document["points"])
-    assert shorter["training"] == {"residuals": []}
 
 
 def test_show_says_that_a_model_knows_training(

@@ -465,7 +465,6 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("predict MODEL keras:A --device SLOWER --state now", "--state is of one machine"),
         ("predict MODEL keras:A keras:B --max-ratio 2 --against b.json", "--max-ratio is of one"),
         ("predict MODEL keras:A --batch-size 1,2 --max-ratio 2 --against b.json", "give one NETWORK"),
         ("report MODEL keras:A keras:B --columns ms", "--columns is for one answer"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import chain, combinations
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.fitting.domain import (
-    FOR_NETWORK,
-    NEGLIGIBLE_SHARE,
-    PASSED_OVER_SHARE,
     Domain,
-    advice,
     widened,
 )
 from lolat.fitting.points import Point
@@ -199,118 +194,22 @@ def test_a_width_beyond_what_a_float_holds() -> None:
     assert widened(0.3, 1.0) == pytest.approx(0.6)
 
 
-# ---- which blocks to measure ---------------------------------------------------------------------
-
-
-def planned(
-    points: Sequence[Point],
-    shares: Sequence[float] | None = None,
-    able: Sequence[bool] | None = None,
-) -> tuple[list[int], bool]:
-    """What is to be measured of blocks with the counts and kinds of `points`."""
-    return DOMAIN.to_measure(
-        np.array([[p.counts[c] for c in FEATURES] for p in points], float),
-        [frozenset(p.kinds) for p in points],
-        np.full(len(points), 1 / len(points)) if shares is None else np.array(shares),
-        np.ones(len(points), bool) if able is None else np.array(able),
-    )
-
-
-@pytest.mark.parametrize(
-    ("blocks", "rows"),
-    [
-        ([point(), point(flops=19_000)], []),
-        # The farthest block stands for the others.
-        ([point(weights=500), point(), point(weights=4000), point(weights=900)], [2]),
-        # Either brings the other inside; the second is also of a kind that was not measured.
-        ([point(weights=500), point(("lstm",), weights=300)], [1]),
-        ([point(weights=700), point(("lstm",), weights=300)], [0, 1]),
-        # Each side needs a block of its own.
-        ([point(flops=100), point(), point(weights=400)], [0, 2]),
-        ([point(), point(flops=100, weights=400)], [1]),
-    ],
-)
-def test_which_blocks_are_measured(blocks: list[Point], rows: list[int]) -> None:
-    assert planned(blocks) == (rows, True)
-
-
-def test_of_equal_ones_the_longest() -> None:
-    assert planned([point(weights=500)] * 3, [0.2, 0.5, 0.3]) == ([1], True)
-
-
-def test_extremes_that_take_no_time_need_not_be_measured() -> None:
-    blocks = [point(weights=10**9), point(weights=900), point()]
-    assert PASSED_OVER_SHARE < 0.02 < NEGLIGIBLE_SHARE
-    assert planned(blocks, [0.009, 0.4, 0.591]) == ([1], True)
-    assert planned(blocks, [0.02, 0.4, 0.58]) == ([0], True)
-    assert planned(blocks[::2], [0.009, 0.991]) == ([], True)
-
-
-def test_what_cannot_be_measured() -> None:
-    blocks = [point(weights=500), point(("teleport",))]
-    assert planned(blocks, able=[True, False]) == ([0], False)
-    assert planned(blocks, able=[False, False]) == ([], False)
-    assert planned([point(weights=500), point(weights=400)], able=[False, True]) == ([1], True)
-
-
-KINDS = ("conv", "relu", "dense", "lstm", "gru")
-sizes = st.integers(1, 10**7)
-strange_blocks = st.builds(
-    lambda kinds, acts, inp, flops, traffic, weights, ops: point(
-        tuple(sorted(kinds)), acts=acts, inp=inp, flops=flops, traffic=traffic, weights=weights, ops=ops
-    ),
-    st.sets(st.sampled_from(KINDS)), sizes, sizes, sizes, sizes, sizes, st.integers(1, 200),
-)  # fmt: skip
-
-
-def brings_inside(points: Sequence[Point], measured: Sequence[int]) -> bool:
-    """Whether a domain of the old points and of those measured holds all of them."""
-    domain = Domain.of_points([*OWN, *(points[i] for i in measured)])
-    assert domain is not None
-    counts = np.array([[p.counts[c] for c in FEATURES] for p in points], float)
-    names = [str(i) for i in range(len(points))]
-    kinds = {k for p in points for k in p.kinds}
-    return not domain.outside(counts, names) and kinds <= domain.kinds
-
-
-@given(st.lists(strange_blocks, min_size=1, max_size=5))
-def test_what_is_planned_brings_all_inside_with_few_blocks(points: list[Point]) -> None:
-    """Tried against all subsets: greedy is exact where one is enough, and else one off at most."""
-    rows, complete = planned(points)
-    assert complete
-    assert brings_inside(points, rows)
-    subsets = chain.from_iterable(
-        combinations(range(len(points)), n) for n in range(len(points) + 1)
-    )
-    fewest = len(next(s for s in subsets if brings_inside(points, s)))
-    assert len(rows) <= (fewest if fewest < 2 else fewest + 1)
-
-
 # ---- as a prediction says it ---------------------------------------------------------------------
 
 MODEL = Model(synthetic.document(), "my models/desk.json")
 
 
-def test_a_prediction_inside_names_no_blocks() -> None:
+def test_a_prediction_inside_says_nothing() -> None:
     found = MODEL.predict(synthetic.network())
     assert found.in_domain is True
-    assert found.to_dict()["measure"] == []
     assert found.warnings == ()
 
 
-def test_a_prediction_outside_names_the_blocks_and_the_command() -> None:
+def test_a_prediction_outside_says_how_to_fit_the_network_in() -> None:
     found = MODEL.predict(synthetic.network(width=4096, size=224), 2)
     assert found.in_domain is False
-    assert found.measure
-    assert set(found.measure) <= set(found.names)
-    assert found.to_dict()["measure"] == list(found.measure)
-    label = found.measure[0].partition(" · ")[0]
-    assert (
-        f"to bring it inside, measure {len(found.measure)} of its blocks ('{label}'"
-        in (found.warnings[-1])
-    )
     assert found.warnings[-1].endswith(
-        f"lolat learn --extend 'my models/desk.json' {FOR_NETWORK} --batch-size 2"
+        "lolat fit 'my models/desk.json' timed.csv --output mine.json"
     )
 
 
@@ -324,31 +223,8 @@ def too_large(kind: str = "dense", dtype: str = "float32") -> Graph:
     return Graph.from_dict(document)
 
 
-def test_measuring_does_not_help_with_a_kind_without_a_formula() -> None:
-    b = GraphBuilder("odd")
-    x = b.input((1, 56, 56, 32))
-    found = MODEL.predict(b.build([b.add("teleport", [x], (1, 56, 56, 32))]))
-    assert found.in_domain is False
-    assert found.measure == ()
-    assert not [w for w in found.warnings if "--extend" in w]
-
-
 @pytest.mark.parametrize("graph", [too_large("teleport"), too_large(dtype="float16")])
-def test_what_measuring_can_mend_is_named_all_the_same(graph: Graph) -> None:
+def test_a_time_does_not_help_with_a_kind_without_a_formula_or_another_type(graph: Graph) -> None:
     found = MODEL.predict(graph)
     assert found.in_domain is False
-    assert 0 < len(found.measure) < len(found.names)
-    assert all("to bring it inside" not in w for w in found.warnings)
-
-
-def test_the_advice_names_the_first_few() -> None:
-    assert advice("m.json", [], False, 1) == ()
-    assert advice("m.json", ["a · conv", "b"], True, 1) == (
-        "to bring it inside, measure 2 of its blocks ('a', 'b') on the model's device: "
-        "lolat learn --extend m.json --for NETWORK",
-    )
-    (said,) = advice("m.json", list("abcde"), False, 8)
-    assert said == (
-        "to bring it nearer, measure 5 of its blocks ('a', 'b', 'c' and 2 more) on the model's device: "
-        "lolat learn --extend m.json --for NETWORK --batch-size 8"
-    )
+    assert not [w for w in found.warnings if "lolat fit" in w]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, edits
 from lolat.graph.blocks import cut
-from lolat.graph.counts import Count, behaviors, count
-from lolat.graph.edits import block_graph, block_kinds, subgraph
+from lolat.graph.counts import Count, count
+from lolat.graph.edits import block_graph, subgraph
 from lolat.graph.width import Widths
 from tests import synthetic
 from tests.strategies import graphs
@@ -262,25 +262,6 @@ def test_a_part_that_nobody_reads_gives_what_is_left_over() -> None:
     part = subgraph(b.build([first]), [1, 2], "unread")
     assert [o.kind for o in part.operations] == ["square", "tanh"]
     assert part.outputs == part.operations[1].outputs
-
-
-def test_kinds_of_the_blocks_and_whether_a_model_can_learn_of_them() -> None:
-    graph = synthetic.network()
-    kinds, able = block_kinds(graph, {"float32"})
-    assert len(kinds) == len(able) == len(cut(graph))
-    assert all(able)
-    assert frozenset().union(*kinds) == behaviors(graph.operations)
-    assert "dense" in kinds[-1]
-    assert "dense" not in kinds[0]
-    assert not any(block_kinds(graph, {"float16"})[1])
-
-    b = GraphBuilder("whole numbers are of no type that matters")
-    x = b.add("add", [b.input((1, 8), "int32")], (1, 8), dtype="int64")
-    assert block_kinds(b.build([x]), {"float32"})[1] == [True]
-
-    document = graph.to_dict()
-    document["operations"][-1]["kind"] = "teleport"
-    assert block_kinds(Graph.from_dict(document), {"float32"})[1] == [*able[:-1], False]
 
 
 def test_a_block_alone_is_asked_for_by_its_number() -> None:

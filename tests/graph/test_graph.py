@@ -185,28 +185,22 @@ WHOLE = padded("max_pool").to_dict()
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        (None, "`it` is null"),
-        ([], "a list"),
-        ("text", "'text'"),
-        ({}, "`schema` is missing"),
-        (WHOLE | {"schema": "lolat-model"}, "`schema` is 'lolat-model'"),
-        (WHOLE | {"version": 2}, "`version` is 2"),
-        (WHOLE | {"tensors": None}, "`tensors` is null"),
-        (WHOLE | {"tensors": [[[1, -2], True, "float32"]]}, "`tensors[0][0][1]` is -2"),
-        (WHOLE | {"tensors": [[[1.5], True, "float32"]]}, "`tensors[0][0][0]` is 1.5"),
-        (WHOLE | {"operations": [{}]}, "`operations[0].name` is missing"),
-        (WHOLE | {"operations": [3]}, "`operations[0]` is 3"),
-        (WHOLE | {"inputs": [-1]}, "`inputs[0]` is -1"),
-        (WHOLE | {"\ud800": 1}, "no half of a surrogate pair"),
-        (
-            WHOLE | {"operations": [WHOLE["operations"][0] | {"attributes": {"\ud800": 1}}]},
-            "no half of a surrogate pair",
-        ),
-        (WHOLE | {"inputs": {"a": 1}}, "`inputs` is an object"),
-        (WHOLE | {"warnings": 3}, "`warnings` is 3"),
+        (None, "at `$`"),
+        ([], "at `$`"),
+        ({}, "field `schema` - at `$`"),
+        (WHOLE | {"schema": "lolat-model"}, "at `$.schema`"),
+        (WHOLE | {"version": 2}, "at `$.version`"),
+        (WHOLE | {"tensors": None}, "at `$.tensors`"),
+        (WHOLE | {"tensors": [[[1, -2], True, "float32"]]}, "at `$.tensors[0][0][1]`"),
+        (WHOLE | {"tensors": [[[1.5], True, "float32"]]}, "at `$.tensors[0][0][0]`"),
+        (WHOLE | {"operations": [{}]}, "field `name` - at `$.operations[0]`"),
+        (WHOLE | {"operations": [3]}, "at `$.operations[0]`"),
+        (WHOLE | {"inputs": [-1]}, "at `$.inputs[0]`"),
+        (WHOLE | {"inputs": {"a": 1}}, "at `$.inputs`"),
+        (WHOLE | {"warnings": 3}, "at `$.warnings`"),
         (WHOLE | {"outputs": [99]}, "names tensor 99"),
         *(
-            ({k: v for k, v in WHOLE.items() if k != part}, f"`{part}` is missing")
+            ({k: v for k, v in WHOLE.items() if k != part}, f"field `{part}` - at `$`")
             for part in ("name", "tensors", "operations", "inputs", "outputs")
         ),
     ],

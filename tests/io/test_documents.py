@@ -13,7 +13,6 @@ from msgspec import UNSET, Struct, UnsetType
 from lolat.errors import ModelFileError
 from lolat.io import documents
 from lolat.io.documents import (
-    DEEPEST,
     SHOWN,
     AtLeastOne,
     Count,
@@ -22,9 +21,8 @@ from lolat.io.documents import (
     Number,
     Positive,
     Range,
-    check,
-    fault_of,
-    key_text,
+    converted,
+    fits,
     read_json,
     show,
     to_json,
@@ -57,43 +55,42 @@ def whole(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "fault"),
+    ("document", "said", "at"),
     [
-        (whole(), None),
-        (whole(much=None, many=1, share=0, ends=[1, -2.5], yes=False, kind="b", named={}), None),
-        (whole(many=2**63 - 1, much=-1e30), None),
-        ([], "`it` is a list of 0; expected an object"),
-        ({"name": "x"}, "the field `parts` is missing; expected a list"),
-        ({"parts": "wrong"}, "the field `name` is missing; expected text"),
-        (whole(name=3), "`name` is 3; expected text"),
-        (whole(parts={}), "`parts` is an object; expected a list"),
-        (whole(parts=[{"n": 1}, 3]), "`parts[1]` is 3; expected an object"),
-        (whole(parts=[{"size": 1.0}]), "the field `parts[0].n` is missing; expected a whole number"),
-        (whole(parts=[{"n": -1}]), "`parts[0].n` is -1; expected a whole number of 0 or more"),
-        (whole(parts=[{"n": 1, "size": 0}]),
-         "`parts[0].size` is 0; expected a finite number above 0 (from 1e-30)"),
-        (whole(named={"a": {"n": 1}, "b c": {"n": 1.5}}), "`named.b c.n` is 1.5; expected a whole number"),
-        (whole(named={"a": {"n": 1}, "\n": {}}),
-         "the field `named.'\\n'.n` is missing; expected a whole number"),
-        (whole(ends=[1]), "`ends` is a list of 1; expected a list of length 2"),
-        (whole(ends=[1, "2"]), "`ends[1]` is '2'; expected a finite number"),
-        (whole(yes=1), "`yes` is 1; expected true or false"),
-        (whole(much="1"), "`much` is '1'; expected a finite number or null"),
-        (whole(many=0), "`many` is 0; expected a whole number of 1 or more"),
-        (whole(share=-0.5), "`share` is -0.5; expected a finite number of 0 or more"),
-        (whole(kind="c"), "`kind` is 'c'; expected one that this LoLat knows"),
+        ([], "Expected `object`, got `array`", ""),
+        ({"name": "x"}, "Object missing required field `parts`", ""),
+        (whole(name=3), "Expected `str`, got `int`", ".name"),
+        (whole(parts={}), "Expected `array`, got `object`", ".parts"),
+        (whole(parts=[{"n": 1}, 3]), "Expected `object`, got `int`", ".parts[1]"),
+        (whole(parts=[{"size": 1.0}]), "Object missing required field `n`", ".parts[0]"),
+        (whole(parts=[{"n": -1}]), "Expected `int` >= 0", ".parts[0].n"),
+        (whole(parts=[{"n": 1, "size": 0}]), "Expected `float` >= 1e-30", ".parts[0].size"),
+        (whole(named={"a": {"n": 1}, "b c": {"n": 1.5}}), "Expected `int`, got `float`", ".named[...].n"),
+        (whole(ends=[1]), "Expected `array` of length 2, got 1", ".ends"),
+        (whole(kind="c"), "Invalid enum value 'c'", ".kind"),
+        (whole(kind="\n\x1b[31m" + "x" * 500), "Invalid enum value '", None),
     ],
 )  # fmt: skip
-def test_what_a_shape_refuses(document: Any, fault: str | None) -> None:
-    assert fault_of(document, Shape) == fault
-    if fault is None:
-        check(document, Shape, "FILE")
-    else:
+def test_what_a_shape_refuses(document: Any, said: str, at: str | None) -> None:
+    for place in ("$", "$.out[2]"):
         with pytest.raises(ModelFileError) as caught:
-            check(document, Shape, "FILE")
-        assert str(caught.value) == f"FILE: {fault}"
-        inside = fault.replace("`", "`out[2].", 1).replace(".it`", "`")
-        assert fault_of(document, Shape, "out[2]") == inside
+            converted(document, Shape, "FILE", place)
+        message = str(caught.value)
+        assert message.startswith(f"FILE: {said}")
+        assert message.isprintable()
+        assert len(message) < 500
+        assert at is None or message.endswith(f" - at `{place}{at}`")
+    assert not fits(document, Shape)
+
+
+def test_what_a_shape_takes() -> None:
+    many = whole(much=-1e30, many=2**63 - 1, share=0, ends=[1, -2.5], yes=False, kind="b", named={})
+    for document in (whole(), many, whole(much=None)):
+        before = json.dumps(document)
+        assert converted(document, Shape, "FILE").parts == [Part(1), Part(0, 0.5)]
+        assert json.dumps(document) == before
+        assert fits(document, Shape)
+    assert converted({"a": 1}, dict[str, int], "FILE") == {"a": 1}
 
 
 # Least and most of a size that anything has; least and most of any number.
@@ -113,14 +110,8 @@ LEAST, MOST, TINY, HUGE = 1e-30, 1e30, 5e-324, 1.7976931348623157e308
 )
 def test_kinds_of_numbers(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
     shape = getattr(documents, name)
-    assert [fault_of(value, shape) for value in good] == [None] * len(good)
-    assert None not in [fault_of(value, shape) for value in bad]
-
-
-def test_shapes_that_are_no_struct() -> None:
-    assert fault_of({"a": 1}, dict[str, int]) is None
-    assert fault_of({"a": "x"}, dict[str, int]) == "`a` is 'x'; expected a whole number"
-    assert fault_of("x", int) == "`it` is 'x'; expected a whole number"
+    assert all(fits(value, shape) for value in good)
+    assert not any(fits(value, shape) for value in bad)
 
 
 @pytest.mark.parametrize(
@@ -138,71 +129,41 @@ def test_values_in_a_message(value: Any, shown: str) -> None:
     assert len(shown) <= SHOWN
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [("a b", "a b"), ("", "''"), ("ä", "'\\xe4'"), ("\x1b", "'\\x1b'"), (3, "3"),
-     ("x" * SHOWN, "x" * SHOWN), ("x" * (SHOWN + 1), "'" + "x" * (SHOWN - 4) + "...")],
-)  # fmt: skip
-def test_keys_in_a_message(key: Any, text: str) -> None:
-    assert key_text(key) == text
-
-
 def read(path: Path, content: bytes, **more: Any) -> Any:
     path.write_bytes(content)
     return read_json(path, "expected something", **more)
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "words"),
+    ("content", "kind"),
     [
-        (b" \n", NotJsonError, ": is empty; expected something"),
-        (b'{"a": "\xc3', ModelFileError, ": looks truncated: the JSON breaks off after 8 bytes; expected"),
-        (b'{"a": 1', ModelFileError, ": looks truncated: the JSON breaks off after 7 bytes; expected so"),
-        (b'{"a": 1,\n', ModelFileError, ": looks truncated: the JSON breaks off after 9 bytes; exp"),
-        (b'{"a": {}', ModelFileError, ": looks truncated"),
-        (b'{"a": "\xff"}', NotJsonError, ": not UTF-8 text (at byte 7); expected something"),
-        (b'{"a": 1,\n "b" 2}', NotJsonError, ": not JSON (Expecting ':' delimiter at line 2, column 6)"),
-        (b'{"a": 1} {}', NotJsonError, ": not JSON (Extra data at line 1, column 10); expected something"),
-        (b'{"a": 1} x', NotJsonError, ": not JSON (Extra data at"),
-        (b"a,b\n1,2\n", NotJsonError, ": not JSON ("),
-        (b"[1, 2", NotJsonError, ": not JSON ("),
-        (b'{"a": NaN}', ModelFileError, ": holds NaN, which is not a finite number; expected something"),
-        (b'{"a": -Infinity}', ModelFileError, ": holds -Infinity, which"),
-        (b'{"a": 1e999}', ModelFileError, ": holds 1e999, which is not a finite number"),
-        (b'{"a": ' + b"9" * 400 + b".5}", ModelFileError, ": holds a number above 1.8e308, which"),
-        (b'{"a": ' + b"9" * 5000 + b"}", ModelFileError, ": holds an integer of thousands of digits; exp"),
-        (b'{"a": {"b": 1, "c": 2, "b": 1}}', ModelFileError, ": has the key b twice in an object; exp"),
-        (b'{"a\\u001b": 1, "a\\u001b": 1}', ModelFileError, ": has the key 'a\\x1b' twice in an object"),
-        (b"[" + b"[]," * 150 + b"[" * DEEPEST + b"]" * (DEEPEST + 1), ModelFileError, ": lists or obj"),
-        (b"[" * (DEEPEST + 1), ModelFileError, ": lists or objects nested too deeply (more than 100 in"),
-        (b'[{"a":' * 50 + b'"[[[" ,[', ModelFileError, ": lists or objects nested too deeply"),
+        (b"", NotJsonError), (b" \n", NotJsonError), (b"a,b\n1,2\n", NotJsonError),
+        (b"[1, 2", NotJsonError),
+        (b"\xff\xfe", NotJsonError), (b"[" * 100_000, NotJsonError),
+        (b'{"a": "\xc3', ModelFileError), (b'{"a": 1', ModelFileError), (b'{"a": {}', ModelFileError),
+        (b'{"a": "\xff"}', ModelFileError), (b'{"a": 1,\n "b" 2}', ModelFileError),
+        (b'{"a": 1} x', ModelFileError), (b'{"a": NaN}', ModelFileError), (b'{"a": 1e999}', ModelFileError),
+        (b'{"a": ' + b"9" * 5000 + b"}", ModelFileError), (b'{"a": ' * 100_000, ModelFileError),
     ],
 )  # fmt: skip
-def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type, words: str) -> None:
+def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type) -> None:
+    path = tmp_path / "a.json"
     with pytest.raises(ModelFileError) as caught:
-        read(tmp_path / "a.json", content)
+        read(path, content)
     assert type(caught.value) is kind
-    assert str(caught.value).removeprefix(str(tmp_path / "a.json")).startswith(words)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: not JSON (")
+    assert message.endswith("); expected something")
+    assert message.isprintable()
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b'\xef\xbb\xbf{"a": [1, 2.5, null, true]}',
-        b'{"a": "\\ud800", "b": -0.0, "c": 1e-400}',
-        b"[" * DEEPEST + b"]" * DEEPEST,
-        b"[[], " * (DEEPEST - 1) + b"[]" + b"]" * (DEEPEST - 1),
-        b'["' + b'[{\\"' * 150 + b'\\\\", "]"]',
-        b"[" + b"[]," * 150 + b"[]]",
-        b'[{"a":' * 50 + b"1" + b"}]" * 50,
-    ],
-    ids=lambda content: "",
+    [b'\xef\xbb\xbf{"a": [1, 2.5, null, true]}', b'{"a": "\\u00e4", "b": -0.0, "c": 1e-400}'],
 )
 def test_what_is_one(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.json"
-    assert read(path, content, largest_bytes=len(content)) == json.loads(
-        content.decode("utf-8-sig")
-    )
+    found = read(tmp_path / "a.json", content, largest_bytes=len(content))
+    assert found == json.loads(content.decode("utf-8-sig"))
 
 
 def test_sizes_and_hints(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from lolat.errors import InputError, MeasuringError
 from lolat.graph.counts import count
 from microbench import environment, learn
-from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
-from microbench.runner import Settings, job_key
+from microbench.runner import Settings, graph_job
 from microbench.timing import Level, Levels
 from tests.microbench.fakes import START_S, FakeDevice, Watcher, tiny
 
@@ -85,20 +84,6 @@ def test_the_state_of_the_machine_is_no_part_of_a_latency(
     assert any("2.5 times as long in its busiest tenth" in w for w in warnings)
 
 
-def test_blocks_alone_are_measured_after_the_networks_of_this_version(
-    device: FakeDevice, tmp_path: Path
-) -> None:
-    points, *_ = measure(tmp_path / "j", blocks=BLOCKS)
-    assert [p.name for p in points] == ["a", "a", "b"], "these networks are no points"
-    before = {r["before"] for r in device.requests if r["do"] == "sample" and r["key"] == "a x1"}
-    assert before <= {job_key(name, 1) for name in learn.REFERENCES}
-    assert len(before) > 1
-    references = learn.references()
-    assert sorted(b.name for b in references) == sorted(learn.REFERENCES)
-    assert all(b.whole and b.batch_sizes == (1,) for b in references)
-    assert {b.name for b in known_networks} > {b.name for b in references}
-
-
 def test_what_is_measured_of_its_own_accord(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,8 +103,10 @@ def test_the_environment_can_be_refused_before_anything_is_measured(
         assert (where["framework"], where["device"]) == ("fake", "cpu")
         raise InputError("not here")
 
-    with pytest.raises(InputError, match="not here"):
-        measure(tmp_path / "j", check=refuse)
+    jobs = [graph_job(NETWORKS[0].make(), "net", 1, True)]
+    run = learn.run_jobs("fake", "cpu", jobs, jobs, SETTINGS, tmp_path / "j", 1e9, check=refuse)
+    with pytest.raises(InputError, match="not here"), run:
+        pass
     assert device.keys("prepare") == []
     assert not (tmp_path / "j").exists()
     assert device.workers[-1].closed

@@ -58,7 +58,7 @@ def test_what_is_read_of_an_example_and_its_blocks_can_be_built(name: str) -> No
     assert counts.warnings == graph.warnings == ()
     assert round(counts.total().flops / 1e9, 2) == gmacs
     made = 0
-    for block in cut(graph):  # what `lolat learn --extend` builds
+    for block in cut(graph):  # what benchmarks/zoo/measure.py builds
         module, shapes = block_module(torch, subgraph(graph, block.operations, block.label))
         made += sum(p.numel() for p in module.parameters())
         with torch.device("meta"):

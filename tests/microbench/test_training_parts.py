@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS
 from microbench import backends
 from microbench.backends import create
 from microbench.blocks import Predefined
+from microbench.learn_layers import layer_graph
 from microbench.learn_training import TRAINING_BLOCKS
 from microbench.worker import Worker
 from tests.microbench.fakes import tiny
@@ -54,13 +55,51 @@ class Framework:
         if not self.is_torch:
             optimizer.learning_rate = rate
 
-    def train(self, step: Any) -> tuple[float, np.ndarray]:
-        """One step of a layer: the loss before it, the gradient of the input."""
-        if not self.is_torch:
-            loss, gradient = step.compiled(*step.given)
-            return float(loss), self.image(gradient)
-        loss = step.train()
-        return float(loss.detach()), self.image(step.x.grad)
+    def faster(self, patch: pytest.MonkeyPatch, optimizer: str) -> float:
+        """Let an optimizer learn with the rate returned: large, as float32 tells no small change."""
+        rate, make = 10.0 if optimizer == "adadelta" else 0.1, self.module.OPTIMIZERS[optimizer]
+
+        def made(*arguments: Any) -> Any:
+            found = make(*arguments)
+            self.learn_with(found, rate)
+            return found
+
+        patch.setitem(self.module.OPTIMIZERS, optimizer, made)
+        return rate
+
+    def layer(self, patch: pytest.MonkeyPatch, row: Mapping[str, Any], optimizer: str = "") -> Any:
+        """A layer's passes and update: `run()` -> (its input, what flows back into it, the input's
+        gradient); `weights()`, and what it makes of its input: `forward()`."""
+        asked = layer_graph(row), row["batch_size"], True, True, optimizer
+        if self.is_torch:
+            passes = self.trained.passes(*asked)
+            module, (x,) = passes.module, passes.inputs
+
+            def run() -> tuple[np.ndarray, ...]:
+                passes()
+                return tuple(map(self.image, (x, passes.flowing[0], x.grad)))
+
+            return SimpleNamespace(
+                run=run, weights=lambda: self.weights(module),
+                forward=lambda: (self.image(x), self.image(module(x)[0])),
+            )  # fmt: skip
+        models: list[Any] = []
+        build = self.module.build
+        patch.setattr(self.module, "build", lambda k, g: models.append(build(k, g)) or models[0])
+        patch.setattr(self.backend, "compiled", lambda f, *given: lambda: (given, f(*given)))
+        call = self.trained.passes(*asked)
+
+        def run_keras() -> tuple[np.ndarray, ...]:
+            (x, (flowing,)), (_, gradients) = call()
+            return tuple(map(self.image, (x, flowing, gradients[-1])))
+
+        def forward_keras() -> tuple[np.ndarray, np.ndarray]:
+            (x, _), ((out,), _) = call()
+            return self.image(x), self.image(out)
+
+        return SimpleNamespace(
+            run=run_keras, weights=lambda: self.weights(models[0]), forward=forward_keras
+        )
 
 
 @pytest.fixture(scope="module", params=["tensorflow", "torch"])
@@ -92,44 +131,35 @@ LAYERS = [
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda x: "-".join(map(str, x.values())))
 def test_a_layers_forward_pass_is_that_of_numpy(
-    framework: Framework, layer: dict[str, Any]
+    framework: Framework, monkeypatch: pytest.MonkeyPatch, layer: dict[str, Any]
 ) -> None:
-    step = framework.module.LayerStep(framework.backend, layer)
-    before = framework.weights(step.layer)
-    _, expected = forward(layer, framework.image(step.x), before)
-    out = step.forward() if framework.is_torch else step.compiled(*step.given)
-    np.testing.assert_allclose(framework.image(out), expected, rtol=1e-5, atol=1e-6)
-    step()
-    for was, now in zip(before, framework.weights(step.layer), strict=True):
+    made = framework.layer(monkeypatch, layer)
+    before = made.weights()
+    x, found = made.forward()
+    np.testing.assert_allclose(found, forward(layer, x, before)[1], rtol=1e-5, atol=1e-6)
+    made.run()
+    for was, now in zip(before, made.weights(), strict=True):
         np.testing.assert_array_equal(was, now)
 
 
 @pytest.mark.parametrize("layer", [CONVOLUTION, DENSE], ids=["convolution", "dense"])
 @pytest.mark.parametrize("optimizer", TRAINED)
 def test_three_steps_of_a_layer_are_those_of_numpy(
-    framework: Framework, layer: dict[str, Any], optimizer: str
+    framework: Framework, monkeypatch: pytest.MonkeyPatch, layer: dict[str, Any], optimizer: str
 ) -> None:
-    step = framework.module.LayerStep(framework.backend, {**layer, "optimizer": optimizer})
-    rate = 10.0 if optimizer == "adadelta" else 0.1  # large, for changes that float32 can tell
-    framework.learn_with(step.optimizer, rate)
+    rate = framework.faster(monkeypatch, optimizer)
+    made = framework.layer(monkeypatch, layer, optimizer)
     rule = Optimizer(optimizer, "torch" if framework.is_torch else "keras", rate)
-    x, weights = framework.image(step.x), framework.weights(step.layer)
-    assert np.abs(x).max() > 0.1, "an input of zeros would hide the kernel's gradient"
-    first = weights
+    first = weights = made.weights()
     for _ in range(3):  # what the optimizer keeps counts from the second one
-        loss, dx, grads = gradients(layer, x, weights)
-        found_loss, found_dx = framework.train(step)
-        assert found_loss == pytest.approx(loss, rel=1e-5)
-        np.testing.assert_allclose(found_dx, dx, rtol=1e-4, atol=1e-6)  # float32 sums
+        x, flowing, found_dx = made.run()
+        assert min(np.abs(x).max(), np.abs(flowing).max()) > 0.1, "zeros would hide a gradient"
+        dx, grads = gradients(layer, x, weights, flowing)
+        np.testing.assert_allclose(found_dx, dx, rtol=1e-4, atol=1e-5)  # float32 sums
         weights = rule.step(weights, grads)
-    for was, now, expected in zip(first, framework.weights(step.layer), weights, strict=True):
+    for was, now, expected in zip(first, made.weights(), weights, strict=True):
         assert np.abs(expected - was).max() > 1e-3
-        np.testing.assert_allclose(now - was, expected - was, rtol=1e-3, atol=2e-6)
-    first_loss, _ = framework.train(step)
-    for _ in range(20):
-        step()
-    assert framework.train(step)[0] < first_loss
-    assert framework.trained.layer({**layer, "optimizer": optimizer})() is None
+        np.testing.assert_allclose(now - was, expected - was, rtol=1e-3, atol=1e-5)
 
 
 # ---- a block's passes ----------------------------------------------------------------------------
@@ -342,16 +372,7 @@ def test_pytorchs_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_update_follows_the_optimizers_rule(
     framework: Framework, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
-    rate = 10.0 if optimizer == "adadelta" else 0.1  # large, for changes that float32 can tell
-    made: list[Any] = []
-    make = framework.module.OPTIMIZERS[optimizer]
-
-    def faster(*arguments: Any) -> Any:
-        made.append(make(*arguments))
-        framework.learn_with(made[0], rate)
-        return made[0]
-
-    monkeypatch.setitem(framework.module.OPTIMIZERS, optimizer, faster)
+    rate = framework.faster(monkeypatch, optimizer)
     variables: list[Any] = []
     if not framework.is_torch:
         real = framework.backend.keras.Variable
@@ -477,7 +498,7 @@ def test_every_call_waits_for_the_device(
     calls = [
         *(trained.passes(small(), 2, backward, True) for backward in (False, True)),
         trained.update("adam", [(2, 3)]),
-        trained.layer({**DENSE, "optimizer": "sgd"}),
+        trained.passes(small(), 2, True, True, "sgd"),
         *([trained.epoch((4, 4, 3), 2, 1)] if framework.is_torch else []),
     ]
     for call in calls:
@@ -505,7 +526,7 @@ def test_memory_that_does_not_suffice_is_a_job_less() -> None:
         trained.passes(small(), 2, True, True),
         trained.update("sgd", [(2,)]),
         trained.epoch((4, 4, 3), 2, 1),
-        trained.layer(DENSE),
+        trained.passes(small(), 2, True, True, "sgd"),
         lambda: trained.start(small(), 2, "sgd"),
     ):
         with pytest.raises(MeasuringError, match="memory does not suffice: out of it"):
@@ -520,7 +541,8 @@ def test_the_worker_finds_every_part(framework: Framework) -> None:
             "graph": graph, "batch_size": 2, "backward": True, "of_inputs": False}}},
         {"training": {"update": {"optimizer": "adam", "shapes": [[3, 2], []]}}},
         {"training": {"epoch": {"shape": [4, 4, 3], "batch_size": 2, "steps": 2}}},
-        {"layer": {**DENSE, "optimizer": "adam"}},
+        {"training": {"passes": {
+            "graph": graph, "batch_size": 2, "backward": True, "of_inputs": True, "optimizer": "adam"}}},
     ):  # fmt: skip
         assert worker.prepare(job)() is None
     start = {"graph": graph, "batch_size": 2, "optimizer": "rmsprop"}

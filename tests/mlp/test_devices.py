@@ -122,7 +122,7 @@ def test_csv_and_json_give_the_same(tmp_path: Path) -> None:
         (FILE + "X,1_0,1,100\n", "bandwidth is '1_0'; expected GB/s"),
         (FILE + "X,nan,1,100\n", "bandwidth is 'nan'; expected GB/s"),
         (FILE + "X,1,1,100\nx,1,1,100\n", "FILE, line 3: 'x' is there twice; give each GPU once"),
-        ("{", "FILE: looks truncated"),
+        ("{", "FILE: not JSON (Input data was truncated)"),
         ("[1]", "FILE: not objects of facts; expected"),
         ('{"X": 1}', "FILE: not objects of facts"),
         ('[{"name": "X", "bandwidth": true, "cores": 1, "clock": 100}]', "bandwidth is 'True'"),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, ModelFileError
+from lolat.io.results import dict_of
 from lolat.mlp import layer_model, recipes
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import (
@@ -155,19 +156,19 @@ LAYER = ("members", 0, 0)
         (set_at("schema", value="lolat-model"), "is a model of a device, which `lolat predict` takes"),
         (set_at("schema", value="x"), "is not a layer model (no schema lolat-layer-model)"),
         (set_at("version", value=2), "version 2 of the file is newer than this LoLat knows (1)"),
-        (set_at("version", value="1"), "`version` is '1'; expected"),
-        (set_at("layer", value="pool"), "`layer` is 'pool'; expected"),
+        (set_at("version", value="1"), "at `$.version`"),
+        (set_at("layer", value="pool"), "at `$.layer`"),
         (set_at("recipe", value="worst"), "recipe is wrong; expected best or paper"),
-        (set_at("devices", value={}), "`devices` is"),
-        (set_at("devices", "V100", value=3), "`devices.V100` is 3; expected an object"),
+        (set_at("devices", value={}), "at `$.devices`"),
+        (set_at("devices", "V100", value=3), "at `$.devices[...]`"),
         (set_at("devices", "V100", "cores", value=-1), "devices.V100: cores is '-1'; expected a whole"),
-        (set_at("features", "names", value=[1]), "`features.names[0]` is 1; expected text"),
-        (set_at("features", "mean", 0, value="x"), "`features.mean[0]` is 'x'; expected a finite"),
+        (set_at("features", "names", value=[1]), "at `$.features.names[0]`"),
+        (set_at("features", "mean", 0, value="x"), "at `$.features.mean[0]`"),
         (set_at("features", "scale", value=[1]), "features is wrong; expected a mean and a scale of"),
-        (set_at("features", "scale", 0, value=0), "`features.scale[0]` is 0; expected"),
+        (set_at("features", "scale", 0, value=0), "at `$.features.scale[0]`"),
         (set_at("members", value=[]), "members is wrong; expected networks of layers (no layers"),
-        (set_at(*LAYER, value={}), "members[0][0].activation` is missing"),
-        (set_at(*LAYER, "activation", value="exec"), "activation` is 'exec'; expected"),
+        (set_at(*LAYER, value={}), "missing required field `activation` - at `$.members[0][0]`"),
+        (set_at(*LAYER, "activation", value="exec"), "at `$.members[0][0].activation`"),
         (set_at(*LAYER, "weights", "shape", value=[11, 1]), "expected networks of layers (cannot resh"),
         (set_at(*LAYER, "weights", "float32", value="??"), "members is wrong; expected networks of"),
         (
@@ -179,11 +180,11 @@ LAYER = ("members", 0, 0)
             "weights that are not finite",
         ),
         (set_at("ranges", "stride", value=[1, 2]), "ranges.stride is wrong; expected"),
-        (set_at("ranges", "gpu", value=[]), "`ranges.gpu` is a list of 0"),
+        (set_at("ranges", "gpu", value=[]), "at `$.ranges[...]`"),
         (set_at("ranges", "gpu", value=[1]), "ranges.gpu is wrong; expected"),
         (set_at("ranges", "batch_size", value=[2, 1]), "ranges.batch_size is wrong; expected [lowest"),
-        (set_at("training", value=3), "`training` is 3; expected an object"),
-        (set_at("errors", value=None), "`errors` is null; expected an object"),
+        (set_at("training", value=3), "at `$.training`"),
+        (set_at("errors", value=None), "at `$.errors`"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(tmp_path: Path, change: Callable[[Any], None], words: str) -> None:
@@ -199,9 +200,9 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: Callable[[Any], None], w
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "FILE: is empty; expected a layer model (`lolat mlp fit` makes one)"),
+        (b"", "expected a layer model (`lolat mlp fit` makes one)"),
         (b"[]", "FILE: is not a layer model"),
-        (b'{"schema": ', "FILE: looks truncated"),
+        (b'{"schema": ', "FILE: not JSON (Input data was truncated)"),
     ],
 )
 def test_what_is_no_model_file(tmp_path: Path, content: bytes, words: str) -> None:
@@ -318,7 +319,7 @@ def test_groups_are_gpus_and_optimizers() -> None:
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
     v100, k80 = found.gpus.values()
-    assert (v100.rmse_ms, k80.rows, found.to_dict()["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert (v100.rmse_ms, k80.rows, dict_of(found)["gpus"]["K80"]["rows"]) == (0, 2, 2)
     assert k80.mean_relative_error == pytest.approx(0.5)
     both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
     assert both == pytest.approx((2, (5 / 3) ** 0.5))

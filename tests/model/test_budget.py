@@ -33,7 +33,6 @@ from lolat.model.budget import (
     search,
     told,
 )
-from lolat.model.state import State
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -381,7 +380,6 @@ def test_to_be_sure_takes_an_interval() -> None:
         ({"learned": "2026-01-02"}, "learned is 2026-01-02"),
         ({"predictor": "two-regime"}, "predictor is two-regime; expected extended"),
         ({"batch_size": 1}, "batch size is 1; expected 4"),
-        ({"state": State(1.5, 1.5, 1.5)}, "state is .*1.5.*; expected None"),
     ],
 )
 def test_what_cannot_be_compared(other: dict[str, Any], said: str) -> None:

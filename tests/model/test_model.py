@@ -20,7 +20,6 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.model import Model, load
-from lolat.model.state import State
 from tests import synthetic
 from tests.strategies import graphs, models
 
@@ -396,7 +395,7 @@ class TestNetworks:
         for predictor in document["predictors"].values():
             del predictor["residuals"]
         found = Model(document).predict(NETWORK)
-        assert found.interval_ms is found.under(State()).interval_ms is None
+        assert found.interval_ms is None
         assert found.coverage is None
         assert found.in_domain is None
         (doubt,) = found.warnings
@@ -477,8 +476,8 @@ class TestNetworks:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
-            "quiet_ms", "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
-            "memory", "warnings", "measure", "counts", "blocks",
+            "quiet_ms", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
+            "memory", "warnings", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
@@ -500,49 +499,16 @@ NOISE = {"floor": 0.03, "quiet": 0.8, "busy": 1.3}
 DRIFT = 0.25 * math.log(1.3 / 0.8)
 
 
-class TestStates:
-    """The machine as it usually is, when it is quiet, and in a state that is known."""
+class TestNoise:
+    """The machine as it usually is, and when it is quiet."""
 
-    @pytest.mark.parametrize("predictor", ["extended", "two-regime"])
-    def test_terms_are_scaled_by_hand(self, predictor: str) -> None:
-        state = State(computing=2.0, moving=0.5, starting=3.0)
-        usual = MODEL.predict(NETWORK, 2, predictor)
-        found = usual.under(state)
-        factors = dict.fromkeys(FEATURES, 0.5) | {"flops": 2.0, "ops": 3.0}
-        for before, after in zip(usual.blocks[:-1], found.blocks[:-1], strict=True):
-            wanted = {n: factors[n] * ms for n, ms in before.terms_ms.items()}
-            assert after.terms_ms == pytest.approx(wanted)
-            assert after.latency_ms == pytest.approx(sum(wanted.values()))
-        assert found.call_ms == pytest.approx(3.0 * usual.call_ms)
-        total = sum(b.latency_ms for b in found.blocks)
-        assert found.latency_ms == pytest.approx(total, rel=1e-12)
-        assert sum(b.share for b in found.blocks) == pytest.approx(1.0)
-        assert found.counts == usual.counts
-        assert found.state == state
-        assert found.to_dict()["state"] == {"computing": 2.0, "moving": 0.5, "starting": 3.0}
-        assert usual.to_dict()["state"] is usual.state is None
-        assert usual.under(State()).latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
-
-    def test_kinds_of_operations_are_scaled_too(self) -> None:
-        usual = Model(synthetic.document()).predict(NETWORK)
-        found = usual.under(State(2.0, 1.0, 1.0))
-        terms = (item for b in usual.blocks for item in b.terms_ms.items())
-        computing = sum(ms for name, ms in terms if name.endswith("_macs"))
-        assert computing > 0.1
-        assert found.latency_ms == pytest.approx(usual.latency_ms + computing)
-
-    def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
+    def test_the_machines_ups_and_downs_widen_an_interval(self) -> None:
         found = Model(by_hand(noise=NOISE)).predict(NETWORK)
         assert found.interval_ms is not None
         wide = math.log(found.interval_ms[1] / found.latency_ms)
         assert wide == pytest.approx(math.hypot(0.45, DRIFT))
         assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
-        known = found.under(State(1.5, 1.5, 1.5))
-        assert known.interval_ms is not None
-        assert known.latency_ms == pytest.approx(1.5 * found.latency_ms)
-        for end, sign in zip(known.interval_ms, (-1, 1), strict=True):
-            assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
-        assert known.coverage == 0.9
+        assert found.coverage == 0.9
 
     @pytest.mark.parametrize(
         ("noise", "factor"),

@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 from lolat.errors import InputError, ModelFileError
+from lolat.model import load
 from lolat.nas import fewshot
 from lolat.nas.fewshot import (
     NasModel,
@@ -29,6 +30,7 @@ from lolat.nas.fewshot import (
     space_terms,
 )
 from lolat.nas.pieces import FREEDOM, Explanation, explain, outlying
+from lolat.nas.spaces import SPACES
 from tests.nas.few_devices import (
     FIXED,
     PHONE,
@@ -193,6 +195,24 @@ def test_few_samples_and_absurd_ones_are_warned_of() -> None:
     assert "times shorter than the other samples say" in warning
 
 
+@pytest.mark.parametrize("name", ["fbnet", "fbnet-cifar"])
+def test_ten_samples_rank_the_networks_that_the_space_builds(name: str) -> None:
+    """With the formula of inference as the truth: one size of image in samples and in the space."""
+    space, model = SPACES[name](), load("epyc-2t")
+    scorer = space.scorer(model)
+    rows = space.sample(500, seed=9)
+    truth, ranks = scorer.latency(rows), []
+    assert truth[:2] == pytest.approx(
+        [model.predict(space.network(r)).latency_ms for r in rows[:2]]
+    )
+    for seed in range(5):
+        ten = space.sample(10, seed=seed)
+        archs = tuple(space.arch(row) for row in ten)
+        found = fit(name, Samples(archs, ten, scorer.latency(ten), 0.0, ()))
+        ranks.append(spearmanr(found.latency_ms(rows), truth)[0])
+    assert np.mean(ranks) > 0.95
+
+
 # ---- Its file.
 
 
@@ -224,19 +244,19 @@ MISSING = object()
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("costs",), MISSING, "the field `spaces.nasbench201.costs` is missing"),
-        (("costs",), [], "`spaces.nasbench201.costs`"),
+        (("costs",), MISSING, "field `costs` - at `$.spaces.nasbench201`"),
+        (("costs",), [], "at `$.spaces.nasbench201.costs`"),
         (("costs", 0, "weight"), 0.1, "do not add up to 1"),
         (("costs", 0, "costs_ms"), [1.0], "`costs_ms`"),
-        (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is -1.0"),
+        (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]`"),
         (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0], "the first above 0"),
-        (("costs", 0, "costs_ms"), [1e300, 1.0, 1.0, 1.0, 1.0], "costs_ms[0]` is 1e+300"),
-        (("costs", 0, "weight"), 1e300, "costs[0].weight` is 1e+300"),
-        (("costs", 0, "noise"), 1e300, "costs[0].noise` is 1e+300"),
+        (("costs", 0, "costs_ms"), [1e300, 1.0, 1.0, 1.0, 1.0], "costs_ms[0]`"),
+        (("costs", 0, "weight"), 1e300, "costs[0].weight`"),
+        (("costs", 0, "noise"), 1e300, "costs[0].noise`"),
         (("spreads_ms", "all"), [[1.0] * 4 + [-1e300]], "spreads_ms"),
         (("spreads_ms", "all"), [[1.0, 1.0]], "`spreads_ms`"),
         (("spreads_ms",), {}, "`spreads_ms`"),
-        (("step_ms",), -1.0, "`spaces.nasbench201.step_ms` is -1.0"),
+        (("step_ms",), -1.0, "at `$.spaces.nasbench201.step_ms`"),
     ],
 )  # fmt: skip
 def test_a_damaged_section_is_refused(

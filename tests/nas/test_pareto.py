@@ -342,7 +342,7 @@ def test_a_long_front_is_thinned_where_it_is_shown() -> None:
     [
         (
             "nothing",
-            "no space 'nothing'; expected nasbench201, fbnet, ofa, mobile or package.module",
+            "no space 'nothing'; expected nasbench201, fbnet, fbnet-cifar, ofa, mobile or package.module",
         ),
         ("no.such:thing", "no module 'no.such' for space"),
         ("tests.nas.test_space:none", "has no 'none'"),

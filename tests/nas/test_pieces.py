@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from tests.nas.few_devices import (
     some_cells,
 )
 
-CELLS, LAYERS = space_terms("nasbench201"), space_terms("fbnet")
+LAYERS = space_terms("fbnet")
 EVERY = pytest.mark.parametrize(
     ("space", "pieces"),
     [(space, pieces) for space in SPACES for pieces in space_terms(space).assumptions],
@@ -29,7 +28,7 @@ EVERY = pytest.mark.parametrize(
 
 
 def test_counts_of_fbnets_blocks_by_hand() -> None:
-    blocks = fbnet.blocks()
+    blocks = fbnet.blocks(fbnet.cifar())
     # Layer 1: 16 channels in and out, 32x32; k5_e3 has 48 in between: three convolutions with a
     # normalization each, two activations and an addition.
     k5_e3 = blocks[0, fbnet.CHOICES.index("k5_e3")]
@@ -47,15 +46,30 @@ def test_counts_of_fbnets_blocks_by_hand() -> None:
     assert blocks[8, -1].tolist() == [0.0] * 5
 
 
-@pytest.mark.parametrize(
-    ("terms", "space", "biases"),
-    [(nasbench201, nasbench201.space(), 10), (fbnet, fbnet.cifar(), 100)],
-)
-def test_what_no_choice_changes_is_the_spaces_own(terms: Any, space: Any, biases: int) -> None:
-    own = sum(work(table) for table in space.tables if not table.positions)
+def test_what_no_choice_changes_is_the_spaces_own() -> None:
+    own = sum(work(table) for table in nasbench201.space().tables if not table.positions)
     same = [MACS, DEPTHWISE, OPS]
-    assert terms.REST[same].tolist() == own[same].tolist()
-    assert terms.REST[WEIGHTS] + biases == own[WEIGHTS]
+    assert nasbench201.REST[same].tolist() == own[same].tolist()
+    assert nasbench201.REST[WEIGHTS] + 10 == own[WEIGHTS]  # biases
+
+
+def test_stem_and_head_of_fbnet_by_hand() -> None:
+    for space, before, behind, channels, classes in (
+        (fbnet.space(), 112**2, 7**2, 1984, 1000), (fbnet.cifar(), 32**2, 4**2, 1504, 100),
+    ):  # fmt: skip
+        kernels = [3 * 3 * 3 * 16, 352 * channels, channels * classes]
+        macs = before * kernels[0] + behind * kernels[1] + kernels[2]
+        moved = 6 * (before * 16 + behind * channels)
+        # Convolution, norm and relu twice, pooling, the classifier.
+        assert fbnet.rest(space).tolist() == [macs, 0, moved, sum(kernels), 8]
+
+
+def test_a_block_at_both_sizes() -> None:
+    """The convolutions of layer 3 have the same weights, and (56/32)^2 the work at 224x224."""
+    large, small = (fbnet.blocks(s)[2, :-1] for s in (fbnet.space(), fbnet.cifar()))
+    assert large[:, [WEIGHTS, OPS]].tolist() == small[:, [WEIGHTS, OPS]].tolist()
+    for term in (MACS, DEPTHWISE, TRAFFIC):
+        assert large[:, term] / small[:, term] == pytest.approx((56 / 32) ** 2)
 
 
 def edges_of(row: np.ndarray) -> set[tuple[int, int]]:

@@ -60,7 +60,7 @@ def test_tables_add_up_to_whole_networks(
 
 def test_sizes_and_text(known: dict[str, Space]) -> None:
     assert {name: space.size for name, space in known.items()} == {
-        "nasbench201": 15_625, "fbnet": 9**22, "ofa": 4 * (3 * 9**4) ** 5,
+        "nasbench201": 15_625, "fbnet": 9**22, "fbnet-cifar": 9**22, "ofa": 4 * (3 * 9**4) ** 5,
         "mobile": 4 * (3 * 3 * 9**4) ** 5,
     }  # fmt: skip
     assert len(known["ofa"].positions) == 46
@@ -139,6 +139,7 @@ def test_a_space_of_nothing_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_another_image_size() -> None:
     large, usual = fbnet.space(size=448), fbnet.space()
+    assert (large.name, usual.name) == ("fbnet-448", "fbnet")
     rows = usual.sample(3)
     dense = 1984 * 1000
     ratio = (np.array(macs(large, rows)) - dense) / (np.array(macs(usual, rows)) - dense)

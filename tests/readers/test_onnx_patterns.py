@@ -156,89 +156,40 @@ def test_a_roll_along_two_axes(tmp_path: Path) -> None:
     check(graph, "roll", (0, 0, 0, 384, 0, 1))
 
 
-# ---- layout ------------------------------------------------------------------------------------------
+# ---- what stands in the file -------------------------------------------------------------------------
 
 
-def test_a_network_of_channels_last_has_no_transposes(tmp_path: Path) -> None:
+def test_a_network_of_channels_last_counts_its_transposes(tmp_path: Path) -> None:
     nodes = [  # as tf2onnx writes Keras' Conv2D, and a dense layer on the channels
         node("Transpose", "x", "a", perm=[0, 3, 1, 2]), node("Conv", "a w", "b"), node("Relu", "b", "c"),
         node("Transpose", "c", "d", perm=[0, 2, 3, 1]), node("MatMul", "d v", "e"),
         node("Transpose", "e", "f", perm=[0, 3, 1, 2]), node("Add", "c f", "y"),
     ]  # fmt: skip
-    constants: Any = {"w": (4, 3, 1, 1), "v": (4, 4)}
-    graph = graph_of(tmp_path, model(nodes, x=("N", 8, 8, 3), **constants))
-    assert kinds(graph) == ["conv", "relu", "dense", "add"]
+    graph = graph_of(tmp_path, model(nodes, x=("N", 8, 8, 3), w=(4, 3, 1, 1), v=(4, 4)))
+    names = ["transpose", "conv", "relu", "transpose", "dense", "transpose", "add"]
+    assert kinds(graph) == names
+    image, channels = 8 * 8 * 3, 8 * 8 * 4
+    assert total(graph).traffic == 2 * image + (2 + 2 + 2 + 2 + 3) * channels
 
 
-def test_tokens_are_an_image_of_channels_last(tmp_path: Path) -> None:
+def test_attention_is_what_the_exporter_wrote(tmp_path: Path) -> None:
+    """One layer of two heads of 4 features on x: scalings of queries and of keys, transposes of all."""
     nodes = [
-        node("Conv", "x w", "a", strides=[4, 4]), node("Reshape", "a s", "b"),
-        node("Transpose", "b", "c", perm=[0, 2, 1]), node("MatMul", "c v", "y"),
-    ]  # fmt: skip
-    constants: Any = {"w": (6, 3, 4, 4), "s": np.array([0, 6, -1]), "v": (6, 6)}
-    assert kinds(graph_of(tmp_path, model(nodes, **constants))) == ["conv", "dense"]
-    # A mixer multiplies over the tokens: that transpose, and the one back, move memory.
-    mixed = [
-        *nodes[:3], node("Transpose", "c", "d", perm=[0, 2, 1]), node("MatMul", "d u", "e"),
-        node("Transpose", "e", "y", perm=[0, 2, 1]),
-    ]  # fmt: skip
-    del constants["v"]
-    graph = graph_of(tmp_path, model(mixed, u=(4, 4), **constants))
-    assert kinds(graph) == ["conv", "transpose", "dense", "transpose"]
-    # Back to an image, in front of a convolution, none does.
-    back = [
-        *nodes[:3], node("Relu", "c", "r"), node("Transpose", "r", "d", perm=[0, 2, 1]),
-        node("Reshape", "d i", "e"),
-        node("Conv", "e k", "y"),
-    ]  # fmt: skip
-    graph = graph_of(tmp_path, model(back, i=np.array([0, 6, 2, 2]), k=(6, 6, 1, 1), **constants))
-    assert kinds(graph) == ["conv", "relu", "conv"]
-
-
-def test_a_channel_shuffle_moves_memory(tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", "x w", "a"), node("Reshape", "a s", "b"),
-        node("Transpose", "b", "c", perm=[0, 2, 1, 3, 4]),
-        node("Reshape", "c t", "y"),
-    ]  # fmt: skip
-    s, t = np.array([0, 2, 2, 8, 8]), np.array([0, 4, 8, 8])
-    constants: Any = {"w": (4, 3, 1, 1), "s": s, "t": t}
-    assert kinds(graph_of(tmp_path, model(nodes, **constants))) == ["conv", "transpose"]
-
-
-def attention(scaled: str) -> list[Any]:
-    """One head of 8 features on x: as PyTorch's exporter writes it, and by hand."""
-    q, k = ("q s", "kt s") if scaled == "both" else ("q s", "")
-    keys = "kt" if not k else "ks"
-    scaling = [node("Mul", q, "qs")] + ([node("Mul", k, "ks")] if k else [])
-    return [
         node("MatMul", "x w", "q0"), node("Reshape", "q0 h", "q1"),
-        node("Transpose", "q1", "q", perm=[0, 2, 1, 3]),
+        node("Transpose", "q1", "q", perm=[0, 2, 1, 3]), node("Mul", "q s", "qs"),
         node("MatMul", "x w", "k0"), node("Reshape", "k0 h", "k1"),
-        node("Transpose", "k1", "kt", perm=[0, 2, 3, 1]),
+        node("Transpose", "k1", "k", perm=[0, 2, 3, 1]), node("Mul", "k s", "ks"),
         node("MatMul", "x w", "v0"), node("Reshape", "v0 h", "v1"),
         node("Transpose", "v1", "v", perm=[0, 2, 1, 3]),
-        *scaling, node("MatMul", f"qs {keys}", "a"), node("Softmax", "a", "b", axis=-1),
-        node("MatMul", "b v", "c"),
+        node("MatMul", "qs ks", "a"), node("Softmax", "a", "b", axis=-1), node("MatMul", "b v", "c"),
         node("Transpose", "c", "d", perm=[0, 2, 1, 3]), node("Reshape", "d f", "y"),
     ]  # fmt: skip
-
-
-def test_fused_attention_and_attention_by_hand(tmp_path: Path) -> None:
-    h, f = np.array([0, 5, 2, 4]), np.array([0, 5, 8])
-    constants: Any = {"w": (8, 8), "h": h, "f": f, "s": number(0.7)}
-    fused = graph_of(tmp_path, model(attention("both"), x=("N", 5, 8), **constants))
-    # The exporter's transposition of the keys is joined with the network's own: one is left.
-    assert sorted(k for k in kinds(fused) if k != "dense") == sorted(
-        ["transpose"] * 4 + ["matmul", "scale", "softmax", "matmul"]
+    constants: Any = {"h": np.array([0, 5, 2, 4]), "f": np.array([0, 5, 8]), "s": number(0.7)}
+    graph = graph_of(tmp_path, model(nodes, x=("N", 5, 8), w=(8, 8), **constants))
+    assert sorted(kinds(graph)) == sorted(
+        ["dense"] * 3 + ["transpose"] * 4 + ["multiply"] * 2 + ["matmul", "softmax", "matmul"]
     )
-    counts = total(fused, 2)
-    scores, size = 2 * 25, 5 * 8
+    counts, scores, size = total(graph, 2), 2 * 25, 5 * 8
     assert counts.flops == 2 * (3 * size * 8 + 2 * scores * 4)
-    dense, moved = 6 * size, 4 * 2 * size
     products = (2 * size + scores) + (scores + 2 * size)
-    assert counts.traffic == 2 * (dense + moved + products + 4 * scores)
-    by_hand = graph_of(tmp_path, model(attention("queries"), x=("N", 5, 8), **constants))
-    assert sorted(kinds(by_hand)) == sorted(
-        ["dense"] * 3 + ["transpose"] * 4 + ["multiply", "matmul", "softmax", "matmul"]
-    )
+    assert counts.traffic == 2 * ((3 + 4 + 2) * 2 * size + products + 2 * scores)

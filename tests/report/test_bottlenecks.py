@@ -22,6 +22,7 @@ from lolat.report.bottlenecks import (
     FAMILIES,
     Side,
     are_unlike,
+    command_of,
     document,
     embedded,
     page,
@@ -120,11 +121,11 @@ def test_what_a_change_would_save() -> None:
     ]
 
 
-def test_advice_names_the_network() -> None:
-    made = document([side(advice="--for mine:net")], 256, None, None)
-    remarks = made["sides"][0]["remarks"]
-    assert any("--for mine:net" in remark for remark in remarks)
-    assert not any("NETWORK" in remark for remark in remarks)
+def test_commands_name_the_network() -> None:
+    command = command_of("my nets:a", (96, 64))
+    assert command == "'my nets:a' --input-size 96,64"
+    (told,) = document([side(command=command)], 256, None, None)["sides"]
+    assert told["asked"].endswith(command)
 
 
 def test_a_batch_size_too_large_is_left_out() -> None:

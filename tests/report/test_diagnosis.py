@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,13 +16,10 @@ from lolat.report.evaluation import doctor_lines as lines
 from lolat.units import off
 from microbench.doctor import (
     LIMIT,
-    NETWORK,
     Again,
     Difference,
     Examination,
     diagnose,
-    holds,
-    state_now,
 )
 from tests import by_hand, synthetic
 
@@ -32,9 +28,9 @@ VERSION = Difference("framework_version", "2.20.0", "2.21.0")
 COUNTS = synthetic.totals(synthetic.network())
 
 
-def again(i: int, ratio: float, counts: Mapping[str, int] = COUNTS) -> Again:
+def again(i: int, ratio: float) -> Again:
     ms = 2.0 + 2 * i
-    return Again(Point(f"network {i}", 1, counts, ms, whole=True), ratio * ms)
+    return Again(Point(f"network {i}", 1, COUNTS, ms, whole=True), ratio * ms)
 
 
 def found(*ratios: float, **more: Any) -> Examination:
@@ -63,20 +59,19 @@ def test_twice_as_fast_is_as_far_as_twice_as_slow(ratio: float, far: float) -> N
         ((1.05, 0.84, 1.0, 0.95, 1.19), "ok"),
         ((1.15, 1.11, 1.12, 1.09, 1.19), "drifted"),
         ((0.85, 0.9, 0.88, 0.95, 0.89), "drifted"),
-        ((1.0, 1.0, 1.21, 1.0, 1.0), "drifted"),  # one alone
-        ((1.0, 1.0, 1.0, 1.0, 0.82), "drifted"),
+        ((1.0, 1.0, 1.5, 1.0, 1.0), "ok"),  # one alone
+        ((1.0, 1.2, 1.2, 1.2, 1.0), "drifted"),
     ],
 )
 def test_on_a_calm_machine(ratios: tuple[float, ...], verdict: str) -> None:
     assert said(found(*ratios))[0] == verdict
-    assert holds(ratios, 0.1) == (verdict == "ok")
 
 
 def test_the_figures_by_hand() -> None:
     result = diagnose(MODEL, found(1.0, 1.2, 0.9, 1.1))
     assert result["ratio"] == pytest.approx(1.05)
     assert result["spread"] == pytest.approx([0.9, 1.2])
-    assert (result["limit"], result["network_limit"]) == pytest.approx((0.1, 0.2))
+    assert result["limit"] == 0.1
     assert result["networks"][1] == {
         "name": "network 1", "batch_size": 1, "learned_ms": 4.0, "now_ms": 4.8,
         "ratio": pytest.approx(1.2),
@@ -85,14 +80,13 @@ def test_the_figures_by_hand() -> None:
     assert (result["model"], result["device"]) == (MODEL.name, MODEL.device)
 
 
-def test_a_machine_that_goes_up_and_down_by_itself_is_no_drift() -> None:
+def test_the_limit_is_the_same_however_noisy_the_learning_was() -> None:
     """Learned where the busiest tenth took 1.25 times and the calmest 0.9 times as long as usual."""
     unsteady = Model(dict(MODEL.document) | {"noise": {"quiet": 0.9, "busy": 1.25}})
     far = found(1.2, 1.22, 1.18, 1.2, 1.21)
-    assert diagnose(MODEL, far)["verdict"] == "drifted"
-    result = diagnose(unsteady, far)
-    assert (result["verdict"], result["limit"], result["network_limit"]) == ("ok", 0.25, 0.5)
-    assert diagnose(unsteady, found(1.3, 1.3, 1.3, 1.3, 1.3))["verdict"] == "drifted"
+    for model in (MODEL, unsteady):
+        result = diagnose(model, far)
+        assert (result["verdict"], result["limit"]) == ("drifted", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +97,6 @@ def test_a_machine_that_goes_up_and_down_by_itself_is_no_drift() -> None:
         ((1.2, 1.18, 1.19, 1.1, 1.25), "drifted",
          "drifted by +19 %: 19 % slower at the median (1.10 to 1.25 times as long)"),
         ((0.8,) * 5, "drifted", "drifted by -20 %: 20 % faster"),
-        ((1.01, 1.02, 1.45, 1.0, 1.02), "drifted",
-         "drifted by +45 % in network 2 x1; the networks together are 2.0 % slower"),
-        ((1.0, 0.7, 1.45, 1.0, 1.0), "drifted",
-         "drifted by -30 % and +45 % in network 1 x1 and network 2 x1; the networks"),
     ],
 )  # fmt: skip
 def test_the_verdict_says_how_much_and_what_to_do(
@@ -128,8 +118,8 @@ def test_the_verdict_says_how_much_and_what_to_do(
 def test_a_busy_or_unsteady_machine_is_no_drift(busy: dict[str, Any]) -> None:
     verdict, text = said(found(1.4, 1.4, 1.4, 1.4, 1.4, **busy))
     assert verdict == "unsettled"
-    advice = ("close other programs", "lolat predict 'desk model.json' NETWORK --state now")
-    for words in ("the machine is busy or unsteady now", "40 % slower at the median", *advice):
+    advice = "close other programs and ask again in some minutes"
+    for words in ("the machine is busy or unsteady now", "40 % slower at the median", advice):
         assert words in text
     assert ("the machine was busy before (load 1.9 on 2 threads)" in text) == ("load" in busy)
     # If the networks hold all the same, they do.
@@ -153,7 +143,7 @@ def test_another_machine_is_said_with_what_differs() -> None:
     assert "learned with threads 64, here it is 2" in text
     assert "learned       now" not in text
     result = diagnose(MODEL, away)
-    assert (result["ratio"], result["spread"], result["measured"], result["state"]) == (None,) * 4
+    assert (result["ratio"], result["spread"], result["measured"]) == (None,) * 3
     assert result["networks"] == []
 
 
@@ -215,69 +205,7 @@ def test_what_is_printed_is_plain() -> None:
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=5))
 def test_a_verdict_is_the_same_for_faster_and_slower(ratios: list[float]) -> None:
-    near = [abs(off(statistics.median(ratios)) - LIMIT)]
-    near += [abs(off(r) - NETWORK * LIMIT) for r in ratios]
-    if min(near) > 1e-6 and len(ratios) % 2:  # an even number's median is no mirror image
+    near = abs(off(statistics.median(ratios)) - LIMIT)
+    if near > 1e-6 and len(ratios) % 2:  # an even number's median is no mirror image
         there, back = found(*ratios), found(*(1 / r for r in ratios))
         assert said(there)[0] == said(back)[0]
-
-
-# ---- the state -----------------------------------------------------------------------------------
-
-# A network that is nearly all computing, one of starting operations, one of moving.
-WORK = (
-    {"flops": 10**10}, {"ops": 10**5}, {"traffic": 10**9},
-)  # fmt: skip
-
-
-def machine(computing: float, starting: float, moving: float) -> tuple[Again, ...]:
-    """The three networks on a machine that is so much slower in each kind of work, and in nothing else."""
-    nothing = dict.fromkeys(COUNTS, 0)
-    factors = (computing, starting, moving)
-    return tuple(
-        again(i, f, nothing | w) for i, (f, w) in enumerate(zip(factors, WORK, strict=True))
-    )
-
-
-def test_one_number_where_all_is_slower_by_as_much() -> None:
-    wanted = pytest.approx({"computing": 1.4, "moving": 1.4, "starting": 1.4})
-    state = state_now(MODEL, machine(1.4, 1.4, 1.4))
-    assert state is not None
-    assert state.to_dict() == wanted
-    assert diagnose(MODEL, found(1.4, 1.4, 1.4))["state"] == wanted
-    assert state_now(MODEL, ()) is None
-
-
-def test_kinds_of_work_that_are_slower_are_told_apart() -> None:
-    """Where networks are of one kind each, each tells its own; the ridge draws them a little together.
-
-    By hand, the call left out: of (x - ratio)^2 + 3 * RIDGE * (x - median)^2 the least is at
-    (ratio + 0.15 * median) / 1.15.
-    """
-    state = state_now(MODEL, machine(1.0, 2.0, 1.2))
-    assert state is not None
-    wanted = {k: (r + 0.15 * 1.2) / 1.15 for k, r in
-              {"computing": 1.0, "starting": 2.0, "moving": 1.2}.items()}  # fmt: skip
-    assert state.to_dict() == pytest.approx(wanted, rel=0.01)
-    assert (
-        "now, as factors of the usual: computing 1."
-        in said(Examination(machine(1.0, 2.0, 1.2), threads=2))[1]
-    )
-
-
-def test_the_call_is_started_and_what_nobody_tells_is_as_usual_among_them() -> None:
-    """By hand as above, of two networks: one of nothing but the call, one of computing."""
-    nothing = dict.fromkeys(COUNTS, 0)
-    state = state_now(MODEL, (again(0, 2.0, nothing), again(1, 1.0, nothing | WORK[0])))
-    assert state is not None
-    wanted = {"computing": (1.0 + 0.15) / 1.1, "moving": 1.5, "starting": (2.0 + 0.15) / 1.1}
-    assert state.to_dict() == pytest.approx(wanted, rel=0.01)
-
-
-def test_what_is_told_is_what_predict_takes(tmp_path: Any) -> None:
-    from lolat.model.state import read_state
-
-    result = diagnose(MODEL, Examination(machine(1.0, 2.0, 1.2)))
-    path = tmp_path / "doctor.json"
-    path.write_text(json.dumps(result))
-    assert read_state(path).to_dict() == result["state"]

@@ -16,7 +16,6 @@ from sklearn.metrics import r2_score
 from lolat.errors import MeasuringError
 from lolat.model import Model
 from lolat.model.figures import correlation, figures, r_squared, share_bounds
-from lolat.model.state import State
 from lolat.report.evaluation import lines, verdict
 from microbench.evaluate import compare
 from tests import by_hand, synthetic
@@ -70,15 +69,15 @@ def measured() -> list[synthetic.Measured]:
 
 def test_the_result_is_one_json_object() -> None:
     found = json.loads(json.dumps(compare(MODEL, measured(), {"x at 1": "died"}), allow_nan=False))
-    assert found["predictors"] == ["extended", "two-regime"]  # the default first
-    assert [r["error"]["extended"] for r in found["networks"]] == pytest.approx([0, -0.2, -0.99])
-    assert found["summary"]["extended"]["median"] == pytest.approx(0.2)
-    assert found["summary"]["extended"]["within_10_percent"] == pytest.approx(1 / 3)
+    assert found["predictor"] == "extended"
+    assert [r["error"] for r in found["networks"]] == pytest.approx([0, -0.2, -0.99])
+    assert found["summary"]["median"] == pytest.approx(0.2)
+    assert found["summary"]["within_10_percent"] == pytest.approx(1 / 3)
     inside = [r["interval_ms"][0] <= r["measured_ms"] <= r["interval_ms"][1]
               for r in found["networks"]]  # fmt: skip
     assert found["inside_interval"] == sum(inside)
     assert [r["inside"] for r in found["networks"]] == inside
-    widths = [(r["interval_ms"][1] - r["interval_ms"][0]) / r["predicted_ms"]["extended"]
+    widths = [(r["interval_ms"][1] - r["interval_ms"][0]) / r["predicted_ms"]
               for r in found["networks"]]  # fmt: skip
     assert [r["interval_width"] for r in found["networks"]] == pytest.approx(widths)
     assert {r["coverage"] for r in found["networks"]} == {0.9}
@@ -94,77 +93,40 @@ def test_the_result_is_one_json_object() -> None:
     assert found["noise_floor"] == 0.03
 
 
-SLOW = State(computing=2.0, moving=2.0, starting=2.0)
-
-
-def test_in_a_state_the_predictions_are_for_that_state() -> None:
-    """All twice as slow: what was measured twice as long as usual is as predicted."""
+def test_a_machine_that_moved_is_told_and_corrects_nothing() -> None:
+    """All twice as slow: the error is that of the prediction as it is given, and its interval too."""
     usual = MODEL.predict(GRAPH)
     networks = [synthetic.Measured("keras:Small", GRAPH, 1, 2.0 * usual.latency_ms)]
-    found = json.loads(json.dumps(compare(MODEL, networks, {}, SLOW), allow_nan=False))
+    found = json.loads(json.dumps(compare(MODEL, networks, {}, 2.0), allow_nan=False))
     (row,) = found["networks"]
-    assert found["state"] == {"computing": 2.0, "moving": 2.0, "starting": 2.0}
-    assert row["predicted_ms"]["extended"] == pytest.approx(2.0 * usual.latency_ms)
-    assert row["usual_ms"]["extended"] == pytest.approx(usual.latency_ms)
-    assert row["error"]["extended"] == pytest.approx(0.0)
-    assert found["summary"]["extended"]["median"] == pytest.approx(0.0)
-    assert found["as_usual"]["extended"]["median"] == pytest.approx(0.5)
-    assert found["as_usual"]["extended"]["bias"] == pytest.approx(-0.5)
-    low, high = row["interval_ms"]
-    assert low < 2.0 * usual.latency_ms < high
-    assert (row["inside"], row["inside_usual"]) == (True, False)
-    assert (found["inside_interval"], found["inside_usual_interval"]) == (1, 0)
-
-
-def test_a_state_of_one_kind_slows_down_what_the_formula_says() -> None:
-    """By hand: only what goes for MACs takes three times as long."""
-    usual = MODEL.predict(GRAPH)
-    macs = by_hand.COEFFICIENTS["flops"] * synthetic.totals(GRAPH)["flops"]
-    networks = [synthetic.Measured("a", GRAPH, 1, 1.0)]
-    (row,) = compare(MODEL, networks, {}, State(computing=3.0))["networks"]
-    assert row["predicted_ms"]["extended"] == pytest.approx(usual.latency_ms + 2.0 * macs)
-
-
-def test_without_a_state_both_are_the_same() -> None:
-    found = compare(MODEL, measured(), {})
-    assert found["state"] is None
-    assert found["as_usual"] == found["summary"]
-    for row in found["networks"]:
-        assert row["usual_ms"] == row["predicted_ms"]
-        assert row["inside"] == row["inside_usual"]
+    assert row["predicted_ms"] == pytest.approx(usual.latency_ms)
+    assert row["interval_ms"] == pytest.approx(list(usual.interval_ms or ()))
+    assert row["error"] == found["summary"]["bias"] == pytest.approx(-0.5)
+    assert (found["ratio"], row["inside"], found["inside_interval"]) == (2.0, False, 0)
     text = "\n".join(lines(found))
-    assert "the model has no networks to tell the machine's state by: predictions are for" in text
-    assert "as usual" not in text.splitlines()[0]
+    assert "the model's own networks took 2.00 times as long as when it was learned" in text
+    assert "off by 50 % at the median; the machine has changed since it was learned" in text
 
 
-def test_the_lines_of_a_state() -> None:
-    usual = MODEL.predict(GRAPH).latency_ms
-    networks = [synthetic.Measured("keras:Small", GRAPH, 1, 2.0 * usual)]
-    text = list(lines(compare(MODEL, networks, {}, SLOW)))
-    assert "as usual" in text[0]
-    cells = text[1].split()
-    assert cells[:2] == ["keras:Small", "1"]
-    assert [float(c) for c in cells[2:5]] == pytest.approx([2 * usual, usual, 2 * usual], abs=0.006)
-    end = text[0].index("as usual") + len("as usual")
-    assert text[1][:end].endswith(f" {usual:.2f}"), "each figure under its word"
-    joined = "\n".join(text)
-    assert (
-        "the machine while measuring, as factors of its usual speed: computing 2.00, moving 2.00, starting"
-        in joined
-    )
-    assert (
-        "as usual (`lolat predict` without --state) they are off by 50 % at the median, -50 % b"
-        in joined
-    )
+def test_without_networks_nothing_says_how_fast_the_machine_was() -> None:
+    found = compare(MODEL, measured(), {})
+    assert found["ratio"] is None
+    wanted = "the model has no networks of its own that say how fast the machine was meanwhile"
+    assert wanted in list(lines(found))
 
 
 def judged(
-    error: float, bias: float = 0.0, floor: float | None = 0.03, outside: int = 0, of: int = 3
+    error: float,
+    bias: float = 0.0,
+    floor: float | None = 0.03,
+    outside: int = 0,
+    of: int = 3,
+    ratio: float | None = None,
 ) -> str:
     """The verdict on `of` networks, `outside` of them outside the domain."""
     return verdict({
-        "model": "desk", "default": "extended", "noise_floor": floor,
-        "summary": {"extended": {"median": error, "bias": bias}},
+        "model": "desk", "noise_floor": floor, "ratio": ratio,
+        "summary": {"median": error, "bias": bias},
         "networks": [{"network": f"keras:N{i}", "in_domain": i >= outside} for i in range(of)],
     })  # fmt: skip
 
@@ -178,6 +140,7 @@ def test_a_good_model() -> None:
     assert judged(0.151).startswith("This model is poor here, off by 15 % at the median; ")
 
 
+MOVED = "the machine has changed since it was learned: close other programs, or learn again."
 BOTH_WAYS = "the formula does not know something about this device: its errors go both ways."
 
 
@@ -185,12 +148,14 @@ BOTH_WAYS = "the formula does not know something about this device: its errors g
     ("given", "limit"),
     [
         ({"outside": 2, "bias": 0.2, "floor": 0.5},
-         "most of these networks (keras:N0 ...) hold what was never measured: lolat learn --extend desk "
-         "--for keras:N0."),
+         "most of these networks (keras:N0 ...) hold what was never measured: write their times into "
+         "timed.csv and fit them in: lolat fit desk timed.csv --output mine.json."),
         ({"outside": 1, "floor": 0.11, "bias": 0.2},
          "the machine is noisy: close other programs, learn and evaluate again."),
-        ({"bias": 0.15}, "all come out too slow, so the machine has changed: learn again."),
-        ({"bias": -0.15}, "all come out too fast, so the machine has changed: learn again."),
+        ({"bias": -0.15, "ratio": 1.11}, MOVED),
+        ({"bias": 0.15, "ratio": 0.9}, MOVED),
+        ({"bias": 0.15, "ratio": 0.95}, "all come out too slow: learn again."),
+        ({"bias": -0.15}, "all come out too fast: learn again."),
         ({"bias": 0.13}, BOTH_WAYS),
         ({"floor": 0.1}, BOTH_WAYS),
         ({"floor": None}, BOTH_WAYS),
@@ -210,7 +175,7 @@ def test_the_lines_say_all_of_it() -> None:
     text = "\n".join(lines(compare(MODEL, measured(), {"keras:VGG16 at batch 4": "no memory"})))
     assert "keras:Big" in text
     assert "-20.0 %" in text
-    assert "extended (default): median error 20 % (noise floor 3.0 %), 33 % within 10 %, " in text
+    assert "extended: median error 20 % (noise floor 3.0 %), -20 % bias, 33 % within 10 %, " in text
     assert "R² " in text
     assert "Spearman " in text
     wanted = r"^inside the 90 % interval: \d of 3 \(\d+ \.\. \d+ % with 95 % certainty\)$"

@@ -33,9 +33,9 @@ from lolat.report.plots import (
 from tests import synthetic
 
 ROWS: list[dict[str, Any]] = [
-    {"measured_ms": 2.0, "predicted_ms": {"extended": 2.1, "two-regime": 3.0}},
-    {"measured_ms": 20.0, "predicted_ms": {"extended": 18.0, "two-regime": 60.0}},
-    {"measured_ms": 5.0, "predicted_ms": {"extended": 7.0, "two-regime": 5.0}},
+    {"measured_ms": 2.0, "predicted_ms": 2.1},
+    {"measured_ms": 20.0, "predicted_ms": 18.0},
+    {"measured_ms": 5.0, "predicted_ms": 7.0},
 ]
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,11 +69,11 @@ def per_decade(drawn: np.ndarray, values: Any) -> float:
 
 def test_measured_against_predicted(tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
-    evaluation_plot(ROWS, ["extended", "two-regime"], "three networks", str(path))
+    evaluation_plot(ROWS, "three networks", str(path))
     x, y = markers(path).T
     measured = [r["measured_ms"] for r in ROWS]
-    predicted = [r["predicted_ms"][p] for p in ("extended", "two-regime") for r in ROWS]
-    right = per_decade(x, measured * 2)
+    predicted = [r["predicted_ms"] for r in ROWS]
+    right = per_decade(x, measured)
     assert right > 0
     assert per_decade(y, predicted) == pytest.approx(-right, rel=1e-3)  # up, on the same scale
     assert "three networks" in texts(path)
@@ -82,7 +82,7 @@ def test_measured_against_predicted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["plot.png", "PLOT.PNG"])
 def test_a_png(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    evaluation_plot(ROWS, ["extended"], "three networks", str(path))
+    evaluation_plot(ROWS, "three networks", str(path))
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     assert min(struct.unpack(">II", content[16:24])) > 500

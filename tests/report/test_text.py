@@ -14,7 +14,6 @@ from rich.console import Console
 
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model, load
-from lolat.model.state import State
 from lolat.report import text
 from lolat.report.rows import View
 from lolat.report.text import bar, block_table, write_csv
@@ -203,8 +202,6 @@ def test_what_a_device_is_bound_by(coefficients: dict[str, float]) -> None:
         ({"quiet_ms": 15.0}, "; 15.0 ms when the machine is quiet"),
         ({"quiet_ms": 19.5}, ""),  # by less than 5 %
         ({"quiet_ms": 25.0}, ""),
-        ({"quiet_ms": 15.0, "state": State(1.2, 1.0, 1.0)},
-         ", in the state of the machine that was given"),
     ],
 )  # fmt: skip
 def test_the_quiet_machine_is_told_where_it_is_another(changes: dict[str, Any], words: str) -> None:

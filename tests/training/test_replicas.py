@@ -237,10 +237,8 @@ def test_buckets_travel_during_the_backward_pass() -> None:
     assert found.iteration.hidden_ms == pytest.approx(18, abs=0.1)
     assert found.training.iteration_ms == pytest.approx(136, abs=0.1)
     assert found.training.epoch_s == pytest.approx(5 * 0.136, abs=1e-3)
-    told = found.to_dict()
-    assert told["hidden_ms"] == found.iteration.hidden_ms
-    assert told["parts_ms"] == found.training.parts_ms
-    assert sum(told["parts_ms"].values()) == pytest.approx(told["iteration_ms"])
+    parts = [ms or 0.0 for ms in found.training.parts_ms.values()]
+    assert sum(parts) == pytest.approx(found.training.iteration_ms)
 
 
 def test_where_the_time_goes_is_the_models_to_tell() -> None:

@@ -147,8 +147,8 @@ WRONG = [
     ({"name": "BadNet"}, "name", "no network 'keras:BadNet' in keras.applications; did you mean"),
     ({"size": "big"}, "size", "'big' is no input size; expected"),
     ({"size": "0"}, "size", "'0' is no input size; expected"),
-    ({"source": "path"}, "source", "'path' is not known; choose one of keras, generate, upload"),
-    ({"source": "generate", "family": "lstm"}, "family", "'lstm' is not known; choose one of vgg"),
+    ({"source": "path"}, "source", "'path' is not known; choose one of keras, upload"),
+    ({"name": "generate:vgg?config={}"}, "name", "'generate:vgg?config={}' is no name of a network"),
     ({"source": "upload"}, "upload", "no file has been given yet; choose one of .keras, .onnx"),
     ({"source": "upload", "upload": "/etc/passwd"}, "upload", "no file has been given yet"),
     ({"source": "upload", "upload": "0" * 64}, "upload", "this file is not known (any more)"),
@@ -179,26 +179,6 @@ WRONG = [
     ({"coverage": "1"}, "coverage", "expected a number above 0 and below 1"),
     ({"coverage": ""}, "coverage", "nothing is given; expected a number"),
 ]  # fmt: skip
-GENERATED = [
-    ("vgg", {"layers": "2,x"}, "layers", "layers=2,x is no value; expected"),
-    ("vgg", {"layers": "2", "filters": "1,2"}, "layers", "layers has 1 and"),
-    ("vgg", {"input": "4"}, "input", "an input of 4x4x3 is too small"),
-    ("vgg", {"layers": "2&input=8"}, "layers", "is no value; expected"),
-    ("vgg", {"layers": "999999,2,2"}, "layers", "are too many to build"),
-    ("resnet", {"small": "maybe"}, "small", "small=maybe is no value"),
-    ("resnet", {"layers": "3,3"}, "layers", "give four"),
-    ("inception", {"f1": "a"}, "f1", "f1=a is no value"),
-    ("fc", {"dropout": "2"}, "dropout", "dropout=2.0 is no value"),
-    ("fc", {"output": "0"}, "output", "output=0 is no value"),
-]
-WRONG += [
-    (
-        {"source": "generate", "family": f, **{f"{f}.{k}": v for k, v in typed.items()}},
-        f"{f}.{key}",
-        said,
-    )
-    for f, typed, key, said in GENERATED
-]
 
 
 @pytest.mark.parametrize("view", OF_VIEW)
@@ -258,22 +238,9 @@ def test_what_is_wrong_is_said_at_its_field_and_the_others_stay(
     assert list(page.errors()) == [name]
 
 
-@pytest.mark.parametrize(
-    ("fields", "spec"),
-    [
-        ({}, "generate:vgg?layers=2,2,3&filters=64,128,256"),
-        ({"vgg.layers": "1, 1", "vgg.filters": "8,16", "vgg.hidden": "none", "vgg.input": "64x32x1"},
-         "generate:vgg?layers=1,1&filters=8,16&hidden=none&input=64,32,1"),
-        ({"family": "resnet", "resnet.small": "true"}, "generate:resnet?small=true"),
-        ({"family": "inception", "inception.layers": "1,2"}, "generate:inception?layers=1,2"),
-        ({"family": "fc", "fc.layers": "32,32", "fc.dropout": "none"},
-         "generate:fc?layers=32,32&dropout=none"),
-    ],
-)  # fmt: skip
-def test_a_generated_network_by_its_fields(
-    page: Site, fields: dict[str, object], spec: str
-) -> None:
-    page.get(source="generate", **fields)
+def test_a_generated_network_by_its_name(page: Site) -> None:
+    spec = "generate:vgg?layers=1,1&filters=8,16&hidden=none&input=64,32,1"
+    page.get(name=spec)
     assert page.errors() == {}
     assert page.reader.calls == [(spec, ())]
     assert shlex.split(page.commands()[0])[3] == spec
@@ -281,7 +248,7 @@ def test_a_generated_network_by_its_fields(
 
 def test_the_link_gives_the_same_view(page: Site) -> None:
     page.get(
-        "?source=generate&family=resnet&resnet.layers=1,1,1,1&model=desk&price.desk=&memory.desk=24"
+        "?name=generate:resnet?layers%3D1,1,1,1&model=desk&price.desk=&memory.desk=24"
         "&samples=4,000&epochs=3&batch_size=16&optimizer=adam&devices=2&compare=1,2,3&strategy=tree"
         "&link_gbps=25&billing=hour&coverage=0.8&asked=1"
     )
@@ -291,7 +258,6 @@ def test_the_link_gives_the_same_view(page: Site) -> None:
     assert page.link() == link
     kept = dict(parse_qsl(link.partition("?")[2], keep_blank_values=True))
     assert kept["price.desk"] == ""  # else the example's price would come back
-    assert "vgg" not in link
     assert "asked" not in link
 
 
@@ -299,11 +265,11 @@ def test_the_commands_give_the_same_figures(
     page: Site, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.get(
-        source="generate", devices=4, batch_size=16, samples=5000, epochs=3, optimizer="adam",
+        name="generate:vgg?layers=2,2", devices=4, batch_size=16, samples=5000, epochs=3, optimizer="adam",
         strategy="tree", link_gbps=25, billing="second", coverage=0.8, **{"price.desk": 2.5},
     )  # fmt: skip
     cost, predict = page.commands()
-    assert cost.startswith(f"lolat cost {made} 'generate:vgg?layers=2,2,3&filters=64,128,256' ")
+    assert cost.startswith(f"lolat cost {made} 'generate:vgg?layers=2,2' ")
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:], "--json"], catch_exceptions=False)
     plan = json.loads(run.stdout)

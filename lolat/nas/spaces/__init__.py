@@ -12,6 +12,7 @@ from lolat.nas.spaces import nasbench201 as _nasbench201
 SPACES: dict[str, Callable[[], Space]] = {
     "nasbench201": _nasbench201.space,
     "fbnet": _fbnet.space,
+    "fbnet-cifar": _fbnet.cifar,
     "ofa": _mobile.once_for_all,
     "mobile": _mobile.space,
 }

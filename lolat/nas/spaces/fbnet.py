@@ -8,7 +8,9 @@ A block is an inverted residual of expansion 1, 3 or 6 and kernel 3 or 5, with i
 groups and a channel shuffle where "g2" says so; "skip" is the input itself, and a 1x1 convolution where
 the layer changes the channels or the resolution, as in the authors' code. A network is written as a digit
 for each layer, 7818488874147327324245, in the order of CHOICES: that of HW-NAS-Bench (Li et al., ICLR 2021)
-and HELP (Lee et al., NeurIPS 2021), whose measurements are written like this.
+and HELP (Lee et al., NeurIPS 2021).
+
+Their measurements are of other networks, for CIFAR's 32x32 pixels: a space of its own, `fbnet-cifar`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,12 +26,11 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.pieces import MACS, OPS, TRAFFIC, Pieces, groups, relative, work
+from lolat.nas.pieces import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, groups, relative, work
 from lolat.nas.space import Position, Space, parse_each
 from lolat.nas.tables import Part
 from lolat.units import shortened
 
-NAME = "fbnet"
 BLOCKS = {
     "k3_e1": (3, 1, 1), "k3_e1_g2": (3, 1, 2), "k3_e3": (3, 3, 1), "k3_e6": (3, 6, 1),
     "k5_e1": (5, 1, 1), "k5_e1_g2": (5, 1, 2), "k5_e3": (5, 3, 1), "k5_e6": (5, 6, 1),
@@ -39,7 +41,7 @@ STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 
 """(channels, layers, stride of the first)."""
 LAYERS = sum(count for _, count, _ in STAGES)
 POSITIONS = tuple(f"layer {index + 1}" for index in range(LAYERS))
-STEM, TOP, CLASSES, SIZE = 16, 1984, 1000, 224
+STEM = 16
 _LAST = len(CHOICES) - 1
 
 
@@ -94,33 +96,68 @@ class Layer(NamedTuple):
     stride: int
 
 
-def layers_of(side: int, stages: Sequence[tuple[int, int, int]] = STAGES) -> list[Layer]:
-    """The layers behind a stem whose output has `side` pixels along an edge."""
-    layers, inside = [], STEM
-    for stage, (filters, count, first) in enumerate(stages):
-        for index in range(count):
-            layers.append(Layer(stage, side, inside, filters, 1 if index else first))
-            side, inside = -(-side // layers[-1].stride), filters
-    return layers
+@dataclass(frozen=True)
+class Form:
+    """A space of such networks. `size`: pixels along an edge of the image; `top`: channels of the last
+    1x1 convolution; `stages`: as STAGES."""
+
+    name: str
+    size: int
+    classes: int
+    top: int
+    stem_stride: int
+    stages: tuple[tuple[int, int, int], ...]
+
+    @property
+    def stem_side(self) -> int:
+        """Pixels along an edge of the stem's output."""
+        return -(-self.size // self.stem_stride)
+
+    @property
+    def top_side(self) -> int:
+        """The same of the last layer's."""
+        last = self.layers()[-1]
+        return -(-last.side // last.stride)
+
+    def layers(self) -> list[Layer]:
+        """The layers behind the stem."""
+        layers, side, inside = [], self.stem_side, STEM
+        for stage, (filters, count, first) in enumerate(self.stages):
+            for index in range(count):
+                layers.append(Layer(stage, side, inside, filters, 1 if index else first))
+                side, inside = -(-side // layers[-1].stride), filters
+        return layers
+
+    def space(self) -> Space:
+        """The 9**22 networks."""
+        layers = self.layers()
+        parts = [Part("stem", (), partial(_shape, self.size, 3), partial(_stem, self.stem_stride))]
+        for index, layer in enumerate(layers):
+            shape, write = partial(_shape, layer.side, layer.inside), partial(_block, layer)
+            parts.append(Part(f"layer{index + 1}", (index,), shape, write))
+        shape = partial(_shape, self.top_side, layers[-1].filters)
+        parts.append(Part("head", (), shape, partial(_head, self.top, self.classes)))
+        positions = [Position(name, CHOICES) for name in POSITIONS]
+        return Space.of_parts(self.name, positions, parts, sys.modules[__name__])
 
 
-def space(
-    classes: int = CLASSES,
-    size: int = SIZE,
-    stages: Sequence[tuple[int, int, int]] = STAGES,
-    top: int = TOP,
-    stem_stride: int = 2,
-) -> Space:
-    """The 9**22 networks; `size`: of the image; `top`: channels of the last 1x1 convolution."""
-    layers = layers_of(-(-size // stem_stride), stages)
-    parts = [Part("stem", (), partial(_shape, size, 3), partial(_stem, stem_stride))]
-    for index, layer in enumerate(layers):
-        shape, write = partial(_shape, layer.side, layer.inside), partial(_block, layer)
-        parts.append(Part(f"layer{index + 1}", (index,), shape, write))
-    side, channels = -(-layers[-1].side // layers[-1].stride), layers[-1].filters
-    parts.append(Part("head", (), partial(_shape, side, channels), partial(_head, top, classes)))
-    positions = [Position(name, CHOICES) for name in POSITIONS]
-    return Space.of_parts(NAME, positions, parts, sys.modules[__name__])
+IMAGENET = Form("fbnet", 224, 1000, 1984, 2, STAGES)
+CIFAR = Form(
+    "fbnet-cifar", 32, 100, 1504, 1, tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
+)  # fmt: skip
+"""With strides and head as in HW-NAS-Bench."""
+FORMS = {form.name: form for form in (IMAGENET, CIFAR)}
+
+
+def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
+    """The networks of the paper; for images of another size the space's name says it: fbnet-448."""
+    name = IMAGENET.name if size == IMAGENET.size else f"{IMAGENET.name}-{size}"
+    return replace(IMAGENET, name=name, size=size, classes=classes).space()
+
+
+def cifar() -> Space:
+    """Those that HW-NAS-Bench and HELP measured."""
+    return CIFAR.space()
 
 
 def _shape(side: int, channels: int, *chosen: Any) -> tuple[int, ...]:
@@ -150,20 +187,16 @@ def _head(top: int, classes: int, layers: Layers, x: int) -> int:
     return layers.classifier(layers.global_pool(x), classes)
 
 
-# ---- What is known of its latencies before any is measured: FBNet on CIFAR (32x32), with strides and
-# head as in HW-NAS-Bench.
+# ---- What is known of a space's latencies before any is measured.
 #
 # A piece is a block in a layer; its counts are those of the space's own tables, but for what runtimes do
 # otherwise: a shuffle is two reshapes and a transposition, twice, which are started and move nothing, and a
 # 1x1 convolution with a stride reads only the positions that it keeps.
 
-CIFAR_SIZE, CIFAR_CLASSES, CIFAR_TOP = 32, 100, 1504
-CIFAR_STAGES = tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
 SHUFFLE_OPS = 6.0
+ACCESSES = 6.0  # in stem and head, of an element that a convolution writes
 _SKIP = CHOICES.index("skip")
 _SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
-REST = np.array([9_063_296.0, 0.0, 242_688.0, 680_240.0, 8.0])
-"""Stem and head: counts by term, without bias, with six accesses an element that a convolution writes."""
 
 # How far costs may be from the formula (logarithm): all blocks of a kind, of a stage, of a kind in a
 # stage, and what is not a layer.
@@ -171,17 +204,19 @@ _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 _RANDOM = 1000  # candidates of each sort
 
 
-def cifar() -> Space:
-    """The space whose counts these are."""
-    return space(CIFAR_CLASSES, CIFAR_SIZE, CIFAR_STAGES, CIFAR_TOP, stem_stride=1)
+def rest(space: Space) -> np.ndarray:
+    """(TERMS,) counts of stem and head, without bias."""
+    form = FORMS[space.name]
+    counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
+    counts[TRAFFIC] = ACCESSES * (form.stem_side**2 * STEM + form.top_side**2 * form.top)
+    counts[WEIGHTS] -= form.classes
+    return counts
 
 
-def blocks() -> np.ndarray:
+def blocks(space: Space) -> np.ndarray:
     """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
-    counts = np.stack([work(table) for table in cifar().tables if table.positions])
-    for layer, (_, side, inside, _, stride) in zip(
-        counts, layers_of(CIFAR_SIZE, CIFAR_STAGES), strict=True
-    ):
+    counts = np.stack([work(table) for table in space.tables if table.positions])
+    for layer, (_, side, inside, _, stride) in zip(counts, FORMS[space.name].layers(), strict=True):
         elements = side**2 * inside
         layer[_SHUFFLED, OPS] += SHUFFLE_OPS - 1.0  # the graph counts the transposition
         layer[_SHUFFLED, TRAFFIC] -= 2.0 * elements
@@ -209,15 +244,15 @@ def candidates(generator: np.random.Generator) -> np.ndarray:
     return np.concatenate([free, by_stage, alike]).astype(np.int8)
 
 
-def assumptions() -> list[Pieces]:
+def assumptions(space: Space) -> list[Pieces]:
     """Whether a device's starting of operations is hidden behind the work of those before."""
-    each = blocks().reshape(-1, len(REST))
-    terms = relative(np.vstack([REST, each]), each.mean(axis=0) * LAYERS + REST)
+    same = rest(space)
+    each = blocks(space).reshape(-1, len(same))
+    terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)
     kinds, stages = range(len(CHOICES)), range(len(STAGES))
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
-    stage = np.concatenate(
-        [[-1], np.repeat([la.stage for la in layers_of(CIFAR_SIZE)], len(CHOICES))]
-    )
+    of_layers = [layer.stage for layer in FORMS[space.name].layers()]
+    stage = np.concatenate([[-1], np.repeat(of_layers, len(CHOICES))])
     factors, spread = groups(
         [
             (kind == -1, _OTHER),

@@ -269,9 +269,9 @@ def candidates(generator: np.random.Generator) -> np.ndarray:
     return rows[needed(rows)[1] & reached[:, _LAST]]
 
 
-def assumptions() -> list[Pieces]:
+def assumptions(space: Space) -> list[Pieces]:
     """What a device may do with operations that do not change the cell's output."""
-    cells = [t for t in space().tables if isinstance(t, CellTable)]
+    cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)
     average = REST + len(EDGES) * (costs.mean(axis=0) + addition)

@@ -1,8 +1,8 @@
 """ONNX network -> Graph: an `.onnx` file, whose weights are never loaded.
 
 The steps: the file without its weights (`file`), the shape of every tensor (`shapes`), what exporters took
-apart put together again (`patterns`), transposes that are layout marked (`nodes`), and a rule per operator
-(`rules`). Shapes in the Graph are the file's: channels first.
+apart put together again (`patterns`), and a rule per operator (`rules`). Shapes in the Graph are those of
+the file, channels first. Transposes and attention are counted as they stand there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx import patterns, rules, shapes
 from lolat.readers.onnx.file import load, without_weights
-from lolat.readers.onnx.nodes import Net, Node, mark
+from lolat.readers.onnx.nodes import Net, Node
 from lolat.readers.rules import WITH_AXIS, axis_of
 from lolat.units import one_line, shortened
 
@@ -141,7 +141,7 @@ class Writer:
             return above, name + suffix
         several = self.named[node.path, node.name.removesuffix(suffix)] > 1
         name = node.name.removeprefix("node_").strip("_")
-        if not name or several or (node.kind and node.kind not in ("reshape", "scale")):
+        if not name or several or node.kind:
             return node.path, kind + suffix
         return node.path, name.lower() if name[0].isupper() else name
 
@@ -169,8 +169,6 @@ def _graph(model: Any, name: str, input_size: Sequence[int] | None, folder: str)
     """The Graph of a ModelProto without weights; `folder`: where its external data are."""
     net = shapes.read_net(model, name, tuple(input_size or ()), folder)
     patterns.fuse(net)
-    heads = patterns.fuse_attention(net)
-    mark(net, heads)
     graph = Writer(net).graph()
     try:
         graph.check_sizes()

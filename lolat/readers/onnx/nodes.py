@@ -1,4 +1,4 @@
-"""An ONNX network between file and Graph: nodes whose shapes are known; and which transposes are layout."""
+"""An ONNX network between file and Graph: nodes whose shapes are known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ DATA_DEPENDENT = frozenset(["NonZero", "Unique", "Compress", "NonMaxSuppression"
 class Node:
     """A call of an operator. `inputs` and `outputs` are names of tensors; "" for one that is left out.
 
-    `kind` is set where a pattern has found what it is in LoLat's terms, with `extra` for its attributes.
+    `kind` is set where a pattern has found the kind of operation; `bias`: whether one has found a bias.
     """
 
     op: str
@@ -36,19 +36,12 @@ class Node:
     outputs: list[str]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
+    bias: bool = False
     proto: Any = None
 
     def input(self, position: int) -> str:
         """The name of an input, "" where there is none."""
         return self.inputs[position] if position < len(self.inputs) else ""
-
-
-class Links(NamedTuple):
-    """Tensor -> the node that writes it; the nodes that read it, each as often as it does (no outputs)."""
-
-    producers: dict[str, Node]
-    consumers: dict[str, list[Node]]
 
 
 @dataclass
@@ -92,26 +85,20 @@ class Net:
         """The inputs of a node that are no constants, each once, in order."""
         return list(dict.fromkeys(n for n in node.inputs if n and not self.constant(n)))
 
-    def links(self) -> Links:
-        """Who writes and who reads each tensor now."""
+    def links(self) -> tuple[dict[str, Node], dict[str, list[Node]]]:
+        """Tensor -> the node that writes it; the nodes that read it, each as often as it does."""
         producers = {name: node for node in self.nodes for name in node.outputs if name}
         consumers = defaultdict[str, list[Node]](list)
         for node in self.nodes:
             for name in node.inputs:
                 if name:
                     consumers[name].append(node)
-        return Links(producers, dict(consumers))
+        return producers, dict(consumers)
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Take nodes out."""
         gone = {id(node) for node in nodes}
         self.nodes = [node for node in self.nodes if id(node) not in gone]
-
-    def rename(self, old: str, new: str) -> None:
-        """Let everybody read `new` where they read `old`."""
-        for node in self.nodes:
-            node.inputs = [new if name == old else name for name in node.inputs]
-        self.outputs = [new if name == old else name for name in self.outputs]
 
     def prune(self) -> None:
         """Take out what no output needs, and what is constant."""
@@ -198,127 +185,10 @@ def work(body: Any) -> tuple[int, int]:
     return heavy, len(body.node)
 
 
-# ---- Transposes that are only about layout: they are views here, as they are nothing in Keras.
-#
-# ONNX has channels first. A network of another layout, or one that normalizes or multiplies over channels,
-# transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
-# recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
-
-_FIRST = """
-Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization
-InstanceNormalization GroupNormalization LRN QLinearConv ConvInteger DepthToSpace SpaceToDepth group_norm
-Resize Upsample GridSample DeformConv
-"""
-CHANNELS_FIRST = frozenset(_FIRST.split())
-VIEWS = frozenset(["Reshape", "Flatten", "Squeeze", "Unsqueeze"])
-_THROUGH = """
-Relu Sigmoid Tanh Clip Add Sub Mul Div Pow Max Min Concat Split Slice Pad Dropout Cast LeakyRelu Elu
-HardSwish HardSigmoid Gelu PRelu Softplus Mish Selu Erf Sqrt Exp Neg Abs Where Identity silu gelu
-hard_silu hard_sigmoid mish Swish QuantizeLinear DequantizeLinear
-"""
-THROUGH = frozenset(_THROUGH.split())
-"""Operators behind which the channels are where they were."""
-_SELECTS = frozenset(["Gather", "Split", "Slice", "Concat"])
-_MARGIN = 12  # operators between a product and the transpose of its heads
-
-
-def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
-    """Mark (as the kind "reshape") the transposes that are layout; `heads`: see `fuse_attention`."""
-    links = net.links()
-    for node, name in heads:
-        _mark_heads(net, node, name, links)
-    first: set[str] = set()  # tensors whose channels are axis 1 of 3 or more
-    for node in net.nodes:
-        if node.op == "Transpose" and not node.domain:
-            if not node.kind and _is_layout(net, node, first, links.consumers):
-                node.kind = "reshape"
-            perm = permutation(net, node)
-            is_new = node.kind == "reshape" and node.inputs[0] not in first
-            if is_new and perm == _to_first(len(perm)):
-                first.add(node.outputs[0])
-        elif _keeps_first(net, node, first):
-            first.update(o for o in node.outputs if o)
-
-
 def permutation(net: Net, node: Node) -> tuple[int, ...]:
     """Which axis of its input each axis of a Transpose's output is."""
     rank = len(net.shapes[node.inputs[0]])
     return tuple(int(n) for n in node.attributes.get("perm") or range(rank - 1, -1, -1))
-
-
-def _to_first(rank: int) -> tuple[int, ...]:
-    return (0, rank - 1, *range(1, rank - 1))
-
-
-def _keeps_first(net: Net, node: Node, first: set[str]) -> bool:
-    """Whether what a node writes has its channels on axis 1."""
-    rank = len(net.shapes[node.outputs[0]]) if node.outputs[0] in net.shapes else 0
-    if rank < 3:
-        return False
-    if node.op in CHANNELS_FIRST:
-        return True
-    sources = [n for n in net.live_inputs(node) if n in first]
-    if node.op in THROUGH or node.op.startswith("Reduce"):
-        return any(len(net.shapes[n]) == rank for n in sources)
-    if node.op in VIEWS and sources:
-        return net.shapes[sources[0]][:2] == net.shapes[node.outputs[0]][:2]
-    return False
-
-
-def _is_layout(net: Net, node: Node, first: set[str], consumers: dict[str, list[Node]]) -> bool:
-    perm, shape = permutation(net, node), net.shapes[node.inputs[0]]
-    rank = len(perm)
-    moved = [axis for axis in perm if shape[axis] > 1]
-    if moved == sorted(moved):  # at batch size 1; the batch comes first in Keras
-        return True
-    source = node.inputs[0]
-    if rank < 3:
-        return False
-    if source in first:
-        return perm == (0, *range(2, rank), 1)
-    if perm != _to_first(rank):
-        return False
-    return rank > 3 or _feeds_channels_first(node.outputs[0], first, consumers)
-
-
-def _feeds_channels_first(name: str, first: set[str], consumers: dict[str, list[Node]]) -> bool:
-    """Whether somebody reads a tensor as one with channels first, perhaps behind element-wise operators."""
-    seen, waiting = {name}, [name]
-    while waiting and len(seen) < 4 * _MARGIN:
-        for node in consumers.get(waiting.pop(), ()):
-            if node.op in CHANNELS_FIRST:
-                return True
-            if node.op in THROUGH and any(n in first for n in node.inputs):
-                return True
-            if node.op in THROUGH or node.op in VIEWS:
-                new = set(node.outputs) - seen
-                seen |= new
-                waiting += new
-    return False
-
-
-def _mark_heads(net: Net, product: Node, name: str, links: Links) -> None:
-    """Mark the transposes around a product of an attention, on the side of `name`."""
-    if name in product.outputs:
-        waiting = [name]
-        while waiting:
-            for node in links.consumers.get(waiting.pop(), ()):
-                if node.op == "Transpose":
-                    node.kind = "reshape"
-                elif node.op in VIEWS:
-                    waiting += node.outputs
-        return
-    ahead = [(name, 0)]
-    while ahead:
-        tensor, steps = ahead.pop()
-        before = links.producers.get(tensor)
-        if before is None or steps > _MARGIN:
-            continue
-        if before.op == "Transpose" and not before.domain:
-            before.kind = "reshape"
-        elif before.op not in VIEWS and before.op not in THROUGH and before.op not in _SELECTS:
-            continue
-        ahead += [(n, steps + 1) for n in net.live_inputs(before)]
 
 
 def pooled(net: Net, axes: Sequence[int], source: str) -> bool:

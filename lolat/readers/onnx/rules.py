@@ -83,7 +83,7 @@ def _convolution(w: Any, node: Node) -> Names:
         node, "transposed_conv" if transposed else kind,
         [source] if w.net.constant(weights) else [source, weights],
         dilation=tuple(node.attributes.get("dilations") or (1,) * (len(kernel) - 2)),
-        bias=bias or bool(node.extra.get("bias")), in_channels=inside,
+        bias=bias or node.bias, in_channels=inside,
         out_channels=kernel[1] * groups if transposed else kernel[0], groups=groups,
         **_window(w, node, kernel[2:]),
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _matmul(w: Any, node: Node) -> Names:
     """A product over the last axis of the left operand."""
     left, right = node.inputs[0], node.inputs[3 if node.op == "QLinearMatMul" else 1]
     contracted = (w.net.shapes[left] or (1,))[-1]
-    return product(w, node, left, right, contracted, bool(node.extra.get("bias")))
+    return product(w, node, left, right, contracted, node.bias)
 
 
 def _gemm(w: Any, node: Node) -> Names:
@@ -108,7 +108,7 @@ def _gemm(w: Any, node: Node) -> Names:
     left, right, third = node.inputs[0], node.inputs[1], node.input(2)
     contracted = w.net.shapes[left][0 if node.attributes.get("transA") else 1]
     if not third or w.net.constant(third):
-        bias = bool(third) or bool(node.extra.get("bias"))
+        bias = bool(third) or node.bias
         return product(w, node, left, right, contracted, bias)
     between = w.temporary(f"{node.outputs[0]} (product)", w.net.shapes[node.outputs[0]], node)
     first = Node("Gemm", "", node.name, node.path, [left, right], [between])
@@ -127,7 +127,7 @@ def _einsum(w: Any, node: Node) -> Names:
         operands.reverse()
     (left, _), (right, its_labels) = operands
     contracted, _ = einsum_features(its_labels, result, w.net.shapes[right])
-    return product(w, node, left, right, contracted, bool(node.extra.get("bias")))
+    return product(w, node, left, right, contracted, node.bias)
 
 
 _RECURRENT = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("simple_rnn", 1)}
@@ -350,12 +350,8 @@ RULES: dict[str, Rule] = {
 
 def write(w: Any, node: Node) -> Names:
     """Write a node: what a pattern found it to be, by its rule, or under its own name as unknown."""
-    if node.kind == "scale":
-        return w.write(node, "scale", w.net.live_inputs(node))
     if node.kind:
-        turned = node.op == "Transpose" and node.kind == "reshape"
-        order = {"permutation": permutation(w.net, node)} if turned else {}
-        return w.write(node, node.kind, node.inputs[:1], **order)
+        return w.write(node, node.kind, node.inputs[:1])
     if not node.domain and node.op in RULES:
         return RULES[node.op](w, node)
     domain = f"{node.domain}." if node.domain else ""

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import FOR_NETWORK
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
@@ -80,8 +79,8 @@ Pairs = list[list[int]]
 class Side:
     """A network on a device: one of what the page shows.
 
-    `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `advice`: how a
-    command names the network (`--for keras:X`); `at_size`: see `explain_network`.
+    `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `command`: how a
+    command names the network (`keras:X --input-size 96`); `at_size`: see `explain_network`.
     """
 
     model: Model
@@ -89,8 +88,14 @@ class Side:
     paths: Sequence[tuple[str, ...]]
     model_name: str
     network: str
-    advice: str = FOR_NETWORK
+    command: str = "NETWORK"
     at_size: AtSize | None = None
+
+
+def command_of(network: str, input_size: Sequence[int] = ()) -> str:
+    """A network and its size, as a command takes them."""
+    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
+    return quote(network) + size
 
 
 def document(
@@ -231,7 +236,6 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
         return texts.setdefault(plain(text), len(texts))
 
     floor = noise_floor(side.model.document)
-    advised = side.advice.removeprefix("--for ")
     asked = next(a for a in answers if a.batch_size == batch_size)
     told = [
         {
@@ -240,7 +244,7 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
             "inside": a.in_domain,
             "domain": domain_words(a),
             "memory": "".join(memory_words(a)),
-            "remarks": [at(remarks, w.replace(FOR_NETWORK, side.advice)) for w in a.warnings],
+            "remarks": [at(remarks, w) for w in a.warnings],
             "sentence": at(sentences, bottleneck_sentence(a)),
             "marked": [place[b.name] for b in bottlenecks(a)],
         }
@@ -251,7 +255,7 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
     return {
         "network": plain(side.graph.name),
         "device": plain(side.model.device),
-        "asked": plain(f"{quote(side.model_name)} {advised}"),
+        "asked": plain(f"{quote(side.model_name)} {side.command}"),
         "figures": str(familiar(side.graph)),
         "noise": None if floor is None else percent(floor),
         "labels": labels,

@@ -163,6 +163,11 @@ class Option:
 class Plan(Result):
     """The options in the order asked for; `cheapest` and `fastest` of them, and those on the frontier."""
 
+    KEYS = (
+        "epochs", "billing", "coverage", "options", "cheapest", "fastest",
+        "frontier=frontier_devices", "left_out",
+    )  # fmt: skip
+
     options: tuple[Option, ...]
     epochs: int
     billing: str
@@ -183,6 +188,16 @@ class Plan(Result):
         """From the cheapest to the fastest, each slower one cheaper."""
         return tuple(sorted((o for o in self.options if o.on_frontier), key=lambda o: o.dollars))
 
+    @property
+    def frontier_devices(self) -> tuple[int, ...]:
+        """Devices of each of the frontier."""
+        return tuple(o.devices for o in self.frontier)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What a bill has besides."""
+        return LEFT_OUT
+
     def words(self) -> str:
         """The cheapest and the fastest."""
         told = [
@@ -197,19 +212,6 @@ class Plan(Result):
             {k: v for k, v in plain_data(o).items() if not isinstance(v, list)}
             for o in self.options
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
-        return {
-            "epochs": self.epochs,
-            "billing": self.billing,
-            "coverage": self.coverage,
-            "options": [plain_data(o) for o in self.options],
-            "cheapest": plain_data(self.cheapest),
-            "fastest": plain_data(self.fastest),
-            "frontier": [o.devices for o in self.frontier],
-            "left_out": list(LEFT_OUT),
-        }
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lolat.errors import InputError
 from lolat.io.tables import Row, read_table
@@ -206,14 +205,12 @@ BUILT_IN = (
 
 @dataclass(frozen=True)
 class Prices:
-    """Offers, and in `where` what they are called in front of people."""
+    """What instances cost, US$ an hour of the whole instance, and where the prices are from."""
+
+    KEYS = ("prices=where", "offers")
 
     offers: tuple[Offer, ...]
     where: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `prices --json`."""
-        return {"prices": self.where, "offers": [asdict(offer) for offer in self.offers]}
 
 
 def find_prices(path: str | Path | None = None) -> Prices:

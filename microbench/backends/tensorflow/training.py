@@ -1,4 +1,4 @@
-"""Training with TensorFlow, in parts that are timed: passes of a block, an update, Keras' loop, a layer."""
+"""Training with TensorFlow, in parts that are timed: passes of a block, an update, Keras' loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.graph import Graph
 from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
-from microbench.backends.tensorflow import TensorFlowBackend, waiting
+from microbench.backends.tensorflow import TensorFlowBackend
 from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.backends.tensorflow.layers import standard
 
@@ -31,9 +31,9 @@ class Training:
         self.backend, self.tf, self.keras = backend, backend.tf, backend.keras
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass."""
+        """The forward pass of a block in training mode, or that and the backward pass, or an update too."""
         tf = self.tf
         with tf.device(self.backend.device):
             model = build(self.keras, graph)
@@ -43,6 +43,9 @@ class Training:
                 return self.backend.compiled(lambda x: model(x, training=True), given)
             behind = [self.backend.value(graph.tensors[i], batch_size) for i in graph.outputs]
             variables = model.trainable_variables
+            updater = OPTIMIZERS[optimizer](self.keras) if optimizer else None
+            if updater is not None:
+                updater.build(variables)
 
             def train(x: Any, flowing: Any) -> Any:
                 sources = [v.value for v in variables]
@@ -51,8 +54,11 @@ class Training:
                 with tf.GradientTape() as tape:
                     tape.watch(watched)
                     out = tf.nest.flatten(model(x, training=True))
+                gradients = tape.gradient(out, [*sources, *watched], output_gradients=flowing)
+                if updater is not None:
+                    updater.apply(gradients[: len(sources)], variables)
                 # The output too: what no gradient needs would not be computed otherwise.
-                return out, tape.gradient(out, [*sources, *watched], output_gradients=flowing)
+                return out, gradients
 
             return self.backend.compiled(train, given, behind)
 
@@ -89,10 +95,6 @@ class Training:
         self._fit(model, optimizer, samples, batch_size)()
         return (time.perf_counter() - started) * 1e3
 
-    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
-        """A layer's step; see `LayerStep`."""
-        return LayerStep(self.backend, layer)
-
     def _fit(
         self, model: Any, optimizer: str, samples: tuple[np.ndarray, np.ndarray], batch_size: int
     ) -> Callable[[], None]:
@@ -117,67 +119,3 @@ def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     x = generator.standard_normal((count, *shape), dtype=np.float32)
     return x, generator.integers(0, CLASSES, count)
-
-
-def descend(
-    tf: Any, model: Any, optimizer: Any, x: Any, target: Any = 1.0, of_input: bool = True
-) -> tuple[Any, Any]:
-    """A step of training: (loss, the gradient of `x`, None without `of_input`); the weights are updated.
-
-    The loss is the mean squared difference of what `model` makes of `x` from `target`.
-    """
-    variables = model.trainable_variables
-    with tf.GradientTape() as tape:
-        if of_input:
-            tape.watch(x)
-        loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), target))
-    gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
-    optimizer.apply(others, variables)
-    return loss, gradient
-
-
-class LayerStep:
-    """A Keras layer, its input and, where it is trained, target and optimizer; a function of its own.
-
-    `layer`: see `microbench.backends.Training.layer`.
-    """
-
-    def __init__(self, backend: TensorFlowBackend, layer: Mapping[str, Any]) -> None:
-        tf, keras = backend.tf, backend.keras
-        with tf.device(backend.device), standard(keras):
-            self.layer, shape = _keras_layer(keras, layer)
-            self.x = tf.random.stateless_normal(shape, seed=(1, 2))
-            self.layer.build(self.x.shape)
-            self.optimizer: Any = None
-            self.given: tuple[Any, ...] = (self.x,)
-            if layer["optimizer"] != "none":
-                self.optimizer = OPTIMIZERS[layer["optimizer"]](keras)
-                self.optimizer.build(self.layer.trainable_variables)
-                self.given += (tf.ones(self.layer.compute_output_shape(self.x.shape)),)
-
-            def step(x: Any, *target: Any) -> Any:
-                if target:
-                    return descend(tf, self.layer, self.optimizer, x, *target)
-                return self.layer(x, training=True)
-
-            function = tf.function(step, jit_compile=True if backend.jit else None)
-            self.compiled = function.get_concrete_function(*self.given)
-        self.run = waiting(tf, self.compiled, backend.is_gpu, *self.given)
-
-    def __call__(self) -> None:
-        """Run once and wait for the result."""
-        self.run()
-
-
-def _keras_layer(keras: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, ...]]:
-    """(the layer, the shape of its input)."""
-    activation = None if layer["activation"] == "none" else layer["activation"]
-    if layer["layer"] == "dense":
-        made = keras.layers.Dense(layer["out_features"], activation=activation)
-        return made, (layer["batch_size"], layer["in_features"])
-    made = keras.layers.Conv2D(
-        layer["out_channels"], layer["kernel_size"], strides=layer["stride"],
-        padding=layer["padding"], use_bias=bool(layer["use_bias"]), activation=activation,
-    )  # fmt: skip
-    side = layer["input_size"]
-    return made, (layer["batch_size"], side, side, layer["in_channels"])

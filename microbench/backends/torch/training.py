@@ -1,4 +1,4 @@
-"""Training with PyTorch, in parts that are timed: passes of a block, an update, a user's loop, a layer."""
+"""Training with PyTorch, in parts that are timed: passes of a block, an update, a user's loop."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class Training:
         self.backend, self.torch, self.device = backend, backend.torch, backend.device
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass."""
-        return self._guarded(lambda: Passes(self.backend, graph, batch_size, backward, of_inputs))
+        """The forward pass of a block in training mode, or that and the backward pass, or an update too."""
+        asked = graph, batch_size, backward, of_inputs, optimizer
+        return self._guarded(lambda: Passes(self.backend, *asked))
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
@@ -71,10 +72,6 @@ class Training:
 
         return float(self.backend.within_memory(make)())
 
-    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
-        """A layer's step; see `LayerStep`."""
-        return self._guarded(lambda: LayerStep(self.backend, layer))
-
     def _guarded(self, make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
         """What `make` makes; either is a MeasuringError where the device's memory does not suffice."""
         call: Callable[[], None] = self.backend.within_memory(make)()
@@ -86,19 +83,22 @@ class Passes:
 
     A call computes the outputs, and keeps for the backward pass what that needs, whether or not it
     follows; with `backward` it leaves the gradients of the weights and, with `of_inputs`, of what the block
-    reads where a network's own backward pass leaves them.
+    reads where a network's own backward pass leaves them; an `optimizer` updates the weights by them.
     """
 
     def __init__(
-        self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
-    ) -> None:
+        self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool,
+        optimizer: str,
+    ) -> None:  # fmt: skip
         self.torch, self.device, self.backward = backend.torch, backend.device, backward
         module, self.inputs = backend.block(graph, batch_size)
         self.module = backend.with_options(module.train())
         watched = [x for x in self.inputs if of_inputs and x.is_floating_point()]
         for x in watched:
             x.requires_grad_(True)
-        self.sources = [*self.module.parameters(), *watched]
+        weights = list(self.module.parameters())
+        self.sources = [*weights, *watched]
+        self.updater = OPTIMIZERS[optimizer](self.torch, weights) if optimizer else None
         self.flowing: list[Any] | None = None  # until the shapes of the outputs are seen
 
     def __call__(self) -> None:
@@ -114,6 +114,8 @@ class Passes:
             if self.flowing is None:
                 self.flowing = [self.torch.randn_like(out) for out in outputs]
             self.torch.autograd.backward(outputs, self.flowing)
+        if self.updater is not None:
+            self.updater.step()
         self.device.wait()
 
 
@@ -169,71 +171,3 @@ class Loop:
             self.optimizer.step()
             loss.item()
         self.device.wait()
-
-
-class LayerStep:
-    """A PyTorch layer, its input and, where it is trained, target and optimizer.
-
-    `layer`: see `microbench.backends.Training.layer`; images are channels first.
-    """
-
-    def __init__(self, backend: TorchBackend, layer: Mapping[str, Any]) -> None:
-        self.torch, self.device = backend.torch, backend.device
-        made, shape = _layer(self.torch, layer)
-        self.layer = made.to(self.device.place)
-        self.x = self.torch.randn(shape, device=self.device.place)
-        self.optimizer: Any = None
-        if layer["optimizer"] != "none":
-            self.optimizer = OPTIMIZERS[layer["optimizer"]](self.torch, self.layer.parameters())
-            self.target = self.torch.ones_like(self.forward())
-            self.x.requires_grad_(True)
-
-    def forward(self) -> Any:
-        """The layer's output."""
-        with self.torch.inference_mode():
-            return self.layer(self.x)
-
-    def train(self) -> Any:
-        """Loss; the weights are updated, the gradient of the input is in `x.grad`."""
-        self.x.grad = None
-        self.optimizer.zero_grad()
-        loss = self.torch.nn.functional.mse_loss(self.layer(self.x), self.target)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def __call__(self) -> None:
-        """Run once and wait for the result."""
-        if self.optimizer is None:
-            self.forward()
-        else:
-            self.train()
-        self.device.wait()
-
-
-def _layer(torch: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, ...]]:
-    """(the layer with its padding in front and its activation behind, the shape of its input)."""
-    nn = torch.nn
-    shape: tuple[int, ...] = (layer["batch_size"],)
-    if layer["layer"] == "dense":
-        parts = [nn.Linear(layer["in_features"], layer["out_features"])]
-        shape += (layer["in_features"],)
-    else:
-        size, kernel, stride = layer["input_size"], layer["kernel_size"], layer["stride"]
-        # "same" as TensorFlow has it, the odd element behind.
-        total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
-        total = 0 if layer["padding"] == "valid" else total
-        before, after = total // 2, total - total // 2
-        uneven = before != after
-        parts = [nn.ZeroPad2d((before, after, before, after))] if uneven else []
-        parts.append(
-            nn.Conv2d(
-                layer["in_channels"], layer["out_channels"], kernel, stride,
-                padding=0 if uneven else before, bias=bool(layer["use_bias"]),
-            )
-        )  # fmt: skip
-        shape += (layer["in_channels"], size, size)
-    if layer["activation"] != "none":
-        activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
-        parts.append(activations[layer["activation"]]())
-    return nn.Sequential(*parts), shape

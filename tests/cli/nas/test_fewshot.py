@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 import lolat as package
+from lolat.errors import InputError
 from lolat.nas.fewshot import fit as fit_space
 from lolat.nas.fewshot import read_samples, space_terms
 from lolat.nas.fewshot import write as write_space
 from lolat.nas.objective import find_space
+from lolat.nas.space import scorer_for
+from lolat.nas.spaces import nasbench201
 from tests.cli.commands import Command
 from tests.nas.few_devices import (
     everything,
@@ -23,6 +26,7 @@ from tests.nas.few_devices import (
     some_layers,
     write_samples,
 )
+from tests.nas.test_space import small
 
 # ---- fit
 
@@ -204,6 +208,39 @@ def test_a_space_without_samples_is_answered_by_inference(
     layers = some_layers(4)
     ask = ("nas", "search", "fbnet", both, "--objective", scores(tmp_path, layers), "--json")
     assert json.loads(lolat.done(*ask).out)["predictor"] == "extended"
+
+
+def test_samples_of_another_space_of_the_same_name_do_not_answer(both: Path) -> None:
+    loaded = package.load(both)
+    known = nasbench201.space()
+    rows = known.sample(3)
+    assert scorer_for(known, loaded).latency(rows).shape == (3,)
+    for other in (nasbench201.space(size=64), small(CELLS)):
+        with pytest.raises(
+            InputError, match="has samples of LoLat's space nasbench201; this space of"
+        ):
+            scorer_for(other, loaded)
+        assert scorer_for(other, loaded, 1, "extended").predictor == "extended"
+
+
+def test_networks_of_two_sizes_are_kept_apart(lolat: Command, both: Path, tmp_path: Path) -> None:
+    """Digits are of `fbnet`, or of `fbnet-cifar` where the model has samples of that."""
+    layers = some_layers(12)
+    samples = write_samples(tmp_path / "layers.csv", layers, layered)
+    archs, output = tmp_path / "archs.csv", tmp_path / "out.csv"
+    archs.write_text("arch\n" + "\n".join(layers) + "\n")
+    ask = ("nas", "predict", both, archs, "--output", output)
+    assert lolat.json(*ask)["space"] == "fbnet"
+    lolat.done("nas", "fit", "fbnet-cifar", samples, "--output", both)
+    told = lolat.json(*ask)
+    assert (told["space"], told["predictor"]) == ("fbnet-cifar", "samples")
+    search = ("nas", "search", "fbnet", both, "--objective", scores(tmp_path, layers))
+    assert lolat.json(*search)["predictor"] == "extended"
+    lolat.done("nas", "fit", "fbnet", samples, "--output", both)
+    assert "are of fbnet and of fbnet-cifar, and the model has samples of both" in lolat.refused(
+        *ask
+    )
+    assert lolat.json(*search)["predictor"] == "samples"
 
 
 def test_a_model_of_another_space_alone_says_what_adds_it(

@@ -62,25 +62,6 @@ def leaves(arch):
     raise SystemExit(0)
 
 
-def ends(arch):
-    os._exit(0)
-
-
-def forks(choices):
-    child = os.fork()
-    if child:
-        assert os.waitpid(child, 0)[1] == 0
-    return choices["width"]
-
-
-def starts(choices):
-    child = os.fork()
-    if not child:
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    return choices["width"]
-
-
 class Stop(BaseException):
     pass
 
@@ -195,22 +176,9 @@ def test_a_function_that_ends_the_program(lolat: Command, model: Path, here: Pat
     assert (left.code, left.out) == (2, "")
     assert "objective searched:leaves of " in last(left.err)
     assert "failed: SystemExit: 0; expected a number" in last(left.err)
-    ended = lolat("nas", "search", *asked[:-1], "searched:ends")
-    assert (ended.code, ended.out) == (2, "")
-    assert "objective searched:ends of " in last(ended.err)
-    assert "failed: SystemExit: os._exit(0); expected a number" in last(ended.err)
     stopped = lolat("nas", "search", "searched:stops", model, "--objective", "searched:score")
     assert stopped.code == 2
     assert "calling 'searched:stops' failed: Stop: at once" in last(stopped.err)
-
-
-@pytest.mark.parametrize("function", ["forks", "starts"])
-def test_a_function_that_forks(lolat: Command, model: Path, here: Path, function: str) -> None:
-    """A child that comes back does not search as well: each score is in the journal once."""
-    lolat.done("nas", "search", "searched:space", model, "--objective", f"searched:{function}",
-               "--journal", "j.csv")  # fmt: skip
-    rows = Path("j.csv").read_text().splitlines()[1:]
-    assert len(rows) == len(set(rows)) == 9
 
 
 def test_a_function_that_writes_to_descriptor_1(

@@ -1,0 +1,88 @@
+"""The JSON of an answer's class, and the schema that is made from it, beside ones written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from benchmarks import schema
+from lolat.io.results import Result, dict_of, keys, of
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A part."""
+
+    at: tuple[int, int]
+    about: Mapping[str, float]
+    more: str | UnsetType = UNSET
+
+
+@dataclass(frozen=True, repr=False)
+class Outer(Result):
+    """An answer.
+
+    It has parts.
+    """
+
+    KEYS = ("name", *of("inner", "at", "told=about"), "double", "parts", "none")
+
+    name: str
+    inner: Inner
+    parts: tuple[Inner, ...]
+    none: Inner | None = None
+    hidden: object = None
+
+    @cached_property
+    def double(self) -> str:
+        return 2 * self.name
+
+
+INNER = Inner((1, 2), {"x": 0.5})
+OUTER = Outer("a", INNER, (INNER, Inner((3, 4), {}, "here")))
+
+
+def test_the_keys_are_fields_and_what_is_named() -> None:
+    assert keys(Inner) == {"at": "at", "about": "about", "more": "more"}
+    assert list(keys(Outer)) == ["name", "at", "told", "double", "parts", "none"]
+    assert OUTER.to_dict() == dict_of(OUTER) == {
+        "name": "a",
+        "at": [1, 2],
+        "told": {"x": 0.5},
+        "double": "aa",
+        "parts": [
+            {"at": [1, 2], "about": {"x": 0.5}},
+            {"at": [3, 4], "about": {}, "more": "here"},
+        ],
+        "none": None,
+    }  # fmt: skip
+
+
+def test_the_schema_has_the_types_of_the_keys() -> None:
+    _, parts = msgspec.json.schema_components([schema._answer("lolat-outer", Outer)])
+    pair = {"type": "array", "minItems": 2, "maxItems": 2, "items": False,
+            "prefixItems": [{"type": "integer"}, {"type": "integer"}]}  # fmt: skip
+    numbers = {"type": "object", "additionalProperties": {"type": "number"}}
+    assert parts["Inner"]["properties"] == {
+        "at": pair,
+        "about": numbers,
+        "more": {"type": "string"},
+    }
+    assert parts["Inner"]["required"] == ["at", "about"]
+    outer = parts["lolat-outer"]
+    assert outer["description"] == "An answer.\n\nIt has parts."
+    assert outer["required"] == list(outer["properties"])
+    assert outer["properties"] == {
+        "schema": {"enum": ["lolat-outer"]},
+        "version": {"enum": [1]},
+        "name": {"type": "string"},
+        "at": pair,
+        "told": numbers,
+        "double": {"type": "string"},
+        "parts": {"type": "array", "items": {"$ref": "#/$defs/Inner"}},
+        "none": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
+    }
