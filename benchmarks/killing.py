@@ -64,17 +64,17 @@ def blocks(sizes, name, counts, *more):
     )
 
 learn.BLOCKS, learn.NETWORKS = blocks((1, 4), "tiny", range(1, 6)), blocks((1,), "net", (3, 4), True)
-learn.USUAL = Settings(rounds=6, slice_s=0.02)
+learn.USUAL = Settings(rounds=6)
 learn_training.STARTED = ("tiny 1", "tiny 2")
 learn_training.measure_training = functools.partial(
     learn_training.measure_training,
     blocks=blocks((1, 4), "tiny", range(1, 17)),
-    settings=Settings(rounds=2, extra_rounds=0),
+    settings=Settings(rounds=2),
 )
 
 class Noted(worker.WorkerProcess):
     def request(self, document, limit_s):
-        if document["do"] in ("time", "sample", "start"):
+        if document["do"] in ("sample", "start"):
             begin(f"{document['do']} {document.get('key')}")
         return super().request(document, limit_s)
 

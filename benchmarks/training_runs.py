@@ -38,7 +38,6 @@ from lolat.units import percent
 
 EPOCHS = 5  # the first and four more
 EVALUATIONS = 3
-CALLS = 5  # of the reference block between epochs
 LEAST_STEPS = 2  # of the runs for the memory alone
 
 
@@ -87,24 +86,15 @@ PARTS = {"seen": SEEN, "unseen": UNSEEN}
 
 
 def train(run: Run, epochs: int) -> dict[str, Any]:
-    """Train in this process: seconds of each epoch and evaluation, the reference block's ms around them,
-    and by how many bytes the process grew."""
+    """Train in this process: seconds of each epoch and evaluation, and by how many bytes it grew."""
     import numpy as np
 
     from microbench.backends.tensorflow import TensorFlowBackend
     from microbench.backends.tensorflow.training import OPTIMIZERS
-    from microbench.blocks import REFERENCE_BLOCK
-    from microbench.timing import time_once
 
     backend = TensorFlowBackend("cpu")
     tf, keras = backend.tf, backend.keras
     model = open_network(run.network, run.size, weights=True).model
-    call = backend.prepare_graph(REFERENCE_BLOCK.make(), REFERENCE_BLOCK.batch_sizes[0])
-    call()
-
-    def reference() -> float:
-        return statistics.median(time_once(call, time.perf_counter) for _ in range(CALLS))
-
     generator = np.random.default_rng(0)
     x = generator.standard_normal((run.samples, *model.input_shape[1:]), dtype=np.float32)
     y = generator.integers(0, model.output_shape[-1], run.samples)
@@ -115,21 +105,18 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
     in_order = data.batch(run.batch_size).prefetch(2).with_options(options)
     model.compile(OPTIMIZERS[run.optimizer](keras), "sparse_categorical_crossentropy")
     before = _resident_bytes()
-    times, references = [], [reference()]
+    times = []
     for _ in range(epochs):
         started = time.perf_counter()
         model.fit(shuffled, epochs=1, verbose=0)
         times.append(time.perf_counter() - started)
-        references.append(reference())
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     evaluations = []
     for _ in range(EVALUATIONS if epochs > 1 else 0):
         started = time.perf_counter()
         model.evaluate(in_order, verbose=0)
         evaluations.append(time.perf_counter() - started)
-    return {
-        "epochs_s": times, "evaluations_s": evaluations, "reference_ms": references, "grown_bytes": grown,
-    }  # fmt: skip
+    return {"epochs_s": times, "evaluations_s": evaluations, "grown_bytes": grown}
 
 
 def _resident_bytes() -> int:
@@ -164,14 +151,6 @@ def measure(runs: Sequence[Run], known: dict[str, Any], keep: Path | None) -> di
     return known
 
 
-def calm(found: dict[str, Any], limit_ms: float) -> tuple[list[float], bool]:
-    """Seconds of the epochs after the first beside which the reference block was calm; else of all."""
-    pairs = zip(found["epochs_s"], found["reference_ms"], found["reference_ms"][1:], strict=False)
-    rows = [(t, max(a, b)) for t, a, b in pairs][1:]
-    quiet = [t for t, beside in rows if beside <= limit_ms]
-    return (quiet, True) if quiet else ([t for t, _ in rows], False)
-
-
 @dataclass(frozen=True)
 class Row:
     """A run beside its prediction; errors relative."""
@@ -179,7 +158,6 @@ class Row:
     run: Run
     epoch_s: float
     predicted_s: float
-    is_calm: bool
     inside: bool
     start_s: float
     predicted_start_s: float
@@ -196,7 +174,6 @@ class Row:
 
 def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[Row]:
     """Predictions beside what was measured."""
-    limit = model.document["training"]["noise"]["calm_ms"]
     rows = []
     for run in runs:
         found = known[json.dumps(asdict(run))]
@@ -210,12 +187,12 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
         assert told.startup_s is not None
         assert told.interval_s is not None
         assert told.total_s is not None
-        times, is_calm = calm(found, limit)
-        epoch_s, predicted = statistics.median(times), told.epoch_s - told.evaluation_s
+        epoch_s = statistics.median(found["epochs_s"][1:])
+        predicted = told.epoch_s - told.evaluation_s
         half = math.log(told.interval_s[1] / told.total_s)
         rows.append(
             Row(
-                run, epoch_s, predicted, is_calm, abs(math.log(predicted / epoch_s)) <= half,
+                run, epoch_s, predicted, abs(math.log(predicted / epoch_s)) <= half,
                 found["epochs_s"][0] - epoch_s, told.startup_s,
                 min(found["evaluations_s"]), told.evaluation_s,
                 found["whole"]["grown_bytes"] - found["quarter"]["grown_bytes"],
@@ -235,7 +212,7 @@ def epochs_table(rows: Sequence[Row]) -> Iterator[str]:
     for r in rows:
         size = f" {r.run.size[0]}" if r.run.size else ""
         name = f"`{r.run.network}`{size} | {r.run.batch_size}, {r.run.optimizer}"
-        epoch = f"{r.epoch_s:.2f} s{'' if r.is_calm else ' (busy)'} | {r.predicted_s:.2f} s"
+        epoch = f"{r.epoch_s:.2f} s | {r.predicted_s:.2f} s"
         start = f"{r.start_s:.1f} s | {r.predicted_start_s:.1f} s"
         evaluation = f"{r.evaluation_s:.2f} s | {r.predicted_evaluation_s:.2f} s"
         yield f"| {name} | {epoch} | {_signed(r.error)} | {start} | {evaluation} |"

@@ -178,10 +178,6 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
 ))  # fmt: skip
 """Whole networks of real size, one of a family: they say how slow everything is inside a network."""
 
-REFERENCE_BLOCK = _chain("reference", (8,), f.inverted, 28, 40, kernel=5, **_SILU)
-"""Timed beside every sample (see `microbench.timing`): it computes, moves some 30 MB and works with all
-threads, so that it feels a busy machine and processors that were moved apart; 4 to 10 ms on two cores."""
-
 
 def points(blocks: tuple[Predefined, ...] = (*BLOCKS, *NETWORKS)) -> list[tuple[str, int, Graph]]:
     """(name, batch size, graph) of every point."""

@@ -22,11 +22,11 @@ from lolat.units import off
 from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
-from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY
+from microbench.learn import BUSY_LOAD, REFERENCES, UNSTEADY
 from microbench.runner import Job, Runner, Settings, graph_job, job_key
 from microbench.timing import Clock, Levels, levels
 
-SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
+SETTINGS = Settings(rounds=6)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
 LIMIT = 0.1
 FEW = 3

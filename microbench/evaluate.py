@@ -20,7 +20,7 @@ from lolat.readers import read
 from microbench import backends
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
-from microbench.learn import SLICE_S, noise_of
+from microbench.learn import noise_of
 from microbench.runner import Job, Runner, Settings, job_key, keep_bytes, peak_bytes
 from microbench.timing import levels
 
@@ -32,7 +32,7 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 DEFAULT_BATCH_SIZES = (1, 4)
-SETTINGS = Settings(rounds=8, slice_s=SLICE_S)
+SETTINGS = Settings(rounds=8)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
@@ -22,13 +19,10 @@ from microbench.journal import Journal, fingerprint
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
 
-SLICE_S = 0.1
-USUAL = Settings(rounds=8, slice_s=SLICE_S, most_rounds=24, enough_s=90.0)
-"""Of every job in each round: a block once, a network for so long (`Runner`). A fast machine measures
-more rounds in the time that a slow one needs for the first 8."""
+USUAL = Settings(rounds=8, most_rounds=24, enough_s=90.0)
+"""A fast machine measures more rounds in the time that a slow one needs for the first 8."""
 UNSTEADY = 1.5  # slowest over fastest tenth of a run, from which on it is said
 BUSY_LOAD = 0.6
-QUIET_SHARE = 0.5
 FLOOR = 0.08
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -92,28 +86,24 @@ def run_jobs(
     backend: str,
     device: str,
     jobs: Sequence[Job],
-    reference: Job | Sequence[Job],
+    networks: Sequence[Job],
     settings: Settings,
     journal_path: Path,
     now: float,
     restart: bool = False,
     progress: Progress | None = None,
     check: Check | None = None,
-    what: str = "blocks",
-    watched: Callable[[Runner], Progress] | None = None,
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
     """Run `jobs`, as `Runner.run` does, with a journal, which is closed where anything goes wrong in here.
 
-    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch; `what` the jobs
-    are; `watched`: the progress of the run itself. Raises LolatError when device or backend are not
-    there, or nothing could be measured.
+    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. Raises
+    LolatError when device or backend are not there, or nothing could be measured.
     """
     with Runner(backend, device, progress) as runner:
         where = environment.describe(device) | runner.environment
         if check is not None:
             check(where)
-        first = reference if isinstance(reference, Job) else reference[0]
-        key = run_key(runner, device, jobs, first, settings, what) | {"backend": backend}
+        key = run_key(runner, device, jobs, networks, settings) | {"backend": backend}
         journal = Journal(journal_path, key, now, restart)
         if journal.dropped:
             runner.progress.note(
@@ -125,10 +115,8 @@ def run_jobs(
                 f"going on from {journal_path}: {len(journal.records)} measurements are there already "
                 "(--restart throws them away)"
             )
-        if watched is not None:
-            runner.progress = watched(runner)
         try:
-            outcome = runner.run(jobs, reference, settings, journal, runner.available_bytes())
+            outcome = runner.run(jobs, networks, settings, journal, runner.available_bytes())
             outcome.environment = where
             yield runner, outcome, journal
         except BaseException:
@@ -153,17 +141,14 @@ def run_key(
     runner: Runner,
     device: str,
     jobs: Sequence[Job],
-    reference: Job,
+    networks: Sequence[Job],
     settings: Settings,
-    what: str = "blocks",
 ) -> dict[str, Any]:
-    """What makes the times of two runs comparable; `what` the jobs are."""
-    known = asdict(settings)
-    known["least_calm"] = known.pop("least_quiet")  # as journals have always called it
+    """What makes the times of two runs comparable."""
     return {
-        what: fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
-        "reference": fingerprint(reference.payload),
-        "settings": known,
+        "jobs": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
+        "networks": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in networks}),
+        "settings": asdict(settings),
         "device": environment.label_of(device, runner.environment),
         "processor": environment.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
@@ -205,37 +190,10 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     }
 
 
-def noise_beside(
-    reference: Sequence[float], limit: float, spreads: Sequence[float | None], noisy: int
-) -> dict[str, Any]:
-    """The same of jobs that were measured beside a reference block.
-
-    `floor`: what measuring a point again gives (median over the points of how far two halves of its
-    visits are apart, where that is known); `reference_ms`: what the reference block takes in quiet
-    moments, `calm_ms`: up to which time a moment is quiet, `calm_share`: how much of the run was;
-    `slow_factor`: how much longer the reference took in the slowest tenth of the run;
-    `points_without_calm`: how many points' times are not those of quiet moments.
-    """
-    quiet = [t for t in reference if t <= limit]
-    middle = statistics.median(quiet)
-    known = [s for s in spreads if s is not None]
-    return {
-        "floor": round(statistics.median(known), 5) if known else 0.0,
-        "reference_ms": round(middle, 5),
-        "calm_ms": round(limit, 5),
-        "calm_share": round(len(quiet) / len(reference), 4),
-        "slow_factor": round(float(np.quantile(reference, 0.9)) / middle, 4),
-        "points_without_calm": noisy,
-    }
-
-
 def warnings(
-    where: Mapping[str, Any],
-    noise: Mapping[str, Any],
-    failures: Mapping[str, str],
-    noisy: Sequence[str] = (),
+    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
 ) -> list[str]:
-    """Remarks on a run, each with what to do about it; `noisy`: points that saw no quiet moment."""
+    """Remarks on a run, each with what to do about it."""
     remarks = []
     load = where.get("load_at_start")
     # Of the machine, whose load it is; a framework may have been given fewer.
@@ -245,31 +203,13 @@ def warnings(
             f"the machine was busy before the run (load {load} on {threads} threads): close other "
             "programs and run again"
         )
-    apart = f"repeated measurements were {100 * noise['floor']:.0f} % apart"
-    mend = "(on a virtual machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
-    if "calm_share" in noise:
-        unsteady = noise["calm_share"] < QUIET_SHARE
-        how = (
-            f"quiet for {100 * noise['calm_share']:.0f} % of the run, the reference block "
-            f"{noise['slow_factor']:.1f} times as slow at worst, {apart}; close other programs and run "
-            f"again {mend}"
-        )
-    else:
-        factor = noise["busy"] / noise["quiet"]
-        unsteady = factor > UNSTEADY
-        how = (
-            f"all took {factor:.1f} times as long in its busiest tenth as in its calmest, {apart}; it is "
-            "taken out as far as it can be; close other programs and run again for narrower intervals "
-            f"{mend}"
-        )
-    if unsteady or noise["floor"] > FLOOR:
-        remarks.append(f"unsteady machine: {how}")
-    if noisy:
-        several = len(noisy) > 1
+    factor = noise["busy"] / noise["quiet"]
+    if factor > UNSTEADY or noise["floor"] > FLOOR:
         remarks.append(
-            f"{len(noisy)} point{'s' * several} saw no quiet moment (first: {noisy[0]}): "
-            f"{'their times are' if several else 'its time is'} the fastest of disturbed ones; run "
-            "again when the machine is quieter"
+            f"unsteady machine: all took {factor:.1f} times as long in its busiest tenth as in its "
+            f"calmest, repeated measurements were {100 * noise['floor']:.0f} % apart; it is taken out as "
+            "far as it can be; close other programs and run again for narrower intervals (on a virtual "
+            "machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
         )
     if failures:
         key, reason = next(iter(failures.items()))

@@ -34,17 +34,9 @@ from microbench import families
 from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
-from microbench.learn import Check, noise_beside, run_jobs, warnings
-from microbench.runner import (
-    OVERHEAD_BYTES,
-    Job,
-    Outcome,
-    Runner,
-    Settings,
-    keep_bytes,
-    reference_job,
-)
-from microbench.timing import Visit, center, final_limit, is_quiet, spread
+from microbench.learn import USUAL, Check, network_jobs, noise_of, run_jobs, warnings
+from microbench.runner import OVERHEAD_BYTES, Job, Outcome, Runner, Settings, keep_bytes
+from microbench.timing import Level, levels
 
 # ---- What is measured to learn training: the predefined blocks, five more, and at which batch
 # sizes.
@@ -107,7 +99,6 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
 
 # ---- A run
 
-SETTINGS = Settings(rounds=6, extra_s=60.0)
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "one": ((1024,),),
     "many": ((1024,),) * 64,
@@ -126,8 +117,8 @@ STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 START_LIMIT_S = 120.0
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
-Measured = tuple[Job, Callable[[Sequence[Visit], float], Any]]
-"""A job, and what makes a point of its visits and of the time up to which a moment is quiet."""
+Measured = tuple[Job, Callable[[Level, tuple[float, ...]], Any]]
+"""A job, and what makes a point of its level and its raw times, ms."""
 
 
 def measure_training(
@@ -137,7 +128,7 @@ def measure_training(
     now: float,
     restart: bool = False,
     progress: Progress | None = None,
-    settings: Settings = SETTINGS,
+    settings: Settings = USUAL,
     blocks: Sequence[Predefined] = TRAINING_BLOCKS,
     check: Check | None = None,
 ) -> tuple[dict[str, Any], Journal]:
@@ -149,10 +140,8 @@ def measure_training(
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
     measured = [*_passes(blocks, graphs), *_updates(), *_epochs()]
     jobs = [job for job, _ in measured]
-    with run_jobs(
-        backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
-        "training",
-    ) as (runner, outcome, journal):  # fmt: skip
+    frame = network_jobs(backend), settings, journal_path, now, restart, progress, check
+    with run_jobs(backend, device, jobs, *frame) as (runner, outcome, journal):
         starts, failed = _starts(runner, graphs, journal)
         section = _section(measured, outcome, starts)
     if failed:
@@ -245,44 +234,34 @@ def _start(runner: Runner, graph: Graph, optimizer: str) -> float:
 def _section(
     measured: Sequence[Measured], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
-    visited = outcome.visits
-    limit = final_limit(visited.values())
+    measured_levels = levels(outcome.visits)
     points: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
     for job, make in measured:
-        if visits := visited.get(job.key):
-            point = make(visits, limit)
+        if level := measured_levels.jobs.get(job.key):
+            raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples)
+            point = make(level, raw)
             points[type(point)].append(point)
     passes, updates, epochs = points.values()
-    noisy = [key for key, visits in visited.items() if not is_quiet(visits, limit)]
-    noise = noise_beside(outcome.reference(), limit, [p.spread for p in passes], len(noisy))
-    remarks = warnings(outcome.environment, noise, outcome.failures, noisy)
+    noise = noise_of(measured_levels)
+    remarks = warnings(outcome.environment, noise, outcome.failures)
     found = Points(passes, updates, epochs, list(starts))
     return training_section(found, outcome.environment, noise, remarks)
 
 
-def _point(kind: Callable[..., Any], of: Any, visits: Sequence[Visit], limit: float) -> Any:
-    return kind(*of, *_times(visits, limit))
-
-
-def _times(visits: Sequence[Visit], limit: float) -> tuple[float, tuple[float, ...]]:
-    """What visits stand for, ms, and their raw times."""
-    raw = tuple(round(t, 4) for v in visits for t in v.samples)
-    return round(center(visits, limit), 6), raw
+def _point(kind: Callable[..., Any], of: Any, level: Level, raw: tuple[float, ...]) -> Any:
+    return kind(*of, round(level.latency_ms, 6), raw)
 
 
 def _pass_point(
-    name: str, graph: Graph, batch_size: int, backward: bool, visits: Sequence[Visit], limit: float
+    name: str, graph: Graph, batch_size: int, backward: bool, level: Level, raw: tuple[float, ...]
 ) -> PassPoint:
-    latency_ms, samples = _times(visits, limit)
-    apart = spread(visits, limit)
     return PassPoint(
         name,
         batch_size,
         backward,
         pass_rows(graph, batch_size).sum(axis=0),
-        latency_ms,
-        samples,
-        tuple(t for v in visits for t in v.beside()),
-        None if apart is None else round(apart, 5),
+        round(level.latency_ms, 6),
+        raw,
+        None if level.spread is None else round(level.spread, 5),
         tuple(sorted(behaviors(graph.operations))),
     )

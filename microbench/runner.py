@@ -16,22 +16,12 @@ from lolat.graph.counts import FEATURES, count
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress, Silent
 from microbench import environment
-from microbench.blocks import REFERENCE_BLOCK
 from microbench.journal import Journal
-from microbench.timing import (
-    LEAST_QUIET,
-    Clock,
-    Visit,
-    calls_per_visit,
-    quiet_limit,
-    quiet_samples,
-)
+from microbench.timing import Clock, Visit, loops
 from microbench.worker import WorkerProcess
 
 REQUEST_LIMIT_S = 300.0
-AGAIN = "measuring again what other programs disturbed"  # a stage, as progress tells it
 MOST_DEATHS = 3  # of workers in a run: then it is not the jobs
-MOST_LOOPS = 3  # calls of a network in a row that count
 ITEM_BYTES = 4  # float32
 OVERHEAD_BYTES = 32 * 2**20  # a compiled function, workspaces of small kernels
 
@@ -56,26 +46,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often.
+    """How often.
 
-    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so, and further ones,
-    up to `most_rounds`, while `enough_s` seconds have not passed; beside a reference block then up to
-    `extra_rounds` for the jobs that saw too few quiet moments, as long as `extra_s` seconds are left.
-    An extra visit waits up to `patience_s` for a quiet moment.
-    `least_quiet`: fewer quiet samples than that are too few. `together`: at most so many jobs are held in
-    memory and measured in turns, then the next so many; None: as many as there is room for.
+    `rounds` over all jobs, in which a job is visited once, and further ones, up to `most_rounds`, while
+    `enough_s` seconds have not passed.
     """
 
-    rounds: int = 10
-    slice_s: float = 0.03
-    extra_rounds: int = 20
-    extra_s: float = 100.0
-    seed: int = 2026
-    patience_s: float = 3.0
-    least_quiet: int = LEAST_QUIET
-    together: int | None = None
+    rounds: int
     most_rounds: int = 0
     enough_s: float = 0.0
+    seed: int = 2026
 
 
 def job_key(name: str, batch_size: int) -> str:
@@ -94,11 +74,6 @@ def graph_job(graph: Graph, name: str, batch_size: int, whole: bool = False) -> 
     )
 
 
-def reference_job() -> Job:
-    """The block that is timed beside every sample."""
-    return graph_job(REFERENCE_BLOCK.make(), "reference", REFERENCE_BLOCK.batch_sizes[0])
-
-
 def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
     """(round, job) for all rounds, each round in another random order, the same for the same seed.
 
@@ -112,10 +87,8 @@ def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[in
             yield number, job
 
 
-def groups(
-    jobs: Sequence[Job], available_bytes: int | None, most: int | None = None
-) -> list[list[Job]]:
-    """Jobs that may be held in memory at the same time, at least one job each, at most `most`.
+def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
+    """Jobs that may be held in memory at the same time, at least one job each.
 
     Together they keep at most half of what is free, and with the one that runs at most all of it.
     """
@@ -124,9 +97,8 @@ def groups(
     for job in jobs:
         more = max(0, job.need_bytes - job.keep_bytes)
         keep = held + job.keep_bytes
-        full = len(result[-1]) == most or (
-            available_bytes is not None
-            and (keep > available_bytes / 2 or keep + max(extra, more) > available_bytes)
+        full = available_bytes is not None and (
+            keep > available_bytes / 2 or keep + max(extra, more) > available_bytes
         )
         if full and result[-1]:
             result.append([])
@@ -187,10 +159,6 @@ class Outcome:
         """How many visits a job has."""
         return len(self.visits.get(key, ()))
 
-    def reference(self) -> list[float]:
-        """All times of the reference block, ms."""
-        return [t for visits in self.visits.values() for v in visits for t in v.reference]
-
     def keep(self, record: dict[str, Any]) -> None:
         """Put a record into the journal first, then in here."""
         if self.journal is not None:
@@ -207,8 +175,8 @@ class Outcome:
                 taken = Visit(
                     tuple(record["samples_ms"]),
                     tuple(record["reference_ms"]),
-                    tuple(record.get("at_s", ())),
-                    str(record.get("before") or ""),
+                    tuple(record["at_s"]),
+                    record["before"],
                     record.get("others_s"),
                 )
                 self.visits.setdefault(record["key"], []).append(taken)
@@ -262,15 +230,15 @@ class Runner:
     def run(
         self,
         jobs: Sequence[Job],
-        reference: Job | Sequence[Job],
+        networks: Sequence[Job],
         settings: Settings,
         journal: Journal | None = None,
         available_bytes: int | None = None,
     ) -> Outcome:
         """Measure all jobs. What the journal already holds is not measured again.
 
-        `reference`: what is timed beside each sample (`timing.visit`); or whole networks, of which one runs
-        before each sample in turns (`timing.sample`), for jobs that are no whole networks themselves.
+        `networks`: whole ones, of which one in turns runs before each sample (`timing.sample`) of jobs that
+        are no whole networks themselves.
 
         A job that failed stays out, also when the run goes on later. Jobs that need more than
         `available_bytes` are skipped with a reason. Raises MeasuringError when nothing could be measured
@@ -296,7 +264,7 @@ class Runner:
                     )
                     self.progress.note(f"{job.key}: {outcome.failures[job.key]}")
         able = [j for j in jobs if j.key not in outcome.failures]
-        parts = groups(able, available_bytes, settings.together)
+        parts = groups(able, available_bytes)
         for group in parts:
             missing = [j for j in group if is_missing(j)]
             self.progress.start("building", len(missing))
@@ -306,9 +274,8 @@ class Runner:
             end = self.clock() + settings.enough_s / len(parts)
             for number, job in self._visits(group, settings, end):
                 if job.key not in outcome.failures and outcome.number(job.key) <= number:
-                    self._visit(job, reference, settings, outcome)
-            if isinstance(reference, Job):
-                self._extra(group, reference, settings, outcome, settings.extra_s / len(parts))
+                    take = partial(self._visit, job, networks, outcome)
+                    self._guarded(job, outcome, take)
             if len(parts) > 1:
                 self._forget(group)
         if not outcome.visits:
@@ -334,71 +301,13 @@ class Runner:
             self.progress.step()
             yield number, job
 
-    def _extra(
-        self,
-        group: Sequence[Job],
-        reference: Job,
-        settings: Settings,
-        outcome: Outcome,
-        limit_s: float,
-    ) -> None:
-        """More visits for the jobs that saw too few quiet moments."""
-        end = self.clock() + limit_s
-        for _ in range(settings.extra_rounds if outcome.reference() else 0):
-            limit_ms = quiet_limit(outcome.reference())
-            noisy = [
-                j
-                for j in group
-                if j.key in outcome.visits
-                and len(quiet_samples(outcome.visits[j.key], limit_ms)) < settings.least_quiet
-            ]
-            if not noisy or self.clock() > end:
-                return
-            self.progress.start(AGAIN, len(noisy))
-            for job in noisy:
-                self.progress.step()
-                if self.clock() < end:
-                    self._visit(job, reference, settings, outcome, limit_ms)
-
-    def _visit(
-        self,
-        job: Job,
-        reference: Job | Sequence[Job],
-        settings: Settings,
-        outcome: Outcome,
-        wait_for_ms: float | None = None,
-    ) -> None:
-        """Take some samples of a job, waiting a while for a reference of `wait_for_ms` if given."""
-        if isinstance(reference, Job):
-            try:
-                self._estimate(reference)
-            except (ProcessDied, RequestFailed) as problem:
-                raise MeasuringError(
-                    f"the reference block cannot be measured: {problem}"
-                ) from problem
-            take = partial(self._beside, job, reference, settings, wait_for_ms)
-        else:
-            take = partial(self._after, job, reference, settings, outcome)
-        self._guarded(job, outcome, lambda: outcome.keep({"key": job.key, **self._ask(take())}))
-
-    def _beside(
-        self, job: Job, reference: Job, settings: Settings, wait_for_ms: float | None
-    ) -> dict[str, Any]:
-        """The request for samples of a job, each between two of the reference; see `timing.visit`."""
-        calls = calls_per_visit(self._estimate(job), settings.slice_s)
-        request = {"do": "time", "key": job.key, "reference": reference.key, "calls": calls}
-        if wait_for_ms is not None:
-            request |= {"quiet_ms": wait_for_ms, "patience_s": settings.patience_s}
-        return request
-
-    def _after(
-        self, job: Job, networks: Sequence[Job], settings: Settings, outcome: Outcome
-    ) -> dict[str, Any]:
-        """The request for samples of a job as it is in use; see `timing.sample`."""
+    def _visit(self, job: Job, networks: Sequence[Job], outcome: Outcome) -> None:
+        """Take samples of a job as it is in use; see `timing.sample`."""
         before = "" if job.whole else self._network(networks, outcome)
         estimate = self._estimate(job)
-        calls = calls_per_visit(estimate, settings.slice_s, most=MOST_LOOPS) if job.whole else 1
-        return {"do": "sample", "key": job.key, "before": before, "calls": calls}
+        calls = loops(estimate) if job.whole else 1
+        answer = self._ask({"do": "sample", "key": job.key, "before": before, "calls": calls})
+        outcome.keep({"key": job.key, **answer})
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
         """The network whose turn it is, prepared; one that cannot be, or kills the worker, is out."""

@@ -1,15 +1,14 @@
-"""Times a call as it is in use, says which of the times to trust, and which latencies are behind them.
+"""Times a call as it is in use, and says which latencies are behind the times.
 
-Blocks are timed as they run inside a network: after something else has run, not in a hot loop of their
-own, which would find its weights in the caches. That something else is a network, or a reference block
-which is timed too: where it is slow, the machine was disturbed, and the sample beside it does not count.
+Blocks are timed as they run inside a network: after a network has run, not in a hot loop of their own,
+which would find its weights in the caches. The network is timed too: it tells how slow the machine is.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,32 +16,23 @@ import numpy as np
 Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
-QUIET_FACTOR = 1.3  # times of the reference that are within it of each other are of one state
-QUIET_QUANTILE = 0.02
-LEAST_SHARE = 0.03
-MOST_JOBS = 0.7
-FAST_TENTH = 0.1
-QUIET_NAP_S = 0.03
-ENOUGH_QUIET = 3  # samples that a center is made of
-LEAST_QUIET = 6  # samples below which a point is visited again, while there is time
+LOOP_S = 0.1  # a network runs for so long in a row
+MOST_LOOPS = 3  # calls of it that count, at most
 
 
 @dataclass(frozen=True)
 class Visit:
-    """Times of one visit, ms: `samples` of the job, and the `reference` before, between and after."""
+    """Times of one visit, ms."""
 
     samples: tuple[float, ...]
     reference: tuple[float, ...]
-    at_s: tuple[float, ...] = ()
-    """When each sample began, seconds since the epoch; () where that was not recorded."""
+    """Of the network that ran before each sample; () in a loop of its own."""
+    at_s: tuple[float, ...]
+    """When each sample began, seconds since the epoch."""
     before: str = ""
-    """Which network ran before each sample, once, in `reference` ms; "" in a loop of its own."""
+    """Which network ran before each sample, once; "" in a loop of its own."""
     others_s: float | None = None
     """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
-
-    def beside(self) -> list[float]:
-        """For each sample: the slower one of the references beside it."""
-        return [max(pair) for pair in zip(self.reference, self.reference[1:], strict=False)]
 
 
 def time_once(call: Callable[[], object], clock: Clock) -> float:
@@ -50,24 +40,6 @@ def time_once(call: Callable[[], object], clock: Clock) -> float:
     start = clock()
     call()
     return (clock() - start) * 1e3
-
-
-def visit(
-    call: Callable[[], object], reference: Callable[[], object], count: int, clock: Clock
-) -> Visit:
-    """`count` samples of `call`, each between two of `reference`.
-
-    A first call is not counted: since the last visit others have run, its weights lie in memory rather
-    than in a cache, and it would take up to twice as long as in an application that calls it again
-    and again.
-    """
-    call()
-    references = [time_once(reference, clock)]
-    samples = []
-    for _ in range(count):
-        samples.append(time_once(call, clock))
-        references.append(time_once(reference, clock))
-    return Visit(tuple(samples), tuple(references))
 
 
 def sample(
@@ -97,25 +69,6 @@ def sample(
     return Visit(tuple(samples), tuple(references), tuple(moments))
 
 
-def wait_until_quiet(
-    reference: Callable[[], object],
-    limit_ms: float,
-    patience_s: float,
-    clock: Clock,
-    sleep: Callable[[float], object],
-) -> bool:
-    """Wait until the reference takes at most `limit_ms`; False when `patience_s` seconds have passed.
-
-    Between two looks the process sleeps: an idle moment is when a system puts things in order.
-    """
-    end = clock() + patience_s
-    while time_once(reference, clock) > limit_ms:
-        if clock() >= end:
-            return False
-        sleep(QUIET_NAP_S)
-    return True
-
-
 def warm_up(
     call: Callable[[], object],
     clock: Clock,
@@ -141,93 +94,9 @@ def warm_up(
     return previous
 
 
-def calls_per_visit(estimate_ms: float, slice_s: float, most: int = 4) -> int:
-    """How many samples fit into `slice_s` seconds, within bounds."""
-    return max(1, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))
-
-
-# ---- Which samples beside a reference block count: those of quiet moments
-
-
-def states(reference: Sequence[float]) -> Iterator[float]:
-    """How fast the machine was, state by state: the reference's limit of each, ms, fastest first.
-
-    Other programs, or a virtual machine whose processors are moved apart, only ever add time; so the
-    fastest times say how fast this machine is, and what is within 30 % of them is one state. The
-    fastest of the rest are the next one.
-    """
-    rest = list(reference)
-    while rest:
-        limit = QUIET_FACTOR * float(np.quantile(rest, QUIET_QUANTILE))
-        yield limit
-        rest = [t for t in rest if t > limit]
-
-
-def quiet_limit(reference: Sequence[float]) -> float:
-    """Up to which time of the reference the machine counts as undisturbed, ms.
-
-    That of the fastest state, or of the next where hardly any of the run is that fast.
-    """
-    limit = 0.0
-    for limit in states(reference):
-        if sum(t <= limit for t in reference) >= LEAST_SHARE * len(reference):
-            break
-    return limit
-
-
-def final_limit(jobs: Collection[Sequence[Visit]]) -> float:
-    """The limit that a finished run is judged by: of the fastest state that most jobs were seen in.
-
-    `jobs`: the visits of each. With different states for different jobs their times would not be
-    comparable.
-    """
-    reference = [t for visits in jobs for v in visits for t in v.reference]
-    limit = 0.0
-    for limit in states(reference):
-        if sum(is_quiet(visits, limit) for visits in jobs) >= MOST_JOBS * len(jobs):
-            break
-    return limit
-
-
-def quiet_samples(visits: Sequence[Visit], limit: float) -> list[float]:
-    """The samples that were taken while the machine was quiet."""
-    return [
-        sample
-        for v in visits
-        for sample, beside in zip(v.samples, v.beside(), strict=True)
-        if beside <= limit
-    ]
-
-
-def is_quiet(visits: Sequence[Visit], limit: float) -> bool:
-    """Whether there are quiet samples enough for `center` to be made of them alone."""
-    return len(quiet_samples(visits, limit)) >= ENOUGH_QUIET
-
-
-def center(visits: Sequence[Visit], limit: float) -> float:
-    """The latency that visits stand for: the median of the quiet samples.
-
-    With fewer than ENOUGH_QUIET of those: the fast tenth of all samples, because what disturbs only
-    ever adds time.
-    """
-    if is_quiet(visits, limit):
-        return statistics.median(quiet_samples(visits, limit))
-    everything = [t for v in visits for t in v.samples]
-    if not everything:
-        raise ValueError("center() needs at least one sample")
-    return float(np.quantile(everything, FAST_TENTH))
-
-
-def spread(visits: Sequence[Visit], limit: float) -> float | None:
-    """What measuring again gives: how far the centers of every other visit are apart, relative.
-
-    None where a half has too few quiet samples: then the two are not comparable.
-    """
-    halves = [visits[start::2] for start in (0, 1)]
-    if not all(is_quiet(half, limit) for half in halves):
-        return None
-    centers = [center(half, limit) for half in halves]
-    return abs(centers[0] - centers[1]) / statistics.mean(centers)
+def loops(estimate_ms: float) -> int:
+    """How many calls of a network are timed in a row: for LOOP_S seconds or so."""
+    return max(1, min(MOST_LOOPS, int(LOOP_S * 1e3 / max(estimate_ms, 1e-6))))
 
 
 # ---- From raw samples to the latency of every job, with the state of the machine taken out

@@ -19,7 +19,7 @@ from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from microbench import backends
 from microbench.backends import OPTIONS, flag, has, joined
 from microbench.environment import others_s
-from microbench.timing import sample, visit, wait_until_quiet, warm_up
+from microbench.timing import sample, warm_up
 
 WORKER = "microbench.worker:start"
 HIGHEST_PRIORITY = -20  # as a nice value
@@ -45,8 +45,6 @@ class Worker:
                 # Not of one that failed: its memory is free again.
                 self.calls[request["key"]] = call
                 return {"estimate_ms": estimate}
-            case "time":
-                return self.time(request)
             case "sample":
                 return self.sample(request)
             case "start":
@@ -73,15 +71,6 @@ class Worker:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
         size = tuple(job["input_size"])
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
-
-    def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Samples of a job between samples of the reference block."""
-        call, reference = self.calls[request["key"]], self.calls[request["reference"]]
-        clock, patience_s = time.perf_counter, request.get("patience_s", 0.0)
-        if patience_s > 0.0:
-            wait_until_quiet(reference, request["quiet_ms"], patience_s, clock, time.sleep)
-        taken = visit(call, reference, request["calls"], clock)
-        return {"samples_ms": taken.samples, "reference_ms": taken.reference}
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
         """Samples of a job as it is in use, after a network or in a loop of its own."""

@@ -22,9 +22,9 @@ def small() -> dict[str, Any]:
                 "slope": 0.5,
                 "offset_ms": -0.01,
                 "residuals": [-0.1, 0.2],
-                "error": 0.14,
+                "error": {"left_out": {"median": 0.14}},
             },
-            "extended": {"coefficients": {"acts": 1e-7}, "error": {"median": 0.07}},
+            "extended": {"coefficients": {"acts": 1e-7}, "error": {"left_out": {"median": 0.07}}},
         },
         "points": [
             {

@@ -87,7 +87,7 @@ def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str,
     if points is None:
         return copy.deepcopy(_usual()) | changes
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
-    noise = {"floor": 0.03, "reference_ms": 1.0}
+    noise = {"floor": 0.03}
     return model_document("desk", "a desk, 2 threads", points, where, noise) | changes
 
 

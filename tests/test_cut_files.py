@@ -18,7 +18,7 @@ from microbench.journal import Journal
 from tests import synthetic
 
 RECORDS = [
-    {"key": "a x1", "samples_ms": [1.5], "reference_ms": [2.0, 3.0]},
+    {"key": "net x1", "samples_ms": [1.5], "reference_ms": [], "at_s": [1.6e9], "before": ""},
     {"key": "start of a with sgd", "start_ms": 12.5},
     {"key": "b x8", "failed": "not enough memory"},
     {"key": "a x1", "samples_ms": [0.25], "reference_ms": [7.0], "at_s": [1.7e9], "before": "net x1"},

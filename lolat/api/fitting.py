@@ -333,8 +333,9 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         document = read(path)
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))
-    entry = document.get("predictors", {}).get("kernels", {})
-    left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
+    left_out = (
+        document.get("predictors", {}).get("kernels", {}).get("error", {}).get("left_out", {})
+    )
     source = document["environment"].get("source")
     if isinstance(source, dict):  # of single layers: which
         source = source.get("sample")

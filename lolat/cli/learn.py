@@ -111,7 +111,8 @@ def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:
         f"{len(section['update_points'])} updates by {len(section['update_ms'])} optimizers "
         f"in {section['environment']['seconds']:.0f} s",
         f"  forward and backward of blocks left out: median error {100 * both:.1f} %; noise "
-        f"{100 * noise['floor']:.1f} %, calm for {100 * noise['calm_share']:.0f} % of the run",
+        f"{100 * noise['floor']:.1f} %, {noise['busy'] / noise['quiet']:.1f} times as long in the busiest "
+        "tenth of the run as in the calmest",
         f"written: {plain(str(output))}",
         f"Next: lolat training predict {quote(str(output))} keras:ResNet50 --batch-size 32 --samples 50000",
     ]

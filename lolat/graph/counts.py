@@ -53,9 +53,9 @@ class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
     The first six are those of every model file; the others tell apart what costs more on some devices,
-    the last ones (those of a family) the same work by kinds of operations. `narrow`, `ragged`, `repacked`,
-    `threaded` and `streamed` know constants of one processor: formulas of latencies no longer have them.
-    They are for model files of before, and for training.
+    the last ones (those of a family) the same work by kinds of operations. `narrow`, `passes`, `ragged`,
+    `repacked`, `threaded` and `streamed` are of training alone; all but `passes` know constants of one
+    processor.
 
     A new count is a row here, and a formula below that fills it in.
     """
@@ -142,8 +142,6 @@ MEANINGS: dict[str, Meaning] = {
 COLUMNS = Count._fields
 FEATURES = COLUMNS[:6]
 EXTRAS = COLUMNS[6:]
-PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
-"""Those that do not tell kinds of operations apart, as files of before have them."""
 KINDS: dict[str, tuple[str, ...]] = {
     family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
     for family in ("flops", "weights", "elements", "ops")

@@ -18,7 +18,8 @@ from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts, find_recipe
 from lolat.mlp.table import COLUMNS, OPTIMIZERS, WORDS, LayerTable, mapped
-from lolat.model.file import OF_DEVICES, OF_LAYERS
+from lolat.model.file import OF_LAYERS
+from lolat.model.file import SCHEMA as OF_DEVICE
 from lolat.units import digits, percent, plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
@@ -373,7 +374,7 @@ def _layer(document: LayerDocument) -> Layer:
 
 def _check_kind(document: Any, source: str) -> None:
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema in OF_DEVICES:
+    if schema == OF_DEVICE:
         raise ModelFileError(
             f"{source}: is a model of a device, which `lolat predict` takes; {_EXPECTED}"
         )

@@ -17,7 +17,7 @@ from lolat.errors import InputError, ModelFileError, newer
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
-from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
+from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.units import shortened
 
 if TYPE_CHECKING:
@@ -124,10 +124,9 @@ class Model:
 
         With only the first three the two-regime formula answers, with all six the default; some of
         the others is an InputError. `extra`: further counts of the model's formula (see
-        `lolat.graph.counts.EXTRAS`); without any of them, or of those that tell kinds of operations
-        apart where the formula does, its form fitted on the six counts answers; with some the others
-        are 0. A number must be finite and not negative; in an array a NaN gives a
-        NaN.
+        `lolat.graph.counts.EXTRAS`); without any that tells kinds of operations apart, its form fitted on
+        the six counts answers; with some the others are 0. A number must be finite and not negative; in an
+        array a NaN gives a NaN.
         """
         names: tuple[str, ...] = ()
         if extra:
@@ -169,8 +168,7 @@ class Model:
             )
         formula = self.predictor(predictor or "two-regime" if missing else predictor)
         if isinstance(formula, Extended) and formula.six is not None:
-            more = FAMILY.keys() & set(formula.features) or set(EXTRAS)
-            formula = formula if set(extra) & more else formula.six
+            formula = formula if FAMILY.keys() & set(extra) else formula.six
         if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"

@@ -18,7 +18,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import InputError, ModelFileError
-from lolat.graph.counts import EXTRAS
+from lolat.fitting.predictors.extended import TERMS
+from lolat.fitting.predictors.formula import CONSTANT
+from lolat.graph.counts import EXTRAS, FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
 from lolat.io.documents import (
@@ -115,7 +117,7 @@ class Predictor(Struct):
     """Any formula: its coefficients, and how it did on what it was not fitted on."""
 
     coefficients: dict[str, NotNegative]
-    error: NotNegative | Errors | UnsetType = UNSET  # a number in the first files
+    error: Errors | UnsetType = UNSET
     residuals: list[Number] | UnsetType = UNSET
     training_residuals: list[Number] | UnsetType = UNSET
     interval: Interval | UnsetType = UNSET
@@ -182,8 +184,9 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
 
 
 class Noise(Struct):
-    """What of the noise predictions use."""
+    """How steady the machine was, of latencies and of training; see `microbench.learn.noise_of`."""
 
+    floor: NotNegative = 0.0
     quiet: Positive | UnsetType = UNSET
     busy: Positive | UnsetType = UNSET
 
@@ -226,6 +229,13 @@ class ModelFile(Besides):
     domain: Domain
 
 
+TERMS_OF = {
+    "two-regime": {*FEATURES[:3], CONSTANT},
+    "extended": {*FEATURES, *TERMS, CONSTANT},
+}
+"""The terms that formulas of this version may have."""
+
+
 def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, as parsed from JSON, is a LoLat model of version 1.
 
@@ -245,6 +255,8 @@ def validate(document: Any, source: str) -> None:
             f"{source}: `default` is {show(document['default'])}; expected one of the predictors in the "
             f"file: {names}"
         )
+    if fault := _of_another_formula(document, source):
+        raise ModelFileError(f"{source}: {fault}")
 
 
 def _of_another_kind(document: Any) -> str | None:
@@ -265,14 +277,35 @@ def _of_another_kind(document: Any) -> str | None:
     if "version" not in document:
         return f"the field `version` is missing; expected {FORMAT_VERSION}"
     version = document["version"]
-    if type(version) is int and version > FORMAT_VERSION:
-        return (
-            f"made by a newer LoLat (format version {show(version)}; this one reads "
-            f"{FORMAT_VERSION}): upgrade LoLat, or learn the model again with this one"
-        )
     if type(version) is not int or version != FORMAT_VERSION:
-        return f"`version` is {show(version)}; expected {FORMAT_VERSION}"
+        return (
+            f"`version` is {show(version)}; expected {FORMAT_VERSION}: learn the model again with `lolat "
+            "learn cpu`, or fit it again with `lolat fit TABLE.csv`"
+        )
     return None
+
+
+def _of_another_formula(document: Mapping[str, Any], source: str) -> str | None:
+    """Why a formula of known name is none of this version, and the commands that make the file anew."""
+    for name, terms in TERMS_OF.items():
+        coefficients = document["predictors"].get(name, {}).get("coefficients", {})
+        if unknown := coefficients.keys() - terms:
+            return (
+                f"`predictors.{name}` is another version of the formula than this LoLat's (it has the term "
+                f"{show(min(unknown))}); make the model anew with {_remade(document, source)}"
+            )
+    return None
+
+
+def _remade(document: Mapping[str, Any], source: str) -> str:
+    """The commands that make a device's latencies of inference."""
+    file = as_output(source)
+    return f"`{_learn(document)} --output {file}` on the device, or `lolat fit TABLE.csv --output {file}`"
+
+
+def _learn(document: Mapping[str, Any]) -> str:
+    kind = document["environment"].get("device")
+    return f"lolat learn {kind if kind in ('cpu', 'gpu') else 'cpu'}"
 
 
 # ---- Reading and writing it.
@@ -285,36 +318,9 @@ def read(path: AnyPath) -> dict[str, Any]:
     too large, not UTF-8, not JSON, cut off, something else than a LoLat model, or a wrong field.
     """
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
-    document: dict[str, Any] = in_today_s_form(
-        read_json(path, _EXPECTED, hint=hint), Path(path).stem
-    )
+    document: dict[str, Any] = read_json(path, _EXPECTED, hint=hint)
     validate(document, shown_path(path))
     return document
-
-
-# ---- Two kinds of files that had a schema of their own before a device had one file.
-
-OF_EPOCHS, OF_SPACE = "lolat-training-model", "lolat-nas-model"
-OF_DEVICES = (SCHEMA, OF_EPOCHS, OF_SPACE)
-_HEAD = ("schema", "version", "name", "environment", "space")
-
-
-def in_today_s_form(document: Any, name: str) -> Any:
-    """A parsed file of `training fit` or `nas fit` as it was, with what it knows in its section.
-
-    `name`: of the model, where the file has none. Anything else comes back as it is; nothing is checked.
-    """
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema not in (OF_EPOCHS, OF_SPACE):
-        return document
-    known = {key: value for key, value in document.items() if key not in _HEAD}
-    head = {"schema": SCHEMA, "version": document.get("version", FORMAT_VERSION)}
-    head |= {key: document[key] for key in ("name", "environment") if key in document}
-    if schema == OF_EPOCHS:
-        called = {"device": document["name"]} if "name" in document else {}
-        return {"environment": {}, **head, **called, "epochs": known}
-    space = {str(document.get("space")): known}
-    return {"name": name, "environment": {}, **head, "device": UNKNOWN, "spaces": space}
 
 
 def write(path: AnyPath, document: dict[str, Any]) -> None:
@@ -338,11 +344,9 @@ def knows(document: Mapping[str, Any]) -> list[str]:
 def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
     """What is to be raised where a file does not know `what`, a word above or the name of a space."""
     file = as_output(source)
-    kind = document["environment"].get("device")
-    learn = f"lolat learn {kind if kind in ('cpu', 'gpu') else 'cpu'}"
     ways = {
-        OF_INFERENCE: f"`{learn} --output {file}` on the device, or `lolat fit TABLE.csv --output {file}`",
-        OF_TRAINING: f"`{learn} --mode training --output {file}` on the device, or "
+        OF_INFERENCE: _remade(document, source),
+        OF_TRAINING: f"`{_learn(document)} --mode training --output {file}` on the device, or "
         f"`lolat training fit EPOCHS.csv --output {file}`",
     }
     of_space = f"`lolat nas fit {what} SAMPLES.csv --output {file}`"

@@ -11,11 +11,11 @@ from lolat.fitting.domain import Domain
 from lolat.fitting.intervals import interval_entry, network_entry
 from lolat.fitting.least_squares import leave_out, require_points
 from lolat.fitting.points import Point, known_features, matrix, times
-from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.extended import NUMBERS, TERMS, Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
-from lolat.graph.counts import FEATURES, PLAIN
+from lolat.graph.counts import FEATURES
 from lolat.io.progress import Progress, Silent
 from lolat.model.file import FORMAT_VERSION, SCHEMA
 
@@ -64,9 +64,9 @@ def fit_document(
 
     predictors = {TwoRegime.name: _entry(best, points, again, len(THREE), shown)}
     default = TwoRegime.name
-    plain = [c for c in known if c in PLAIN]
-    if set(FEATURES) <= set(known) and len(points) > len(plain) + 1:
-        predictors[Extended.name] = _extended_entry(points, known, len(plain), shown)
+    numbers = NUMBERS if set(TERMS) <= set(known) else len(FEATURES)
+    if set(FEATURES) <= set(known) and len(points) > numbers + 1:
+        predictors[Extended.name] = _extended_entry(points, known, numbers, shown)
         default = Extended.name
     domain = Domain.of_points(points, dtype)
     return {

@@ -375,9 +375,7 @@ SIZES = (("from", "from 2 ms"), ("below", "below"))
 
 def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterator[str]:
     """The errors of a predictor, on its own points and on points left out, with the noise floor."""
-    found = entry.get("error")
-    if not isinstance(found, Mapping):
-        return
+    found = entry.get("error", {})
     for key, words in JUDGED.items():
         figures = found.get(key)
         if figures and {"median", "within_10_percent"} <= figures.keys():

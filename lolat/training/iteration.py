@@ -14,7 +14,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import FLOAT_BYTES, NORM_VECTORS, channels, parameters, tensor_bytes
-from lolat.graph.counts import COLUMNS, PLAIN, count
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
 
 # ---- What a training run is asked for with, checked: optimizers and sizes.
@@ -75,6 +75,8 @@ def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = No
 # (PASS_TERMS). Forward and backward pass work on the same tensors, so one count stands for both; what a
 # device does slowly in training has a term of its own (docs/results/training.md says why).
 
+PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
+"""Counts that do not tell kinds of operations apart."""
 TERMS: Mapping[str, str] = {
     "weighted_ops": "operations with weights",
     "norm_ops": "normalizations of tensors with positions",
@@ -99,8 +101,8 @@ TERMS: Mapping[str, str] = {
     "update": "elements that the optimizer reads and writes",
     "epochs": "1 for each epoch",
 }
-"""Beside the counts of `lolat.graph.counts` (PLAIN), of which training has these too. A dropout, free in a
-forward pass alone, is an operation here that reads, and writes its result and its mask."""
+"""Beside PLAIN, which training has too. A dropout, free in a forward pass alone, is an operation here that
+reads, and writes its result and its mask."""
 EPOCH_TERMS = (
     "weighted_ops", "norm_ops", "flat_norm_ops", "other_ops", "steps", "flops", "padded_flops",
     "conv_elements", "traffic", "norm_traffic", "norm_positions", "weights", "update", "epochs",

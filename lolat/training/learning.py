@@ -18,6 +18,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
+from lolat.model.file import Noise
 from lolat.model.prediction import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Training
@@ -36,8 +37,7 @@ class PassPoint:
     """A block's pass: `backward`: of both passes, else of the forward pass alone.
 
     `terms`: (PASS_TERMS,) of the block at `batch_size`, in a file by name and without those that are 0;
-    `latency_ms` from `samples_ms`, each beside a `reference_ms`; `spread` as of a
-    `lolat.fitting.points.Point`.
+    `latency_ms` from `samples_ms`; `spread` as of a `lolat.fitting.points.Point`.
     """
 
     name: str
@@ -46,7 +46,6 @@ class PassPoint:
     terms: np.ndarray
     latency_ms: Positive
     samples_ms: Samples = ()
-    reference_ms: Samples = ()
     spread: NotNegative | None = None
     kinds: tuple[str, ...] = ()
 
@@ -96,8 +95,7 @@ class Points(msgspec.Struct):
             msgspec.json.encode(self, enc_hook=_named_terms)
         )
         for point in written["points"]:
-            for times in ("samples_ms", "reference_ms"):
-                point[times] = [round(t, 4) for t in point[times]]
+            point["samples_ms"] = [round(t, 4) for t in point["samples_ms"]]
         return written
 
 
@@ -150,12 +148,6 @@ class Interval(msgspec.Struct):
     exponent: NotNegative
     ops: tuple[NotNegative, NotNegative]
     scores: list[NotNegative]
-
-
-class Noise(msgspec.Struct):
-    """`floor`: the noise floor, relative."""
-
-    floor: NotNegative = 0.0
 
 
 class Section(msgspec.Struct):

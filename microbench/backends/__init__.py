@@ -225,7 +225,9 @@ def check_trains(backend: str) -> None:
     """InputError where `backend` (its name and options) trains nothing."""
     name, _ = split(backend)
     if name not in TRAINING:
-        raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
+        raise InputError(
+            f"the {name} backend trains nothing; expected {' or '.join(TRAINING)} for --mode training"
+        )
 
 
 def training_of(backend: Backend) -> Training:

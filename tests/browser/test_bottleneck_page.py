@@ -25,10 +25,7 @@ from tests.browser.chromium import Chromium, accessible, luminance, violations
 from tests.report.test_bottlenecks import evil, images, other_device, side
 
 DOCUMENT = synthetic.document()
-# Terms with thresholds in the batch size, so that a page that scaled them would be wrong.
-DOCUMENT["predictors"]["extended"]["coefficients"] |= {
-    "threaded": 0.02, "streamed": 3e-7, "repacked": 4e-7, "serial": 0.01, "passes": 2e-7,
-}  # fmt: skip
+DOCUMENT["predictors"]["extended"]["coefficients"] |= {"serial": 0.01, "unfolded": 2e-7}
 MODEL = Model(DOCUMENT)
 BENT = synthetic.document()
 BENT["predictors"]["two-regime"] |= {"breakpoint_ms": 30.0, "slope": 0.5, "offset_ms": 15.0}

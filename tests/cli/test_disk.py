@@ -200,7 +200,7 @@ def test_a_folder_or_a_ring_of_links_in_the_way(
 
 # ---- What runs keep while they go on.
 
-RECORD = {"key": "a x1", "samples_ms": [1.5], "reference_ms": [2.0, 3.0]}
+RECORD = {"key": "a x1", "samples_ms": [1.5], "reference_ms": [], "at_s": [1.0], "before": ""}
 
 
 def test_a_journal_on_a_full_disk_keeps_what_it_has(disks: Callable[[str], Disk]) -> None:
@@ -224,17 +224,6 @@ def test_a_journal_on_a_full_disk_keeps_what_it_has(disks: Callable[[str], Disk]
     again.append(RECORD)
     again.close()
     assert parse(path.read_bytes())[1] == [RECORD] * (kept + 1)
-
-
-def test_a_journal_whose_folder_is_removed_is_made_again(tmp_path: Path) -> None:
-    path = tmp_path / "models" / "j.jsonl"
-    journal = Journal(path, {"blocks": 1}, 1e9)
-    journal.append(RECORD)
-    path.unlink()
-    path.parent.rmdir()
-    journal.append(RECORD)
-    journal.close()
-    assert Journal(path, {"blocks": 1}, 1e9).records == [RECORD, RECORD]
 
 
 def test_a_cache_on_a_full_disk_is_a_remark(disks: Callable[[str], Disk]) -> None:

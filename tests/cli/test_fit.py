@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import lzma
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +17,6 @@ from tests.cli.commands import Command
 from tests.devices import made_up
 from tests.training import epoch_tables
 
-BEFORE = Path(__file__).parent / "model_of_before.json.xz"
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
 
@@ -37,50 +35,20 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert f"written: {new}" in found.out
 
 
-@pytest.fixture
-def before(tmp_path: Path) -> Path:
-    """A model that was shipped before kinds of operations were told apart; without its raw samples."""
-    path = tmp_path / "before.json"
-    path.write_bytes(lzma.decompress(BEFORE.read_bytes()))
-    return path
-
-
-def test_a_model_of_before_is_fitted_again_as_it_was(
-    lolat: Command, tmp_path: Path, before: Path
+def test_a_model_of_another_formula_is_refused_with_the_line_that_makes_it_anew(
+    lolat: Command, tmp_path: Path
 ) -> None:
-    """Its points tell no kinds of operations apart, so its formula has none."""
-    new = tmp_path / "again.json"
-    lolat.done("fit", before, "--output", new)
-    old, again = read(before), read(new)
-    for name in ("two-regime", "extended"):
-        was, now = (d["predictors"][name] for d in (old, again))
-        assert now["coefficients"].keys() == was["coefficients"].keys()
-        for term, value in was["coefficients"].items():
-            assert now["coefficients"][term] == pytest.approx(value, rel=0.02), term
-        assert now["residuals"] == pytest.approx(was["residuals"], abs=0.02)
-        assert not {"alone", "networks"} & now.keys()
-        assert "networks_left_out" not in now["error"]
-    assert again["points"][0].get("whole") is None
-    assert [p["latency_ms"] for p in again["points"]] == [p["latency_ms"] for p in old["points"]]
-    assert again["domain"] == old["domain"]
-
-
-def test_a_model_of_before_answers_as_it_did(before: Path) -> None:
-    """By hand: its coefficients times the counts that it knows."""
-    model = load(before)
-    network = synthetic.network()
-    coefficients = read(before)["predictors"]["extended"]["coefficients"]
-    for batch_size in (1, 8):
-        totals = synthetic.totals(network, batch_size)
-        wanted = sum(totals.get(name, 1) * value for name, value in coefficients.items())
-        prediction = model.predict(network, batch_size)
-        assert prediction.latency_ms == pytest.approx(wanted, rel=1e-9)
-        assert sum(b.latency_ms for b in prediction.blocks) == pytest.approx(wanted, rel=1e-9)
-        assert prediction.quiet_ms is None
-        assert prediction.interval_ms is not None
-        assert {b.bound_by for b in prediction.blocks} <= {
-            "flops", "memory", "weights", "patches", "ops", "call", "nothing"
-        }  # fmt: skip
+    """As the shipped models were before kinds of operations were told apart."""
+    path = tmp_path / "desk.json"
+    old = synthetic.document()
+    known = {**dict.fromkeys(FEATURES, 1e-6), "ragged": 0.0, "streamed": 0.0, "call": 0.1}
+    old["predictors"]["extended"] = {"coefficients": known}
+    path.write_text(json.dumps(old))
+    for ask in (("fit", path, "--output", tmp_path / "new.json"), ("show", path)):
+        line = lolat.refused(*ask)
+        assert "`predictors.extended` is another version of the formula than this LoLat's" in line
+        assert "(it has the term 'ragged'); make the model anew with" in line
+        assert f"`lolat learn cpu --output {path}` on the device" in line
 
 
 @pytest.mark.parametrize("name", ["points.csv", "POINTS.CSV"])

@@ -103,7 +103,7 @@ def test_training_is_added_to_a_model_of_this_machine(
     machine: Machine, output: Path, lolat: Command
 ) -> None:
     before = read(output)
-    machine.warnings = ["32 points saw no calm moment"]
+    machine.warnings = ["32 points could not be measured"]
     found = learn(lolat, output)
     assert machine.calls == [("training", False)]
     after = read(output)
@@ -114,11 +114,12 @@ def test_training_is_added_to_a_model_of_this_machine(
     assert found.err.splitlines() == [
         f"lolat: {output} is of this device: its latencies are kept, training is added",
         f"lolat: warning: {output}: {UNSAID}",
-        "lolat: warning: 32 points saw no calm moment",
+        "lolat: warning: 32 points could not be measured",
     ]
     lines = found.out.splitlines()
     assert lines[0].startswith("training: 120 passes of 60 blocks, 6 updates by 2 optimizers in ")
     assert lines[1].startswith("  forward and backward of blocks left out: median error ")
+    assert "noise 3.0 %, 1.3 times as long in the busiest tenth" in lines[1]
     assert lines[2] == f"written: {output}"
     assert f"lolat training predict {output} keras:ResNet50" in lines[3]
     assert os.listdir(output.parent) == [output.name], "no journal is left"

@@ -11,19 +11,17 @@ from hypothesis import strategies as st
 
 from lolat.fitting.points import Point, matrix, times
 from lolat.fitting.predictors.extended import ALONE, TERMS, Extended
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
+from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 from lolat.model.learning import answers
 from tests import synthetic
 
 TRUE = tuple(synthetic.TRUE[f] for f in FEATURES)
 
 
-@pytest.mark.parametrize("columns", [FEATURES, PLAIN])
-def test_exact_data_gives_every_number_back(columns: tuple[str, ...]) -> None:
-    """Of the six, and of what else was told apart in a model file of before."""
-    points = synthetic.measured(noise=0.0, columns=columns)
-    found = Extended.fit(matrix(points, columns), times(points), columns)
-    assert found.features == columns
+def test_exact_data_gives_every_number_back() -> None:
+    points = synthetic.measured(noise=0.0, columns=FEATURES)
+    found = Extended.fit(matrix(points, FEATURES), times(points))
+    assert found.features == FEATURES
     assert found.constant == pytest.approx(synthetic.CALL_MS, rel=1e-4)
     np.testing.assert_allclose(
         answers(found, matrix(points, found.features)), times(points), rtol=1e-4
@@ -32,12 +30,13 @@ def test_exact_data_gives_every_number_back(columns: tuple[str, ...]) -> None:
     assert [named[f] for f in FEATURES] == pytest.approx(TRUE, rel=1e-4)
 
 
-def test_where_one_kind_is_not_known_the_formula_is_that_of_before() -> None:
+def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None:
     points = synthetic.measured(noise=0.0)
     known = [c for c in COLUMNS if c != "gelus"]
     found = Extended.fit(matrix(points, known), times(points), known)
-    assert found.features == PLAIN
+    assert found.features == FEATURES
     assert found.alone == {}
+    assert Extended.fit_with_six(matrix(points, known), times(points), known).six is None
 
 
 # Milliseconds a unit: kinds of one family differ by up to five times.

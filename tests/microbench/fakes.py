@@ -14,7 +14,7 @@ from lolat.graph.layers import Layers
 from lolat.io.process import Handler, ProcessDied, RequestFailed
 from microbench import backends, worker
 from microbench.backends import Prepared
-from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, Predefined
 
 START_S = 1.7e9
 
@@ -34,7 +34,6 @@ class FakeDevice:
         self.dies: Counter[tuple[str, str]] = Counter()
         self.refuses: Counter[tuple[str, str]] = Counter()
         self.estimate_ms: dict[str, float] = {}
-        self.noisy: set[str] = set()
         self.ms: dict[str, float] = {}
         self.slowness: Callable[[float], float] = lambda at_s: 1.0
         self.moments = 0
@@ -95,13 +94,8 @@ class FakeWorker:
             assert set(document["keys"]) <= self.prepared
             self.prepared -= set(document["keys"])
             return {}
-        if verb == "sample":
-            return self.sample(key, document["before"], document["calls"])
-        assert verb == "time", f"unknown request {verb!r}"
-        assert {key, document["reference"]} <= self.prepared, "timed what is not prepared"
-        calls = document["calls"]
-        reference = 50.0 if key in device.noisy else 5.0
-        return {"samples_ms": [2.0] * calls, "reference_ms": [reference] * (calls + 1)}
+        assert verb == "sample", f"unknown request {verb!r}"
+        return self.sample(key, document["before"], document["calls"])
 
     def sample(self, key: str, before: str, calls: int) -> dict[str, Any]:
         """Samples of a network in a loop, or of a block after the network `before`."""
@@ -211,7 +205,7 @@ def covering(windows: bool = True) -> list[Predefined]:
     `windows`: what is said of its window, and whether strides divide its input, are part of the kind.
     """
     found, seen = [], set()
-    graphs = [(b, b.make()) for b in (*BLOCKS, *NETWORKS, REFERENCE_BLOCK)]
+    graphs = [(b, b.make()) for b in (*BLOCKS, *NETWORKS)]
     for block, graph in sorted(graphs, key=lambda pair: count(pair[1]).total().flops):
         kinds = {_kind(graph, o, windows) for o in graph.operations}
         if not kinds <= seen:

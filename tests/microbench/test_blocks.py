@@ -17,7 +17,6 @@ from microbench.blocks import (
     MOBILE,
     NETWORKS,
     PUBLISHED,
-    REFERENCE_BLOCK,
     Predefined,
     points,
 )
@@ -54,7 +53,6 @@ def test_names_are_unique_and_graphs_are_made_alike_each_time() -> None:
         assert block.make() == block.make()
         assert sorted(set(block.batch_sizes)) == list(block.batch_sizes)
         assert block.batch_sizes[0] >= 1
-    assert REFERENCE_BLOCK.make() == REFERENCE_BLOCK.make()
 
 
 def test_about_a_hundred_points() -> None:

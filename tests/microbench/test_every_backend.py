@@ -341,7 +341,7 @@ def test_a_tiny_run_in_a_real_worker(
         Predefined("net", tiny(8), (1,), True),
     )
     points, where, noise, _, journal = learn.measure_blocks(
-        name, "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2, slice_s=0.001), blocks=blocks
+        name, "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2), blocks=blocks
     )
     journal.remove()
     assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]

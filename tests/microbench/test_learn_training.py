@@ -18,8 +18,9 @@ from lolat.model.file import write
 from lolat.training.file import load_training
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
 from microbench import blocks as predefined
-from microbench import learn_training
+from microbench import learn, learn_training
 from microbench.blocks import Predefined
+from microbench.learn import REFERENCES
 from microbench.learn_training import (
     LARGE,
     MOST_ELEMENTS,
@@ -29,12 +30,12 @@ from microbench.learn_training import (
     is_unrolled,
     reads_image,
 )
-from microbench.runner import Settings, graph_job
+from microbench.runner import Settings
 from tests import synthetic
 from tests.microbench.conftest import measured_by
 from tests.microbench.fakes import FakeDevice, FakeWorker, Watcher
 
-SETTINGS = Settings(rounds=2, extra_rounds=0)
+SETTINGS = Settings(rounds=4)
 UPDATES, LOOPS = 4 * len(OPTIMIZERS), 3
 
 
@@ -104,14 +105,16 @@ def first(optimizer: str) -> str:
 
 def test_what_is_measured(device: Device, tmp_path: Path) -> None:
     section = measure(tmp_path / "j")
-    assert len(device.keys("prepare")) == PASSES + UPDATES + LOOPS + 1  # and the reference
-    assert len(device.keys("time")) == SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
+    assert len(device.keys("prepare")) == PASSES + UPDATES + LOOPS + len(REFERENCES)
+    timed = [r for r in device.requests if r["do"] == "sample"]
+    assert len(timed) == SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
+    assert {r["before"].rpartition(" x")[0] for r in timed} == set(REFERENCES)
     assert len(section["points"]) == PASSES
     point = next(p for p in section["points"] if (p["name"], p["batch_size"]) == ("block 4", 3))
     row = dict(zip(PASS_TERMS, pass_rows(tiny(8), 3).sum(axis=0).tolist(), strict=True))
     assert point["terms"] == {t: v for t, v in row.items() if v}
     assert (point["latency_ms"], point["spread"]) == (2.0, 0.0)
-    assert len(point["samples_ms"]) == len(point["reference_ms"]) == 8
+    assert point["samples_ms"] == [2.0] * SETTINGS.rounds
     assert {p["backward"] for p in section["points"]} == {True, False}
     assert list(section["update_ms"]) == list(OPTIMIZERS)
     assert len(section["update_points"]) == UPDATES
@@ -123,7 +126,7 @@ def test_what_is_measured(device: Device, tmp_path: Path) -> None:
     assert loops == [(1, 8 * 192), (33, 8 * 192), (9, 8 * 224 * 224 * 3)]
     assert section["environment"]["framework"] == "tensorflow"
     assert section["environment"]["device"] == "cpu"
-    assert section["noise"]["calm_share"] == 1.0
+    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
     assert len(section["residuals"]) == PASSES // 2
 
 
@@ -226,13 +229,13 @@ def test_the_journal_is_that_of_training(device: Device, tmp_path: Path) -> None
     notes = Watcher()
     section = measure(tmp_path / "j", now=1e9 + 60, progress=notes)
     assert f"{wanted + starts} measurements are there already" in notes.notes[0]
-    assert len(device.keys("time")) == wanted, "nothing twice"
+    assert len(device.keys("sample")) == wanted, "nothing twice"
     assert len(device.keys("start")) == starts == len(OPTIMIZERS) + 1
     assert section["start_points"] == before["start_points"]
     assert len(section["points"]) == PASSES
     notes = Watcher()
     measure(tmp_path / "j", now=1e9 + 60, progress=notes, blocks=BLOCKS[:-1])
-    assert "measured with other training" in notes.notes[0]
+    assert "measured with other jobs" in notes.notes[0]
 
 
 def test_a_backend_that_trains_nothing_starts_nothing(device: Device, tmp_path: Path) -> None:
@@ -262,12 +265,13 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     shapes = {"one": ((8,),), "many": ((8,),) * 16, "large": ((64, 64),)}
     monkeypatch.setattr(learn_training, "SHAPES", shapes)
-    monkeypatch.setattr(learn_training, "reference_job", lambda: graph_job(deep(1), "r", 1))
+    networks = (Predefined("net", lambda: deep(1), (1,), True),)
+    monkeypatch.setattr(learn, "references", lambda: networks)
     section = measure(
         tmp_path / "j",
         backend="torch+threads=1",
         blocks=blocks,
-        settings=Settings(rounds=1, slice_s=0.0, extra_rounds=0),
+        settings=Settings(rounds=1),
     )
     assert section["warnings"] == [w for w in section["warnings"] if "could not" not in w]
     assert len(section["points"]) == 60

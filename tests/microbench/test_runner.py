@@ -1,9 +1,10 @@
-"""What a run does, beside a reference block or after networks, and when its worker dies; a fake one."""
+"""What a run does, after networks, and when its worker dies; a fake one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,17 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError
 from microbench.journal import Journal
-from microbench.runner import MOST_DEATHS, MOST_LOOPS, Job, Outcome, Runner, Settings
-from microbench.timing import LEAST_QUIET
+from microbench.runner import MOST_DEATHS, Job, Outcome, Runner, Settings
+from microbench.timing import MOST_LOOPS
 from tests.microbench.fakes import START_S, FakeDevice, Watcher
 
-REFERENCE = Job("reference", {})
+NET = Job("net", {}, whole=True)
 ABC = [Job(key, {"graph": key}) for key in "abc"]
-MANY = [Job(k, {}) for k in "abcdefghijkl"]
 NETWORKS = [Job(key, {"graph": key}, whole=True) for key in ("n1", "n2", "n3")]
 BLOCKS = [Job(key, {"graph": key}) for key in "abcdef"]
+MANY = [Job(key, {"graph": key}) for key in "abcdefghijkl"]
 MIXED = [*BLOCKS, *NETWORKS]
 ALWAYS = 10**6
-ONCE_MORE = Settings(rounds=2, extra_rounds=3, extra_s=1e9)
 HOW = pytest.mark.parametrize("how", ["dies", "refuses"])
 REASONS = {"refuses": "ResourceExhausted: no", "dies": "the measuring process was killed"}
 
@@ -35,8 +35,8 @@ def path(tmp_path: Path) -> Path:
 def run(
     device: FakeDevice,
     jobs: list[Job] = ABC,
-    reference: Any = REFERENCE,
-    settings: Settings = Settings(rounds=3, extra_rounds=0),  # noqa: B008 - frozen
+    networks: Any = (NET,),
+    settings: Settings = Settings(rounds=3),  # noqa: B008 - frozen
     journal: Journal | None = None,
     available_bytes: int | None = None,
     progress: Watcher | None = None,
@@ -44,7 +44,7 @@ def run(
     """A run, and a check that no worker is left."""
     try:
         with Runner("fake", "cpu", progress, device.start, device.clock) as runner:
-            return runner.run(jobs, reference, settings, journal, available_bytes)
+            return runner.run(jobs, networks, settings, journal, available_bytes)
     finally:
         assert all(w.closed for w in device.workers)
 
@@ -52,8 +52,8 @@ def run(
 def after(
     device: FakeDevice, jobs: list[Job] = MIXED, networks: Any = NETWORKS, **o: Any
 ) -> Outcome:
-    """A run of blocks after networks."""
-    return run(device, jobs, networks, **{"settings": Settings(rounds=3), **o})
+    """A run of blocks after several networks, which are jobs themselves."""
+    return run(device, jobs, networks, **o)
 
 
 def visits(outcome: Outcome) -> dict[str, int]:
@@ -66,7 +66,7 @@ def ran_before(device: FakeDevice) -> Counter[str]:
     return Counter(r["before"] for r in requests)
 
 
-def breaking(device: FakeDevice, key: str, number: int, how: str, verb: str = "time") -> Watcher:
+def breaking(device: FakeDevice, key: str, number: int, how: str, verb: str = "sample") -> Watcher:
     """Makes a job fail after some visits."""
 
     def act() -> None:
@@ -76,72 +76,38 @@ def breaking(device: FakeDevice, key: str, number: int, how: str, verb: str = "t
     return Watcher(act)
 
 
-# ---- Beside a reference block
+# ---- After one network
 
 
 def test_every_job_is_visited_once_a_round(device: FakeDevice) -> None:
     outcome = run(device)
-    timed = device.keys("time")
+    timed = device.keys("sample")
     assert [sorted(timed[i : i + 3]) for i in (0, 3, 6)] == [["a", "b", "c"]] * 3
     assert visits(outcome) == {"a": 3, "b": 3, "c": 3}
     assert (outcome.failures, outcome.environment) == ({}, {"framework": "fake"})
-    assert sorted(device.keys("prepare")) == ["a", "b", "c", "reference"]
-
-
-def test_a_visit_is_as_long_as_a_slice(device: FakeDevice) -> None:
-    device.estimate_ms = {"a": 1.0, "b": 12.0, "c": 400.0}
-    outcome = run(device, settings=Settings(rounds=1, slice_s=0.03, extra_rounds=0))
-    assert {k: len(v[0].samples) for k, v in outcome.visits.items()} == {"a": 4, "b": 2, "c": 1}
+    assert sorted(device.keys("prepare")) == ["a", "b", "c", "net"]
 
 
 @pytest.mark.parametrize(
     ("request_s", "rounds"),
-    [(10, 4), (0, 9), (1e4, 2)],  # a round takes three requests, and one for the reference once
+    [(10, 4), (0, 9), (1e4, 2)],  # a round takes three requests, and one for the network once
     ids=["as many as there is time for", "no more than the most", "the first ones in any case"],
 )
 def test_more_rounds_while_there_is_time(
     device: FakeDevice, path: Path, request_s: float, rounds: int
 ) -> None:
-    settings = Settings(rounds=2, extra_rounds=0, most_rounds=9, enough_s=135.0)
+    settings = Settings(rounds=2, most_rounds=9, enough_s=135.0)
     device.request_s = request_s
     with closing(Journal(path, {}, 0.0)) as journal:
         outcome = run(device, settings=settings, journal=journal)
     assert visits(outcome) == dict.fromkeys("abc", rounds)
-    timed = device.keys("time")
+    timed = device.keys("sample")
     assert all(sorted(timed[i : i + 3]) == ["a", "b", "c"] for i in range(0, 3 * rounds, 3))
     if rounds == 9:  # all of it is in the journal
         again = FakeDevice()
         with closing(Journal(path, {}, 0.0)) as journal:
             run(again, settings=settings, journal=journal)
-        assert again.keys("time") == []
-
-
-class TestExtraRounds:
-    def test_only_for_those_that_saw_no_quiet_moment_for_which_they_wait(
-        self, device: FakeDevice
-    ) -> None:
-        device.noisy = {"b"}
-        run(device, MANY, settings=Settings(2, extra_rounds=3, extra_s=1e9, patience_s=0.7))
-        assert device.keys("time")[24:] == ["b", "b", "b"]
-        asked = [(r.get("quiet_ms"), r.get("patience_s")) for r in device.requests if "calls" in r]
-        # the reference takes 5 ms everywhere but beside b
-        assert asked == [(None, None)] * 24 + [(pytest.approx(6.5), 0.7)] * 3
-
-    def test_end_when_it_has_seen_enough(self, device: FakeDevice) -> None:
-        device.estimate_ms = {"a": 400.0}  # one quiet sample a visit
-        run(device, [Job("a", {})], settings=Settings(rounds=2, extra_rounds=9, extra_s=1e9))
-        assert len(device.keys("time")) == LEAST_QUIET
-
-    def test_end_with_their_time(self, device: FakeDevice) -> None:
-        device.noisy, device.request_s = {"b"}, 10
-        run(device, MANY, settings=Settings(rounds=2, extra_rounds=9, extra_s=25))
-        assert device.keys("time")[24:] == ["b", "b", "b"]  # at 0, 10 and 20 of 25 s
-
-    def test_not_for_a_job_that_failed(self, device: FakeDevice) -> None:
-        device.noisy = {"b"}
-        device.refuses["prepare", "b"] = ALWAYS
-        assert list(run(device, MANY, settings=ONCE_MORE).failures) == ["b"]
-        assert device.keys("time").count("b") == 0
+        assert again.keys("sample") == []
 
 
 class TestMemory:
@@ -162,13 +128,13 @@ class TestMemory:
         outcome = run(device, jobs, available_bytes=120)
         forgotten = [r["keys"] for r in device.requests if r["do"] == "forget"]
         assert forgotten == [["a", "b"], ["c", "d"]]
-        assert set(device.keys("time")[:6]) == {"a", "b"}
-        assert set(device.keys("time")[6:]) == {"c", "d"}
+        assert set(device.keys("sample")[:6]) == {"a", "b"}
+        assert set(device.keys("sample")[6:]) == {"c", "d"}
         assert sorted(outcome.visits) == ["a", "b", "c", "d"]
 
 
 class TestDeath:
-    @pytest.mark.parametrize("verb", ["prepare", "time"])
+    @pytest.mark.parametrize("verb", ["prepare", "sample"])
     @HOW
     def test_what_fails_is_left_out_and_not_tried_again(
         self, device: FakeDevice, path: Path, verb: str, how: str
@@ -181,14 +147,14 @@ class TestDeath:
         assert device.keys(verb).count("b") == 1
         assert len(device.workers) == (2 if how == "dies" else 1)
         assert [r["key"] for r in journal.records if "failed" in r] == ["b"]
-        if how == "dies" and verb == "time":
+        if how == "dies" and verb == "sample":
             again = {k for worker, do, k in device.asked if (worker, do) == (1, "prepare")}
-            assert again == {"a", "c", "reference"}
+            assert again == {"a", "c", "net"}
 
     def test_times_of_a_job_that_is_refused_later_do_not_count(self, device: FakeDevice) -> None:
         progress = breaking(device, "b", 2, "refuses")
         assert "b" not in run(device, progress=progress).visits
-        assert device.keys("time").count("b") == 3
+        assert device.keys("sample").count("b") == 3
         assert "b: ResourceExhausted: no; going on without it" in progress.notes
 
     def test_times_before_a_death_do_not_count(self, device: FakeDevice) -> None:
@@ -196,7 +162,7 @@ class TestDeath:
         outcome = run(device, progress=progress)
         assert list(outcome.failures) == ["b"]
         assert visits(outcome) == {"a": 3, "c": 3}
-        assert device.keys("time").count("b") == 2, "what kills is not tried again"
+        assert device.keys("sample").count("b") == 2, "what kills is not tried again"
 
     def test_three_dead_workers_end_the_run_which_goes_on_without_what_killed(
         self, device: FakeDevice, path: Path
@@ -204,7 +170,7 @@ class TestDeath:
         """However many jobs between them are fine; all that was measured is in the journal."""
         deadly = ["b", "f", "k"]
         for key in deadly:
-            device.dies["time", key] = ALWAYS
+            device.dies["sample", key] = ALWAYS
         with (
             closing(Journal(path, {}, 0.0)) as journal,
             pytest.raises(
@@ -219,24 +185,15 @@ class TestDeath:
             outcome = run(again, MANY, journal=journal, progress=progress)
         assert sorted(outcome.failures) == deadly
         assert visits(outcome) == {j.key: 3 for j in MANY if j.key not in deadly}
-        assert Counter(again.keys("time")) == {
+        assert Counter(again.keys("sample")) == {
             key: 3 - measured[key] for key in visits(outcome) if measured[key] < 3
         }
         assert "3 skipped, failed before (first: " in progress.notes[0]
 
-    @pytest.mark.parametrize(
-        ("verb", "key", "words"),
-        [
-            ("prepare", "reference", "reference block cannot be measured"),
-            ("environment", "", "does not say what it is"),
-        ],
-    )
     @HOW
-    def test_what_there_is_no_run_without(
-        self, device: FakeDevice, how: str, verb: str, key: str, words: str
-    ) -> None:
-        getattr(device, how)[verb, key] = ALWAYS
-        with pytest.raises(MeasuringError, match=words):
+    def test_a_worker_that_does_not_say_what_it_is(self, device: FakeDevice, how: str) -> None:
+        getattr(device, how)["environment", ""] = ALWAYS
+        with pytest.raises(MeasuringError, match="does not say what it is"):
             run(device)
 
     def test_nothing_measurable(self, device: FakeDevice) -> None:
@@ -283,10 +240,10 @@ class TestResume:
         first, second = FakeDevice(), FakeDevice()
         self.interrupted(first, path, after)
         outcome = self.resumed(second, path)
-        assert len(first.keys("time")) + len(second.keys("time")) == 9
+        assert len(first.keys("sample")) + len(second.keys("sample")) == 9
         assert visits(outcome) == {"a": 3, "b": 3, "c": 3}
-        missing = set(second.keys("time"))
-        assert set(second.keys("prepare")) == (missing | {"reference"} if missing else set())
+        missing = set(second.keys("sample"))
+        assert set(second.keys("prepare")) == (missing | {"net"} if missing else set())
 
     @HOW
     def test_a_job_that_failed_stays_out(self, path: Path, device: FakeDevice, how: str) -> None:
@@ -305,7 +262,7 @@ class TestResume:
         assert (outcome.failures, len(outcome.visits)) == ({}, 3)
 
 
-# ---- After whole networks
+# ---- After several networks
 
 
 @pytest.mark.parametrize("jobs", [MIXED, BLOCKS], ids=["jobs too", "no jobs"])
@@ -315,7 +272,6 @@ def test_blocks_come_after_the_networks_in_turns(device: FakeDevice, jobs: list[
     number = len(jobs)
     assert [sorted(asked[i * number : (i + 1) * number]) for i in range(3)] == [keys] * 3
     assert visits(outcome) == dict.fromkeys(keys, 3)
-    assert device.keys("time") == [], "no reference block, no extra rounds"
     assert sorted(device.keys("prepare")) == sorted(j.key for j in MIXED), "each once"
     before = [r["before"] for r in device.requests if r["do"] == "sample" and r["before"]]
     assert ran_before(device) == {"n1": 6, "n2": 6, "n3": 6}
@@ -325,7 +281,7 @@ def test_blocks_come_after_the_networks_in_turns(device: FakeDevice, jobs: list[
 
 def test_a_block_is_measured_once_and_a_network_in_a_loop(device: FakeDevice) -> None:
     device.estimate_ms = {"a": 0.01, "n1": 1.0, "n2": 45.0, "n3": 900.0}
-    outcome = after(device, settings=Settings(rounds=1, slice_s=0.1))
+    outcome = after(device, settings=Settings(rounds=1))
     calls = {k: len(v[0].samples) for k, v in outcome.visits.items()}
     assert calls == {**dict.fromkeys("abcdef", 1), "n1": MOST_LOOPS, "n2": 2, "n3": 1}
     for key, (visit,) in outcome.visits.items():
@@ -348,13 +304,14 @@ def test_what_is_kept_is_what_the_worker_said(device: FakeDevice, path: Path) ->
     assert (records["a"]["before"], records["n1"]["before"]) == ("n1", "")
 
 
-@pytest.mark.parametrize("together", [None, 3], ids=["at once", "blocks first"])
+@pytest.mark.parametrize("kept_bytes", [0, 30], ids=["at once", "blocks first"])
 @HOW
 def test_a_network_that_cannot_be_built_is_left_out_and_the_blocks_are_not(
-    device: FakeDevice, how: str, together: int | None
+    device: FakeDevice, how: str, kept_bytes: int
 ) -> None:
     getattr(device, how)["prepare", "n2"] = ALWAYS
-    outcome = after(device, settings=Settings(rounds=3, together=together))
+    jobs = [replace(job, keep_bytes=kept_bytes) for job in MIXED]
+    outcome = after(device, jobs, available_bytes=200)  # three blocks at a time, or all
     assert list(outcome.failures) == ["n2"]
     assert device.keys("prepare").count("n2") == 1, "and is not tried again"
     assert set(ran_before(device)) == {"n1", "n3"}

@@ -210,7 +210,7 @@ def test_a_users_network_runs_whatever_it_prints(
     worker: WorkerProcess, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert set(worker.request(network(name), 60)) == {"estimate_ms"}
-    taken = worker.request({"do": "time", "key": name, "reference": name, "calls": 2}, 60)
+    taken = worker.request({"do": "sample", "key": name, "before": "", "calls": 2}, 60)
     assert len(taken["samples_ms"]) == 2
     assert capfd.readouterr() == ("", "")
 

@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, matrix, read_csv, times
 from lolat.fitting.predictors.extended import TERMS, Extended
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
+from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 from lolat.model import Model
 from lolat.model.file import validate
 from lolat.model.learning import (
@@ -216,7 +216,7 @@ def test_few_networks_say_nothing_of_intervals() -> None:
 def uneven() -> list[Point]:
     """Points of few operations off by far, those of many by little, as measured ones are."""
     random = np.random.default_rng(11)
-    points = synthetic.measured(noise=0.0, columns=PLAIN)
+    points = synthetic.measured(noise=0.0, columns=FEATURES)
     return [
         replace(p, latency_ms=p.latency_ms * float(np.exp(0.4 * random.standard_normal() / n)))
         for p, n in ((p, p.counts["ops"]) for p in points)

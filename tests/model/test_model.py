@@ -78,12 +78,12 @@ class TestCounts:
         document = by_hand()
         entry = document["predictors"]["extended"]
         six = {"coefficients": dict.fromkeys(FEATURES, 1e-7) | {"call": 1.0}}
-        longer = entry["coefficients"] | {EXTRAS[0]: 1e-6}
+        longer = entry["coefficients"] | {"spatial_macs": 1e-6}
         document["predictors"]["extended"] = entry | {"coefficients": longer, "six_counts": six}
         model = Model(document)
         found = model.predict_counts(**COUNTS)
         assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
-        more = model.predict_counts(**COUNTS, **{EXTRAS[0]: 1e6})
+        more = model.predict_counts(**COUNTS, spatial_macs=1e6)
         assert more == pytest.approx(float(plain(COUNTS)[0]) + 1.0, rel=1e-12)
 
     def test_three_numbers_are_answered_by_two_regimes(self) -> None:

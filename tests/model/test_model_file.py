@@ -153,7 +153,10 @@ def _full() -> dict[str, Any]:
     """A valid document with every field that may be left out, too."""
     document = small()
     document["predictors"]["extended"] |= {
-        "six_counts": {"coefficients": {"acts": 1e-7, "ops": 0}, "error": {"median": 0.1}},
+        "six_counts": {
+            "coefficients": {"acts": 1e-7, "ops": 0},
+            "error": {"fitted": {"median": 0.1}},
+        },
         "interval": {"exponent": 0.25, "ops": [3, 60.0], "scores": [0.1, 0]},
         "alone": {"call": 0.1, "ops": 0},
         "networks": {"ops": 98.5, "spread": 0.05, "count": 12},
@@ -207,6 +210,7 @@ _WRONG: dict[str, tuple[Any, ...]] = {
     "from 1": (0, -1, 1.0, True, None, "1"),
     "number": (None, "1", True, [1.0], 10**400, math.nan, -math.inf),
     "not negative": (-1e-300, None, "1", True, 10**400, math.inf),
+    "not negative or null": (-1e-300, "1", True, 10**400, math.inf),
     "positive": (0, 0.0, -1, None, "1", False, 10**400, math.inf),
 }
 _TWO, _EXTENDED = ("predictors", "two-regime"), ("predictors", "extended")
@@ -235,6 +239,7 @@ _OPTIONAL: dict[str, tuple[Place, ...]] = {
     "text": (("warnings", 0), ("domain", "kinds", 1), ("domain", "dtypes", 0), ("points", 0, "kinds", 0)),
     "object": (
         _EXTENDED, (*_EXTENDED, "six_counts"), (*_EXTENDED, "interval"), (*_EXTENDED, "alone"),
+        (*_TWO, "error"), (*_EXTENDED, "six_counts", "error"),
         (*_EXTENDED, "networks"), ("points", 0), ("domain", "ratios"), ("domain", "sizes"),
     ),
     "list": (
@@ -249,9 +254,10 @@ _OPTIONAL: dict[str, tuple[Place, ...]] = {
         (*_TWO, "residuals", 1), (*_EXTENDED, "interval", "scores", 1), ("points", 0, "reference_ms", 1),
     ),
     "number or null": (("points", 0, "spread"),),
+    "not negative or null": ((*_TWO, "error", "left_out", "median"),),
     "not negative": (
-        (*_EXTENDED, "coefficients", "acts"), (*_TWO, "error"), (*_EXTENDED, "alone", "call"),
-        (*_EXTENDED, "six_counts", "coefficients", "ops"), (*_EXTENDED, "six_counts", "error"),
+        (*_EXTENDED, "coefficients", "acts"), (*_EXTENDED, "alone", "call"),
+        (*_EXTENDED, "six_counts", "coefficients", "ops"),
     ),
     "positive": (("points", 0, "samples_ms", 2), ("noise", "quiet"), ("noise", "busy")),
 }  # fmt: skip
@@ -308,8 +314,8 @@ class TestFields:
     @pytest.mark.parametrize(
         ("version", "expected"),
         [
-            (2, "made by a newer LoLat (format version 2; this one reads 1): upgrade"),
-            (10**40, "made by a newer LoLat"),
+            (2, "`version` is 2; expected 1: learn the model again with `lolat learn cpu`, or"),
+            (10**40, "`version` is 1000"),
             (0, "`version` is 0; expected 1"),
             (1.0, "`version` is 1.0; expected 1"),
             (True, "`version` is true; expected 1"),
@@ -319,7 +325,7 @@ class TestFields:
     )
     def test_versions(self, version: Any, expected: str) -> None:
         document = _with(("version",), version)
-        document["points"] = "elsewhere"  # a newer file may differ in everything else
+        document["points"] = "elsewhere"  # another version may differ in everything else
         assert expected in _refusal_of_document(document)
 
     def test_a_default_that_is_not_there_and_predictors_that_are(self) -> None:

@@ -266,37 +266,7 @@ def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
     assert sorted(p.name for p in path.parent.glob("*.*")) == ["a.journal", path.name]
 
 
-# ---- One file for a device: old kinds are read, a section is added and the others stay, lacks are told
-
-
-def test_a_file_of_epochs_of_before_is_one_of_the_device(tmp_path: Path) -> None:
-    path = tmp_path / "gpu.json"
-    path.write_text(json.dumps(epoch_tables.of_before()))
-    assert read(path) == epoch_tables.document()
-    write(tmp_path / "new.json", epoch_tables.document())
-    asked = (synthetic.network(), 8, 800)
-    assert load_training(path).predict(*asked) == load_training(tmp_path / "new.json").predict(
-        *asked
-    )
-    model = lolat.load(path)
-    assert (model.device, model.predictors) == ("V100", {})
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"version": 2}, "made by a newer LoLat (format version 2"),
-        ({"name": None}, "at `$.name`"),
-        ({"coefficients_ms": []}, "at `$.epochs.coefficients_ms`"),
-    ],
-)
-def test_a_damaged_file_of_before(change: dict[str, Any], said: str, tmp_path: Path) -> None:
-    path = tmp_path / "gpu.json"
-    path.write_text(json.dumps(epoch_tables.of_before(**change)))
-    with pytest.raises(ModelFileError) as caught:
-        load_training(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
+# ---- One file for a device: a section is added and the others stay, lacks are told
 
 
 def test_a_layer_model_is_told_from_a_device(tmp_path: Path) -> None:
@@ -307,7 +277,7 @@ def test_a_layer_model_is_told_from_a_device(tmp_path: Path) -> None:
             ModelFileError, match=r"a layer model, .*`lolat mlp predict`.*expected the"
         ):
             ask(path)
-    path.write_text(json.dumps(epoch_tables.of_before()))
+    path.write_text(json.dumps(epoch_tables.document()))
     with pytest.raises(ModelFileError, match="is a model of a device, which `lolat predict` takes"):
         read_layer_model(path)
 

@@ -15,7 +15,7 @@ import lolat
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
-from lolat.graph.counts import COLUMNS, GROUPS, PLAIN
+from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
 from lolat.report.bottlenecks import (
@@ -51,16 +51,14 @@ def other_device() -> Model:
 
 
 def test_counts_of_every_batch_size() -> None:
-    """`repacked`, `threaded` and `streamed` know thresholds, which the page applies itself."""
     graph = synthetic.network(size=112)
-    before = Model(synthetic.document(synthetic.measured(columns=PLAIN)))
-    made = document([side(graph, before)], 300, None, None)
+    made = document([side(graph, Model(synthetic.document()))], 300, None, None)
     assert made["sizes"] == [*range(1, 257), 300]
     assert made["steps"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert made["start"] == 300
     (told,) = made["sides"]
-    assert {"flops", "weights", "elements", "acts", "ops"} <= told["counts"].keys()
-    names = set(told["counts"]) - {"threaded", "streamed", "repacked", "elements"}
+    assert {"flops", "weights", "elements", "acts"} <= told["counts"].keys()
+    names = set(told["counts"]) - {"elements"}
     for size in (1, 3, 300):
         wanted = synthetic.totals(graph, size)
         for name in names:

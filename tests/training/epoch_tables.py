@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.model.file import FORMAT_VERSION, OF_EPOCHS, SCHEMA
+from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.training.fitting import Epoch
 from lolat.training.iteration import EPOCH_TERMS
 from tests import synthetic
@@ -78,14 +78,6 @@ def document(**more: Any) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "version": FORMAT_VERSION, "name": "V100", "device": "V100",
         "environment": {"device": "V100", "source": "a table of epochs"}, "epochs": section(**more),
-    }  # fmt: skip
-
-
-def of_before(**more: Any) -> dict[str, Any]:
-    """The same as `training fit` wrote it when it had a schema of its own."""
-    return {
-        "schema": OF_EPOCHS, "version": 1, "name": "V100",
-        "environment": {"device": "V100", "source": "a table of epochs"}, **section(), **more,
     }  # fmt: skip
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
-from lolat.graph.counts import PLAIN, count
+from lolat.graph.counts import count
 from lolat.training.iteration import (
     OPTIMIZERS,
     PASS_TERMS,
+    PLAIN,
     kept_bytes,
     memory_bytes,
     pass_rows,

@@ -37,7 +37,7 @@ def passes(blocks: int = 60, noise: float = 0.02, seed: int = 0) -> list[PassPoi
             time = _time(FORWARD, terms) + backward * _time(BACKWARD, terms)
             time *= float(np.exp(noise * random.standard_normal()))
             kinds = ("conv", "memory traffic") if i % 2 else ("conv",)
-            measured = (time, (time,) * 2, (5.0,) * 2, 0.01)
+            measured = (time, (time,) * 2, 0.01)
             points.append(PassPoint(f"block {i}", 1, backward, terms, *measured, kinds))
     return points
 
@@ -77,6 +77,6 @@ def starts() -> list[StartPoint]:
 def section(noise: float = 0.02, blocks: int = 60) -> dict[str, Any]:
     """What a model file has under "training"."""
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
-    noises = {"floor": 0.03, "reference_ms": 1.0, "calm_share": 1.0}
+    noises = {"floor": 0.03, "quiet": 0.9, "busy": 1.2}
     made = Points(passes(blocks, noise), updates(), epochs(), starts())
     return training_section(made, where, noises, ["the machine was busy"])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from lolat.arrays import np
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
 from lolat.fitting.predictors.formula import Formula, from_coefficients
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
+from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 
 FAMILY = {name: family for family, names in KINDS.items() for name in names}
 APART = (
@@ -34,6 +34,8 @@ TERMS = tuple(name for name in COLUMNS if name in FAMILY or name in APART)
 ALONE = ("call", "border", "weights", "ops")
 """What a block that is measured alone pays more than inside a network: a call, its ends, weights and
 operations that nothing has just used."""
+NUMBERS = len(KINDS) + len(APART) + len(ALONE) + 1
+"""That a fit of all TERMS finds out of points alone: kinds are drawn to their families."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,21 @@ class Extended(Formula):
         cls,
         features: np.ndarray,
         times: np.ndarray,
-        names: Sequence[str] = PLAIN,
+        names: Sequence[str] = FEATURES,
         whole: np.ndarray | None = None,
     ) -> Extended:
-        """Fit on (points, names) counts, the six first, and (points,) times in ms.
+        """Fit on (points, names) counts, the six among them, and (points,) times in ms.
 
-        Where `names` has all TERMS, these are the formula's, each kind drawn to its family. `whole`:
-        (points,), which points are whole networks; the others pay ALONE where there are any.
+        Where `names` has all TERMS, these are the formula's, each kind drawn to its family; else the six
+        counts. `whole`: (points,), which points are whole networks; the others pay ALONE where there are
+        any.
         """
         if set(TERMS) <= set(names):
             return cls._by_kind(features, times, list(names), whole)
-        kept = [i for i, name in enumerate(names) if name in PLAIN]
-        design = np.column_stack([features[:, kept], np.ones(len(times))])
+        six = features[:, [list(names).index(name) for name in FEATURES]]
+        design = np.column_stack([six, np.ones(len(times))])
         *linear, constant = fit_relative(design, times)
-        return cls(tuple(names[i] for i in kept), tuple(map(float, linear)), float(constant))
+        return cls(FEATURES, tuple(map(float, linear)), float(constant))
 
     @classmethod
     def _by_kind(
@@ -119,13 +122,12 @@ class Extended(Formula):
         cls,
         features: np.ndarray,
         times: np.ndarray,
-        names: Sequence[str] = PLAIN,
+        names: Sequence[str] = FEATURES,
         whole: np.ndarray | None = None,
     ) -> Extended:
-        """`fit`, and where `names` has more than the six counts, `six` too."""
+        """`fit`, and where the formula has other terms than the six counts, `six` too."""
         formula = cls.fit(features, times, names, whole)
-        columns = [i for i, name in enumerate(names) if name in FEATURES]
-        if len(columns) == len(names):
+        if formula.features == FEATURES:
             return formula
-        kept = [names[i] for i in columns]
-        return replace(formula, six=cls.fit(features[:, columns], times, kept))
+        six = features[:, [list(names).index(name) for name in FEATURES]]
+        return replace(formula, six=cls.fit(six, times))

@@ -30,7 +30,7 @@ from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph, is_convolution
 from lolat.graph.analysis import MOST_COUNT, analyze
 from lolat.graph.blocks import Block
-from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS, STREAMED_FROM, THREADED_FROM
+from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS
 from lolat.graph.edits import square_side
 from lolat.io.results import element
 from lolat.model import Model
@@ -133,7 +133,6 @@ def document(
         "glossary": GLOSSARY,
         "units": {name: meaning.unit for name, meaning in MEANINGS.items()},
         "groups": GROUPS,
-        "thresholds": {"threaded": THREADED_FROM, "streamed": STREAMED_FROM},
         "call": CALL,
         "families": [[key, name, list(terms)] for key, (name, terms) in FAMILIES.items()],
         "pairs": rows,
@@ -299,11 +298,7 @@ def _features(formula: Formula) -> list[int]:
 
 
 def _counts(side: Side, formula: Formula) -> dict[str, Any]:
-    """Counts of every operation: `fixed + batch size * scaled`, numbers that are all 0 left out.
-
-    Above thresholds that a processor has, some count and else not (`lolat.graph.counts`): the page
-    knows them, and here are the elements that they are thresholds of.
-    """
+    """Counts of every operation: `fixed + batch size * scaled`, numbers that are all 0 left out."""
     found = analyze(side.graph).counts
 
     def column(*names: str) -> dict[str, list[int]]:
@@ -313,7 +308,7 @@ def _counts(side: Side, formula: Formula) -> dict[str, Any]:
 
     names = dict.fromkeys([*(formula.features[i] for i in _features(formula)), "flops", "weights"])
     return {
-        **{name: column(name) for name in (*names, "ops")},
+        **{name: column(name) for name in names},
         "elements": column("acts", "inp", "traffic"),
         "acts": column("acts"),
     }
@@ -418,10 +413,9 @@ def _facts(side: Side, entry: Mapping[str, Any], several: bool) -> str:
     floor = noise_floor(side.model.document)
     if floor is not None:
         rows["noise floor"] = f"{percent(floor)}: measuring a block again differs by that"
-    error = found.get("error")
-    left_out = error.get("left_out") if isinstance(error, Mapping) else None
-    if isinstance(left_out, Mapping) and isinstance(left_out.get("median"), float):
-        rows["median error"] = f"{percent(left_out['median'])}, of blocks left out of the fit"
+    median = found.get("error", {}).get("left_out", {}).get("median")
+    if median is not None:
+        rows["median error"] = f"{percent(median)}, of blocks left out of the fit"
     rows["input"] = f"{shapes_text(side.graph.shapes(side.graph.inputs))} a sample"
     cells = "".join(element("dt", name) + element("dd", plain(rows[name])) for name in rows)
     name = element("h3", entry["name"]) if several else ""

@@ -61,15 +61,8 @@
   // ---- the prediction: what Formula.shares does, for every operation at a batch size ----
 
   function countAt(side, name, operation, size) {
-    const value = (column) => (column?.fixed?.[operation] ?? 0) + size * (column?.scaled?.[operation] ?? 0);
-    const { counts } = side;
-    if (name in data.thresholds) { // as lolat.graph.counts has them
-      const elements = value(counts.elements);
-      const started = value(counts.ops);
-      if (Math.floor(elements / Math.max(started, 1)) <= data.thresholds[name]) return 0;
-      return name === "threaded" ? started : elements;
-    }
-    return name === "repacked" && size === 1 ? 0 : value(counts[name]);
+    const column = side.counts[name];
+    return (column?.fixed?.[operation] ?? 0) + size * (column?.scaled?.[operation] ?? 0);
   }
 
   const KEPT = 32;
