@@ -3,7 +3,7 @@
     python benchmarks/compare.py MODEL
 
 A tenth of the blocks is left out at a time, with all their batch sizes, the same for all predictors.
-Each is fitted to the others and judged on those left out. The learners are scikit-learn's and see
+Each is fitted to the others and judged on those left out. The learners are scikit-learn's. They see
 logarithms of counts and of times: latencies span three decades, and a relative error is what is judged.
 """
 

@@ -126,16 +126,10 @@ def escape(text: str) -> str:
     return html.escape(plain(text), quote=True)
 
 
-def element(tag: str, content: str = "", raw: bool = False, **attributes: str | float) -> str:
-    """One element; `content` is text, or HTML where `raw` says so.
-
-    A number in an attribute has one decimal; `class_` is `class`, and `_` elsewhere is a hyphen.
-    """
-    written = []
-    for name, value in attributes.items():
-        text = value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-        written.append(f' {name.strip("_").replace("_", "-")}="{escape(text)}"')
-    return f"<{tag}{''.join(written)}>{content if raw else escape(content)}</{tag}>"
+def element(tag: str, text: str = "", **attributes: str) -> str:
+    """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
+    written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
+    return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

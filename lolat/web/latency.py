@@ -135,7 +135,7 @@ def _compared(question: form.Question, answers: Answers) -> dict[str, Any] | Non
     groups = []
     for i, size in enumerate(question.batch):
         rows = [(series, device, found[i]) for series, (device, found) in enumerate(answers)]
-        longest = max((p.interval_ms or (0.0, p.latency_ms))[1] for _, _, p in rows) or 1.0
+        longest = max(p.latency_ms for _, _, p in rows) or 1.0
         groups.append((size, longest, sorted(rows, key=lambda row: row[2].latency_ms)))
     return {"groups": groups, "sentence": _fastest(question, answers)}
 

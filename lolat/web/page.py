@@ -6,15 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.model.prediction import domain_words
 from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
-from lolat.report import plots
 from lolat.training.cost.prices import Prices
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
@@ -28,14 +25,6 @@ EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
 WORDS = [between, byte_size, domain_words, dollars, duration, milliseconds, percent, plain, plural]
 """What the templates say numbers with."""
-
-
-def _bar(*arguments: Any) -> Markup:
-    return Markup(plots.bar(*arguments))
-
-
-def _key(series: int) -> Markup:
-    return Markup(plots.key(series))
 
 
 class Pages:
@@ -55,7 +44,7 @@ class Pages:
         )
         words = {word.__name__: word for word in (*WORDS, sure_of)}
         self._environment.filters |= words
-        self._environment.globals |= words | {"bar": _bar, "key": _key}
+        self._environment.globals |= words
 
     def page(self, query: Iterable[tuple[str, str]], upload_error: str = "") -> str:
         """The page for a query's (name, text); `upload_error`: what is wrong with a file just sent."""

@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.report.plots import Dot, frontier_chart
 from lolat.training.cost import (
     LEFT_OUT,
     Duration,
@@ -249,7 +246,7 @@ class _Row:
 
 
 def _plan(question: Question, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
-    """The table over numbers of devices, and the chart of money and time."""
+    """The table over numbers of devices."""
     several = len(answers) > 1
     priced = [o for a in answers if a.price_from for o in a.plan.options]
     best = iter(frontier([(o.total_s, o.dollars) for o in priced]))
@@ -271,7 +268,6 @@ def _plan(question: Question, answers: Sequence[DeviceAnswer]) -> dict[str, Any]
         and f"Not shown: {missing} devices, whose batches of {question.batch_size:,} together are larger "
         f"than the data set of {question.samples:,} samples.",
         "sentence": _choice(in_money, several),
-        "chart": _chart(in_money, several) if priced else None,
     }
 
 
@@ -291,14 +287,3 @@ def _choice(priced: Sequence[_Row], several: bool) -> str:
     if cheapest is fastest:
         return f"Cheapest and fastest: {words(cheapest)}."
     return f"Cheapest: {words(cheapest)}. Fastest: {words(fastest)}."
-
-
-def _chart(priced: Sequence[_Row], several: bool) -> Markup:
-    dots, texts = [], []
-    for row in priced:
-        o = row.option
-        dots.append(Dot(o.total_s, o.dollars, f"{o.devices:,}", row.series, row.on_frontier))
-        whose = f"{row.answer.device.key}, " if several else ""
-        devices = whose + plural(o.devices, "device")
-        texts.append(f"{devices}: {duration(o.total_s)}, {dollars(o.dollars)}")
-    return Markup(frontier_chart(dots, "; ".join(texts)))

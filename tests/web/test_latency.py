@@ -82,7 +82,7 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     models = {"laptop": lolat.load(laptop), "board": lolat.load(board)}
     table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
     rows = re.findall(
-        r"</svg> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<", table, re.S
+        r"</b> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<", table, re.S
     )
     assert [name for name, *_ in rows] == ["laptop", "board"] * 2
     for (name, ms, sure, each), size in zip(rows, (1, 1, 4, 4), strict=True):
@@ -91,7 +91,7 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
         assert ms == milliseconds(told.latency_ms)
         assert sure.endswith(f" to {milliseconds(told.interval_ms[1])}")
         assert each == milliseconds(told.latency_ms / size)
-    bars = [float(w) for w in re.findall(r'<rect x="0.00" width="([\d.]+)"', table)]
+    bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)" max="1"', table)]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
     assert "laptop is 3 times as fast as board" in page.answer()
@@ -107,7 +107,7 @@ def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
     assert sum(times) == pytest.approx(told.latency_ms, rel=0.01)
     assert len(times) == len(told.blocks)
     page.get(BOTH)
-    assert page.raw.partition('<table id="blocks">')[2].count('class="share"') == 2 * len(times)
+    assert page.raw.partition('<table id="blocks">')[2].count('class="bar ') == 2 * len(times)
 
 
 def strange() -> Graph:

@@ -58,12 +58,10 @@ def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
         assert page.value(name) == FIELDS[name].default
 
 
-def test_the_table_has_each_number_of_devices_and_the_chart_a_dot(page: Site) -> None:
+def test_the_table_has_each_number_of_devices(page: Site) -> None:
     page.get(name="Mine", compare="1,2,16")
     rows = re.findall(r'<th scope="row">([\d,]+)</th>', page.raw)
     assert rows == ["1", "2", "16"]
-    assert page.raw.count("<circle") == 3
-    assert page.raw.count("<title") == 1 + 3 + 1  # the page's, each dot's, the chart's
     assert "Cheapest: 1 device" in page.answer()
 
 
@@ -72,7 +70,7 @@ def test_blocks_add_up_to_the_iteration(page: Site, made: Path) -> None:
     times = re.findall(r"<td>([\d.]+) ms</td>", page.raw)
     names = re.findall(r'<th scope="row" class="left">([^<]*)</th>', page.raw)
     assert names[-2:] == ["update", "call"]
-    assert page.raw.count('<svg class="share"') == len(names)
+    assert page.raw.count('<progress class="bar') == len(names)
     told = load_training(made).predict(synthetic.network(), 8)
     assert sum(map(float, times)) == pytest.approx(told.iteration_ms, rel=0.005)
     assert f"An iteration {told.iteration_ms:.1f} ms" in page.answer()
@@ -84,7 +82,7 @@ def test_a_long_network_has_its_shortest_blocks_in_one_row(
     many = synthetic.network(stages=60)
     monkeypatch.setattr(page.reader, "read", lambda *_: many)
     page.get(name="Long")
-    assert len(re.findall('<svg class="share"', page.raw)) == 25
+    assert page.raw.count('<progress class="bar') == 25
     assert re.search(r"\d+ shorter ones together", page.answer())
     shares = re.findall(r"<td>([\d.]+) %</td>", page.raw)
     assert sum(map(float, shares)) == pytest.approx(100, abs=3)
@@ -345,7 +343,6 @@ def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
         assert "An hour costs $2.00 the price given" in said
         assert said.count("of 16.0 GiB on each device: fits") == 1
         assert len(page.commands()) == 4
-        assert page.raw.count("<circle") >= 4
         assert re.search(r"Cheapest and fastest: . devices? of (desk|v100), ", said)
         cost = page.commands()[2]
         assert "--price-per-hour" not in cost
