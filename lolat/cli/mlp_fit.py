@@ -183,7 +183,7 @@ def judged(
 @common.json_option
 @click.pass_context
 def learn(
-    ctx: click.Context, device: str, count: int, layer: str, backend: str, output: Path,
+    ctx: click.Context, /, device: str, count: int, layer: str, backend: str, output: Path,
     seed: int, restart: bool, **how: Any,
 ) -> None:  # fmt: skip
     """Measure random layers on this device, forward only and trained, and train a layer model on them.
