@@ -9,7 +9,6 @@ fits. Shapes are at batch size 1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -27,14 +26,6 @@ def concatenation_axis(ins: Sequence[Shape], out: Shape, axis: int | None = None
         if len(rests) == 1 and sum(s[i] for s in ins) == out[i]:
             return i
     raise ValueError(f"no axis puts {list(ins)} together to {out}")
-
-
-def stacking_axis(ins: Sequence[Shape], out: Shape, axis: int | None = None) -> int:
-    """The new axis of a stack."""
-    for i in _with(axis, range(len(out)), len(out)):
-        if out[i] == len(ins) and (*out[:i], *out[i + 1 :]) == ins[0]:
-            return i
-    raise ValueError(f"no axis stacks {list(ins)} to {out}")
 
 
 def _with(axis: int | None, others: Iterable[int], rank: int) -> Iterator[int]:
@@ -76,32 +67,6 @@ def transposition(
         if list(order) != sorted(order) and tuple(before[i] for i in order) == after:
             return order
     return None
-
-
-_REDUCTIONS = ["logsumexp", "argmax", "argmin", "mean", "sum", "max", "min", "var", "std", "prod"]
-
-
-def reduction(name: str) -> str:
-    """Which reduction an operation is, by its name ("amax_3": "max"); the mean where that says nothing."""
-    own = re.sub(r"[\d_:.]+$", "", name.lower())
-    return own if own in ("any", "all") else next((r for r in _REDUCTIONS if r in own), "mean")
-
-
-def reduced_axes(
-    before: Shape, after: Shape, axis: int | Sequence[int] | None = None
-) -> tuple[int, ...]:
-    """Axes that a reduction folds, the batch last of all."""
-    rank = len(before)
-    tries: list[Sequence[int]] = []
-    if axis is not None:
-        tries.append(sorted(_axes(axis, rank)))
-    others = [*range(1, rank), 0]
-    tries += (chosen for count in range(1, rank + 1) for chosen in combinations(others, count))
-    for chosen in tries:
-        kept = tuple(n for i, n in enumerate(before) if i not in chosen)
-        if after in (kept, tuple(1 if i in chosen else n for i, n in enumerate(before))):
-            return tuple(sorted(chosen))
-    raise ValueError(f"no axes reduce {before} to {after}")
 
 
 def repetitions(before: Shape, after: Shape) -> tuple[Shape, Shape]:

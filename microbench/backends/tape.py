@@ -5,8 +5,9 @@ first; all backends build both. Where a framework's images are channels first an
 flow channels first between convolutions, pools and batch norms, and are turned round where an operation
 works along the channels (a dense layer, a layer norm), as PyTorch's own ConvNeXt does.
 
-Operations that move, drop, fold or merge elements every backend builds of the same steps, which are methods
-of its tape; what an operation does to its axes, `shapes` says.
+Operations that move, drop or merge elements every backend builds of the same steps, which are methods of
+its tape; what an operation does to its axes, `shapes` says. There is a maker for each kind of operation
+that the predefined blocks have, and for the few more of the networks in `benchmarks/zoo`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lolat.graph.kinds import ELEMENTWISE, POOLINGS
 from microbench.backends import shapes
 from microbench.backends.shapes import Index, Shape
 
-SPATIAL = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "prelu", "resize"}
+SPATIAL = CONVOLUTIONS | POOLINGS | {"batch_norm"}
 """Kinds that have the channels on the second axis."""
 ANY = (ELEMENTWISE - {"softmax", "log_softmax", "glu", "one_hot", "prelu"}) | {
     "concatenate", "identity", "dropout",
@@ -55,13 +56,10 @@ class Tape:
     reshape: Callable[[Any, Shape], Any]
     index: Callable[[Any, Index], Any]  # a part of it: an integer or slice for each axis
     concatenate: Callable[[Sequence[Any], int], Any]  # nodes put together along an axis
-    stack: Callable[[Sequence[Any], int], Any]  # nodes along a new axis
     pad: Callable[
         [Any, Sequence[tuple[int, int]]], Any
     ]  # so many zeros before and after, of each axis
     tile: Callable[[Any, Shape], Any]  # each axis so many times
-    reduce: Callable[[Any, str, Sequence[int], bool], Any]
-    """A node folded by a reduction (see `shapes.reduction`) along axes; whether these stay."""
     matmul: Callable[[Any, Any], Any]
     dense: Callable[[Any, int, int, int, bool], Any]
     """A dense layer along the last axis: node, its rank, features in and out, whether there is a bias."""
@@ -333,12 +331,6 @@ def parts(c: Call) -> list[Any]:
     return nodes
 
 
-def _reduce(c: Call) -> Any:
-    axes = shapes.reduced_axes(c.shape, c.out, c.attributes.get("axis"))
-    name = shapes.reduction(c.operation.name)
-    return c.tape.reduce(c.x, name, axes, len(c.out) == len(c.shape))
-
-
 def _repeat(c: Call) -> Any:
     raised, times = shapes.repetitions(c.shape, c.out)
     return c.tape.tile(c.reshape(c.x, raised, c.shape), times)
@@ -392,12 +384,10 @@ MAKERS: dict[str, Maker] = {
     "concatenate": lambda c: c.tape.concatenate(
         c.inputs, shapes.concatenation_axis(c.ins, c.out, c.axis)
     ),
-    "stack": lambda c: c.tape.stack(c.inputs, shapes.stacking_axis(c.ins, c.out, c.axis)),
     **dict.fromkeys(("slice", "split", "crop"), parts),
     "pad": lambda c: c.tape.pad(
         c.x, shapes.padding(c.shape, c.out, c.attributes.get("padding", ()))
     ),
-    "reduce": _reduce,
     "repeat": _repeat,
     **{kind: partial(_merge, kind) for kind in MERGES},
     "scale": lambda c: c.tape.binary("multiply", c.x, 0.125),

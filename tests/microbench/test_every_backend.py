@@ -123,7 +123,6 @@ ATTRIBUTES: dict[str, tuple[Graph, Callable[..., Any]]] = {
         one("concatenate", (1, 4, 4), (1, 8, 4), operands=2, axis=1),
         lambda x, y: np.concatenate([x, y], 1),
     ),
-    "stack": (one("stack", (1, 2, 2), (1, 2, 2, 2), operands=2, axis=2), lambda x, y: np.stack([x, y], 2)),
     "transpose": (
         one("transpose", (1, 4, 4, 4), (1, 4, 4, 4), permutation=(0, 3, 1, 2)),
         lambda x: x.transpose(0, 3, 1, 2),
@@ -146,11 +145,6 @@ ATTRIBUTES: dict[str, tuple[Graph, Callable[..., Any]]] = {
     "pad": (
         one("pad", SQUARE, (1, 3, 7, 5), padding=((0, 0), (1, 2), (0, 1))),
         lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1))),
-    ),
-    "reduce": (one("reduce", SQUARE, (1, 3, 4), name="amax", axis=2), lambda x: x.max(2)),
-    "reduce over two": (
-        one("reduce", (1, 4, 4, 4), (1, 1, 4, 1), name="mean", axis=[1, 3]),
-        lambda x: x.mean((1, 3), keepdims=True),
     ),
     "softmax": (
         one("softmax", (1, 3, 5), (1, 3, 5), axis=1), lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True)

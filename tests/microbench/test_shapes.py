@@ -150,12 +150,8 @@ def test_axes_that_put_together() -> None:
     assert shapes.concatenation_axis([(1, 4, 2), (1, 3, 2)], (1, 7, 2)) == 1
     assert shapes.concatenation_axis([(1, 4, 2)], (1, 4, 2), 1) == 1
     assert shapes.concatenation_axis([(1, 4, 2), (1, 4, 3)], (1, 4, 5), 1) == 2, "what does not fit"
-    assert shapes.stacking_axis([(1, 4), (1, 4)], (1, 2, 4)) == 1
-    assert shapes.stacking_axis([(1, 2), (1, 2)], (1, 2, 2), -1) == 2
     with pytest.raises(ValueError, match="no axis puts"):
         shapes.concatenation_axis([(1, 4)], (1, 5))
-    with pytest.raises(ValueError, match="no axis stacks"):
-        shapes.stacking_axis([(1, 4)], (1, 5))
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 4), min_size=4, max_size=4))
@@ -177,35 +173,6 @@ def test_channels_that_change_their_end() -> None:
         assert shapes.channel_order((1, 3, 8, 9), after) is None
     assert shapes.transposition((1, 2), (1, 3)) is None
     assert shapes.transposition((1, 2, 3), (1, 3, 2), (2, 1, 0)) == (0, 2, 1), "what does not fit"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said", "axes"),
-    [
-        ((1, 7, 7, 5), (1, 5), None, (1, 2)),
-        ((1, 7, 5), (1, 1, 5), None, (1,)),
-        ((4, 5), (5,), None, (0,)),
-        ((1, 5), (1,), None, (1,)),
-        ((1, 5, 5), (1, 5), -1, (2,)),
-        ((1, 5, 5, 5), (1, 5), (1, -1), (1, 3)),
-        ((1, 7, 5), (1, 5), 2, (1,)),
-    ],
-)
-def test_folded_axes(
-    before: tuple[int, ...], after: tuple[int, ...], said: Any, axes: tuple[int, ...]
-) -> None:
-    assert shapes.reduced_axes(before, after, said) == axes
-    with pytest.raises(ValueError, match="no axes reduce"):
-        shapes.reduced_axes(before, (11,))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("amax_3", "max"), ("mean:2", "mean"), ("ReduceSum_12", "sum"), ("argmin", "argmin"), ("all", "all"),
-     ("logsumexp", "logsumexp"), ("global_pool", "mean")],
-)  # fmt: skip
-def test_a_reduction_is_named_after_what_it_does(name: str, expected: str) -> None:
-    assert shapes.reduction(name) == expected
 
 
 def test_repetitions_and_paddings() -> None:

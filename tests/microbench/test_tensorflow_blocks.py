@@ -12,12 +12,11 @@ import pytest
 import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
-from lolat.graph.counts import FORMULAS, count
+from lolat.graph.counts import count
 from lolat.graph.edits import subgraph
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow.layers import MAKERS
 from microbench.backends.tensorflow.layers import build_graph as build
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops
 
@@ -78,7 +77,6 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "max pool": (lambda x: layers.MaxPooling2D(3, 2, padding="same")(x), (IMAGE,)),
     "max pool as a function": (lambda x: ops.max_pool(x, 3, 2, padding="same"), (IMAGE,)),
     "average pool 1d": (lambda x: layers.AveragePooling1D(2)(x), (STEPS,)),
-    "global max pool": (lambda x: layers.GlobalMaxPooling2D(keepdims=True)(x), (IMAGE,)),
     "global average pool 1d": (lambda x: layers.GlobalAveragePooling1D()(x), (STEPS,)),
     "pad and crop": (
         lambda x: layers.Cropping2D(((1, 2), (0, 3)))(layers.ZeroPadding2D((1, 2))(x)),
@@ -91,9 +89,7 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "slice, every other": (lambda x: x[:, ::2, 1::2], (IMAGE,)),
     "slice with a new axis": (lambda x: x[:, None, 3:], (STEPS,)),
     "split": (lambda x: ops.multiply(*ops.split(x, 2, axis=-1)), (IMAGE,)),
-    "take": (lambda x: ops.take(x, np.array([0, 2, 4]), axis=1), (STEPS,)),
     "concatenate rows": (lambda x, y: layers.Concatenate(axis=1)([x, y]), ((3, 6, 2), (5, 6, 2))),
-    "stack": (lambda x, y: ops.stack([x, y], axis=2), (STEPS, STEPS)),
     "add": (lambda x, y: layers.Add()([x, y, x]), (IMAGE, IMAGE)),
     "a gate": (lambda x, y: layers.Multiply()([x, y]), (IMAGE, (1, 1, 6))),
     "ranks that differ": (lambda x, y: x * y[:, None], (STEPS, (6,))),
@@ -105,18 +101,6 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x, y: layers.Average()([layers.Maximum()([x, y]), layers.Minimum()([x, y])]),
         (IMAGE, IMAGE),
     ),
-    "where, compare, cast": (lambda x: ops.where(x > 1, x, 0.0) + ops.cast(x > 0.5, "float32"), (IMAGE,)),
-    "functions": (
-        lambda x: ops.sin(ops.log(ops.exp(ops.sqrt(ops.abs(x)) + 1)) * ops.rsqrt(x + 1)),
-        (STEPS,),
-    ),
-    "clip, sign, erf": (lambda x: ops.clip(x, 0, 1) + ops.sign(x) + ops.erf(x) + ops.floor(x), (STEPS,)),
-    "reduce": (
-        lambda x: ops.mean(x, axis=(1, 2), keepdims=True) + ops.max(x, axis=(1, 2), keepdims=True),
-        (IMAGE,),
-    ),
-    "reduce to a number": (lambda x: ops.sum(x, axis=(1, 2)), (STEPS,)),
-    "arg": (lambda x: ops.argmax(x, axis=-1), (STEPS,)),
     "permute": (lambda x: layers.Permute((2, 1, 3))(x), ((4, 5, 6),)),
     "transpose of equal axes": (lambda x: ops.transpose(x, (0, 3, 1, 2)), (IMAGE,)),
     "depth to space": (
@@ -124,20 +108,13 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         ((4, 4, 8),),
     ),
     "flip": (lambda x: ops.flip(x, axis=1), (STEPS,)),
-    "up sampling": (lambda x: layers.UpSampling2D((2, 3))(x), (IMAGE,)),
-    "up sampling 1d": (lambda x: layers.UpSampling1D(2)(x), (STEPS,)),
-    "resizing": (lambda x: layers.Resizing(7, 9)(x), (IMAGE,)),
     "repeat": (lambda x: layers.RepeatVector(4)(x), ((6,),)),
     "tile": (lambda x: ops.tile(x, (1, 2, 3)), (STEPS,)),
-    "cumulative, roll, sort": (lambda x: ops.sort(ops.roll(ops.cumsum(x, axis=1), 1, axis=1)), (STEPS,)),
-    "top k": (lambda x: ops.top_k(x, 3)[0], (STEPS,)),
     "dense on steps": (lambda x: layers.Dense(7, activation="gelu")(x), (STEPS,)),
     "einsum into heads": (lambda x: layers.EinsumDense("abc,cde->abde", (10, 2, 3))(x), (STEPS,)),
     "einsum out of heads": (lambda x: layers.EinsumDense("abcd,cde->abe", (5, 7))(x), ((5, 2, 3),)),
-    "einsum place by place": (lambda x: layers.EinsumDense("abc,bcd->abd", (10, 7))(x), (STEPS,)),
     "product": (lambda x, y: ops.matmul(x, y), ((4, 5), (5, 3))),
     "product with a transposed one": (lambda x, y: ops.einsum("abc,adc->abd", x, y), ((4, 5), (3, 5))),
-    "dot": (lambda x, y: layers.Dot(axes=(1, 2), normalize=True)([x, y]), ((4, 5), (3, 4))),
     "attention": (square, (STEPS,)),
     "attention of heads": (lambda x: layers.MultiHeadAttention(3, 4)(x, x), (STEPS,)),
     "attention of other steps": (
@@ -149,32 +126,7 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         ((3, 4, 6),),
     ),
     "grouped queries": (lambda x: layers.GroupQueryAttention(4, 4, 2)(x, x), (STEPS,)),
-    "lstm": (lambda x: layers.LSTM(4, return_sequences=True)(x), (STEPS,)),
-    "lstm with states": (
-        lambda x: layers.LSTM(4)(x, initial_state=layers.LSTM(4, return_state=True)(x)[1:]),
-        (STEPS,),
-    ),
-    "gru": (lambda x: layers.GRU(4, reset_after=False)(x), (STEPS,)),
-    "rnn both ways": (lambda x: layers.Bidirectional(layers.SimpleRNN(4, use_bias=False))(x), (STEPS,)),
     "each step": (lambda x: layers.TimeDistributed(layers.Conv2D(2, 3))(x), ((3, 6, 6, 4),)),
-    "normalizations": (
-        lambda x: layers.UnitNormalization()(layers.GroupNormalization(3)(layers.LayerNormalization()(x))),
-        (IMAGE,),
-    ),
-    "instance norm, batch norm": (
-        lambda x: layers.BatchNormalization(scale=False)(layers.GroupNormalization(-1)(x)),
-        (IMAGE,),
-    ),
-    "layer norm as a function": (
-        lambda x: ops.rsqrt(ops.mean(ops.square(x), -1, keepdims=True)) * x,
-        (STEPS,),
-    ),
-    "normalization, rescaling": (
-        lambda x: layers.Rescaling(2.0)(layers.Normalization(mean=0.0, variance=1.0)(x)),
-        (IMAGE,),
-    ),
-    "prelu": (lambda x: layers.PReLU(shared_axes=[1, 2])(layers.LeakyReLU()(x)), (IMAGE,)),
-    "glu": (lambda x: ops.glu(x), (STEPS,)),
     "dropout, identity, reshape": (
         lambda x: layers.Reshape((3, 20))(layers.Identity()(layers.Dropout(0.5)(x))),
         (STEPS,),
@@ -199,18 +151,14 @@ def test_a_layer_is_built_from_its_operations(name: str) -> None:
         assert built == count(graph).total(BATCH)
 
 
-OTHERWISE = {"take", "grouped queries", "dot", "split", "top k", "product with a transposed one"}
+OTHERWISE = {"grouped queries", "split", "product with a transposed one"}
 """Built of other operations than the graph's, at about the same cost."""
 
 
-ACTIVATIONS = (
-    "relu6 elu selu celu silu sigmoid hard_sigmoid hard_silu tanh softmax log_softmax softplus softsign "
-    "mish exponential squareplus hard_tanh log_sigmoid hard_shrink soft_shrink tanh_shrink sparse_plus "
-    "sparse_sigmoid sparsemax leaky_relu"
-)
+ACTIVATIONS = "relu relu6 silu sigmoid hard_sigmoid hard_silu gelu softmax"
 
 
-@pytest.mark.parametrize("name", [n for n in ACTIVATIONS.split() if hasattr(keras.activations, n)])
+@pytest.mark.parametrize("name", ACTIVATIONS.split())
 def test_every_activation_is_the_frameworks_own(name: str) -> None:
     graph = graph_of(lambda x: layers.Activation(name)(x), (5,))
     (made,) = check(graph)
@@ -238,7 +186,7 @@ def test_a_part_that_reads_what_does_not_grow() -> None:
     """A position embedding that the rest of the network made: an input of a fixed size."""
     b = GraphBuilder("n")
     x = b.input((1, 10, 4))
-    table = b.add("negative", [b.tensor((1, 10, 4), batched=False)], (1, 10, 4))
+    table = b.add("relu", [b.tensor((1, 10, 4), batched=False)], (1, 10, 4))
     whole = b.build([b.add("add", [x, table], (1, 10, 4))])
     part = subgraph(whole, [1], "part")
     assert [tuple(t.shape) for t in build(keras, part).inputs] == [(None, 10, 4), (1, 10, 4)]
@@ -262,10 +210,6 @@ def test_inputs_of_all_sorts_lie_ready_at_the_batch_size(monkeypatch: pytest.Mon
     seen.clear()
     call()
     assert seen == [(7, 5, 4), (21, 4)], "its results"
-
-
-def test_every_kind_with_a_formula_has_a_layer() -> None:
-    assert set(FORMULAS) <= set(MAKERS)
 
 
 def new_blocks(networks: Iterable[Graph]) -> Iterator[Graph]:
@@ -296,13 +240,3 @@ def test_what_the_blocks_of_applications_have_is_built_and_runs() -> None:
     assert len(blocks) >= 20
     for block in blocks:
         check(block)
-
-
-def test_what_the_blocks_of_the_examples_have_is_built() -> None:
-    names = ("unet", "vit", "transformer", "sound", "recurrent")
-    for block in new_blocks(lolat.read(f"examples.networks:{n}") for n in names):
-        with without_weights():
-            model = build(keras, block)
-        assert [tuple(t.shape[1:]) for t in model.outputs] == [
-            block.tensors[i].shape[1:] for i in block.outputs
-        ], block.name

@@ -22,10 +22,6 @@ _BINARY = {
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "power": "Pow",
     "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
-_REDUCTIONS = {
-    "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "argmax": "ReduceMax",
-    "argmin": "ReduceMin",
-}  # fmt: skip
 
 
 class OnnxTape(Tape):
@@ -40,9 +36,7 @@ class OnnxTape(Tape):
         self.known: dict[Any, str] = {}
         self.random = np.random.default_rng(1)
         self._count = 0
-        self.input, self.index, self.stack, self.dense = (
-            self._input, self._index, self._stack, self._dense,
-        )  # fmt: skip
+        self.input, self.index, self.dense = self._input, self._index, self._dense
         self.constant = lambda tensor: self.array(np.ones(tensor.shape, np.dtype(tensor.dtype)))
         self.shape = lambda node: None  # before the model is whole
         self.grown = lambda node, shape: self.tile(node, (batch_size, *[1] * (len(shape) - 1)))
@@ -53,9 +47,6 @@ class OnnxTape(Tape):
         self.concatenate = lambda nodes, axis: self.add("Concat", *nodes, axis=axis)
         self.pad = lambda node, pairs: self.add(  # ONNX has what is in front of all axes first
             "Pad", node, self.integers(*(p[0] for p in pairs), *(p[1] for p in pairs))
-        )
-        self.reduce = lambda node, name, axes, keep: self.add(
-            _REDUCTIONS.get(name, "ReduceMean"), node, self.integers(*axes), keepdims=int(keep)
         )
         self.matmul = lambda left, right: self.add("MatMul", left, right)
         self.binary = lambda kind, left, right: self.add(
@@ -76,10 +67,6 @@ class OnnxTape(Tape):
                 bounds = (part.start, part.stop, axis, *steps)
                 node = self.add("Slice", node, *(self.integers(n) for n in bounds))
         return self.add("Squeeze", node, self.integers(*gone)) if gone else node
-
-    def _stack(self, nodes: Sequence[str], axis: int) -> str:
-        raised = [self.add("Unsqueeze", x, self.integers(axis)) for x in nodes]
-        return self.add("Concat", *raised, axis=axis)
 
     def _dense(self, node: str, rank: int, inside: int, made: int, bias: bool) -> str:
         """Gemm of a matrix, else a product and a sum, as exporters write Linear."""
@@ -225,8 +212,7 @@ def _pool(c: Call) -> Any:
 
 
 def _global_pool(c: Call) -> Any:
-    kind = "Max" if c.operation.kind == "global_max_pool" else "Average"
-    x = c.tape.add(f"Global{kind}Pool", c.x)
+    x = c.tape.add("GlobalAveragePool", c.x)
     return x if len(c.out) == len(c.shape) else c.tape.add("Flatten", x, axis=1)
 
 
@@ -243,51 +229,28 @@ def _flatten(c: Call) -> Any:
     return shared.reshape(c)
 
 
-def _resize(c: Call) -> Any:
-    """Nearest, as exporters write PyTorch's interpolate."""
-    scales = np.array([1, 1, *(n / was for n, was in zip(c.out[2:], c.shape[2:], strict=True))])
-    return c.tape.add(
-        "Resize", c.x, "", c.tape.array(scales.astype(np.float32)), mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
-    )  # fmt: skip
-
-
 def _embedding(c: Call) -> Any:
     table = c.tape.weight(c.attributes["rows"], c.attributes["out_features"])
     return c.tape.add("Gather", table, c.x, axis=0)
 
 
-_PLAIN = {
-    "relu": "Relu", "leaky_relu": "LeakyRelu", "elu": "Elu", "selu": "Selu", "celu": "Celu",
-    "sigmoid": "Sigmoid", "hard_silu": "HardSwish", "gelu": "Gelu", "tanh": "Tanh", "mish": "Mish",
-    "softplus": "Softplus", "softsign": "Softsign", "erf": "Erf", "sqrt": "Sqrt", "log": "Log",
-    "exp": "Exp", "reciprocal": "Reciprocal", "round": "Round", "sign": "Sign",
-    "absolute": "Abs", "negative": "Neg", "trigonometric": "Sin",
-}  # fmt: skip
+_PLAIN = {"relu": "Relu", "sigmoid": "Sigmoid", "hard_silu": "HardSwish", "gelu": "Gelu"}
 
 MAKERS: dict[str, Maker] = {
     **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
-    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
+    "global_average_pool": _global_pool,
     "batch_norm": _normalization("BatchNormalization", 4, 1),
     "layer_norm": _normalization("LayerNormalization", 2, -1, axis=-1),
-    "instance_norm": _normalization("InstanceNormalization", 2, 1),
     **{kind: _node(name) for kind, name in _PLAIN.items()},
     "silu": lambda c: c.tape.add("Mul", c.x, c.tape.add("Sigmoid", c.x)),
-    **dict.fromkeys(
-        ("relu6", "clip"),
-        lambda c: c.tape.add("Clip", c.x, c.tape.number(0.0), c.tape.number(6.0)),
-    ),
+    "relu6": lambda c: c.tape.add("Clip", c.x, c.tape.number(0.0), c.tape.number(6.0)),
     "hard_sigmoid": _node("HardSigmoid", alpha=1 / 6, beta=0.5),
     "softmax": lambda c: c.tape.add("Softmax", c.x, axis=c.axis_or_last),
-    "log_softmax": lambda c: c.tape.add("LogSoftmax", c.x, axis=c.axis_or_last),
-    "square": lambda c: c.tape.add("Mul", c.x, c.x),
-    "rsqrt": lambda c: c.tape.add("Reciprocal", c.tape.add("Sqrt", c.x)),
     "embedding": _embedding,
     "dropout": lambda c: c.x,
     "flatten": _flatten,
-    "resize": _resize,
 }
 """Kind of operation -> how it is built."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from math import isqrt, prod
+from math import prod
 from typing import Any, ClassVar
 
 from lolat.graph import Graph, Tensor
@@ -35,12 +35,9 @@ class KerasTape(Tape):
         self.shape = lambda node: tuple(node.shape)
         self.permute, self.reshape, self.tile = self.ops.transpose, self.ops.reshape, self.ops.tile
         self.index = lambda node, index: node[index]
-        self.stack, self.matmul = self.ops.stack, self.ops.matmul
+        self.matmul = self.ops.matmul
         self.dense = lambda node, rank, inside, made, bias: keras.layers.Dense(made, use_bias=bias)(
             node
-        )
-        self.reduce = lambda node, name, axes, keep: getattr(self.ops, name)(
-            node, axis=axes[0] if name.startswith("arg") else tuple(axes), keepdims=keep
         )
         self.binary = lambda kind, left, right: getattr(self.ops, kind)(left, right)
 
@@ -176,33 +173,13 @@ def _pool(c: Call) -> Any:
 
 
 def _global_pool(c: Call) -> Any:
-    name = "Max" if c.operation.kind == "global_max_pool" else "Average"
     first = c.out[1] == c.shape[1] and prod(c.out[1:]) != c.shape[-1]
     data_format = "channels_first" if first else "channels_last"
     keep = len(c.out) == len(c.shape)
-    return _layer(c, f"Global{name}Pooling{{}}", keepdims=keep, data_format=data_format)
-
-
-def _adaptive_pool(c: Call) -> Any:
-    """Average or maximum: the name says, else average."""
-    name = "Max" if "max" in c.operation.name.lower() else "Average"
-    return _layer(c, f"Adaptive{name}Pooling{{}}", c.out[1:-1])
+    return _layer(c, "GlobalAveragePooling{}", keepdims=keep, data_format=data_format)
 
 
 # ---- normalizations, activations -----------------------------------------------------------------
-
-
-def _batch_norm(c: Call) -> Any:
-    """Keras' Normalization, which divides, is one to the Graph; its name tells."""
-    if c.operation.name.startswith("normalization"):
-        channels = (1.0,) * c.shape[-1]
-        return _layer(c, "Normalization", mean=channels, variance=channels)
-    return _layer(c, "BatchNormalization")
-
-
-def _group_norm(c: Call) -> Any:
-    groups = next(n for n in (32, 16, 8, 4, 2, 1) if c.shape[-1] % n == 0)
-    return _layer(c, "GroupNormalization", groups=groups)
 
 
 def _softmax(c: Call) -> Any:
@@ -212,55 +189,7 @@ def _softmax(c: Call) -> Any:
     return getattr(c.tape.ops, c.operation.kind)(c.x, axis=c.axis)
 
 
-def _function(name: str, *constants: Any) -> Maker:
-    """keras.ops' function on the operands; `constants` follow them (a scalar leaves no operand)."""
-    return lambda c: getattr(c.tape.ops, name)(*c.inputs, *constants)
-
-
-def _compare(c: Call) -> Any:
-    ops = c.tape.ops
-    if "bool" in str(c.x.dtype):
-        return ops.logical_and(*c.inputs[:2]) if len(c.inputs) > 1 else ops.logical_not(c.x)
-    return ops.greater(c.x, c.inputs[1] if len(c.inputs) > 1 else 0)
-
-
-def _where(c: Call) -> Any:
-    """A choice by the first operand, where the Graph has further ones; else a mask."""
-    ops = c.tape.ops
-    if len(c.inputs) == 1:
-        return ops.tril(c.x) if len(c.shape) > 1 else ops.nan_to_num(c.x)
-    condition, *rest = c.inputs
-    return ops.where(ops.cast(condition, "bool"), rest[0], rest[1] if len(rest) > 1 else 0.0)
-
-
 # ---- products ------------------------------------------------------------------------------------
-
-
-def _dense(c: Call) -> Any:
-    """Where the Graph has fewer results, weights of their own for each place along an axis."""
-    a = c.attributes
-    inside, made = a["in_features"], a["out_features"]
-    rows, rest = divmod(prod(c.shape), inside)
-    if rest or rows * made == prod(c.out):
-        return shared.dense(c)
-    groups = rows * made // prod(c.out)
-    if groups < 1 or rows % groups or made % groups:
-        raise ValueError(f"no product of {inside} features goes from {c.shape} to {c.out}")
-    apart = c.reshape(c.x, (rows // groups, groups, inside))
-    layer = c.tape.keras.layers.EinsumDense("rgi,gio->rgo", (groups, made // groups))
-    return c.reshape(layer(apart), c.out)
-
-
-def _recurrent(c: Call) -> Any:
-    a = c.attributes
-    options = {"use_bias": a["bias"], "return_sequences": a.get("sequences", len(c.out) > 2)}
-    if c.operation.kind == "gru":
-        options["reset_after"] = a.get("bias_vectors", 2) == 2
-    cls = getattr(c.tape.keras.layers, _RECURRENT[c.operation.kind])
-    layer = cls(a["units"], return_state=len(c.outs) > 1, **options)
-    steps = c.shape if len(c.shape) == 3 else (c.shape[0], a["timesteps"], a["in_features"])
-    x = c.reshape(c.x, steps, c.shape)
-    return layer(x, initial_state=c.inputs[1:]) if len(c.inputs) > 1 else layer(x)
 
 
 def _matmul(c: Call) -> Any:
@@ -289,75 +218,10 @@ def _of_heads(c: Call, shape: Shape, heads: int) -> Any:
     return x if shape[2] == heads else c.tape.ops.repeat(x, heads // shape[2], axis=2)
 
 
-# ---- parts, order, size --------------------------------------------------------------------------
-
-
-def _gather(c: Call) -> Any:
-    """Taken by the indices that are an operand; else a part."""
-    if len(c.inputs) > 1 and "int" in str(c.inputs[1].dtype):
-        indices, axes = c.ins[1], range(len(c.shape))
-        for axis in axes if c.axis is None else (c.axis, *axes):
-            if (*c.shape[:axis], *indices, *c.shape[axis:][1:]) == c.out:
-                return c.tape.ops.take(c.x, c.inputs[1], axis=axis)
-        if indices == c.out:
-            return c.tape.ops.take_along_axis(c.x, c.inputs[1], axis=c.axis_or_last)
-    return shared.parts(c)
-
-
-def _transpose(c: Call) -> Any:
-    """A flip is one to the Graph; its name tells."""
-    if c.shape == c.out and c.operation.name.lower().startswith("flip"):
-        return c.tape.ops.flip(c.x, axis=1 if len(c.shape) > 2 else -1)
-    return shared.transpose(c)
-
-
-def _resize(c: Call) -> Any:
-    """Keras' UpSampling (nearest) where the sizes are multiples, unless the name says Resizing."""
-    factors = [divmod(n, was) for n, was in zip(c.out[1:-1], c.shape[1:-1], strict=True)]
-    size = tuple(times for times, _ in factors)
-    if all(size) and not any(rest for _, rest in factors) and "resiz" not in c.operation.name:
-        return _layer(c, "UpSampling{}", size if len(size) > 1 else size[0])
-    return _layer(c, "Resizing", c.out[1], c.out[2])
-
-
-def _sort(c: Call) -> Any:
-    """The largest where there are two outputs or a shorter one, else everything sorted."""
-    if len(c.outs) > 1 or c.out[-1] != c.shape[-1]:
-        return list(c.tape.ops.top_k(c.x, c.out[-1]))[: len(c.outs)]
-    return c.tape.ops.sort(c.x, axis=-1)
-
-
-def _scatter(c: Call) -> Any:
-    """The smallest other operand of as many axes written over the start of the first."""
-    own = [x for x, s in zip(c.inputs[1:], c.ins[1:], strict=True) if len(s) == len(c.shape)]
-    if c.shape != c.out or not own:
-        raise ValueError(f"how {c.ins} scatter into {c.out} is not known")
-    return c.tape.ops.slice_update(c.x, [0] * len(c.shape), own[0])
-
-
-def _unfold(c: Call) -> Any:
-    """Patches of an image."""
-    side, step = isqrt(c.out[-1] // c.shape[-1]), -(-c.shape[1] // c.out[1])
-    for padding in ("valid", "same"):
-        patches = c.tape.ops.image.extract_patches(c.x, (side, side), step, padding=padding)
-        if tuple(patches.shape[1:]) == c.out[1:]:
-            return patches
-    raise ValueError(f"no patches of {c.shape} are {c.out}")
-
-
-_ACTIVATIONS = """
-relu relu6 leaky_relu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softplus softsign mish
-squareplus hard_tanh log_sigmoid hard_shrink soft_shrink tanh_shrink sparse_plus sparse_sigmoid
-sparsemax
-"""
-_FUNCTIONS = "erf sqrt rsqrt square absolute negative log exp reciprocal round sign"
-_RECURRENT = {"lstm": "LSTM", "gru": "GRU", "simple_rnn": "SimpleRNN"}
+_ACTIVATIONS = "relu relu6 silu sigmoid hard_sigmoid hard_silu gelu"
 _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "batch_norm": ("BatchNormalization", {}),
     "layer_norm": ("LayerNormalization", {"epsilon": 1e-6}),
-    "instance_norm": ("GroupNormalization", {"groups": -1}),
-    "rms_norm": ("RMSNormalization", {}),
-    "unit_norm": ("UnitNormalization", {}),
-    "prelu": ("PReLU", {}),
     "rescale": ("Rescaling", {"scale": 1 / 127.5, "offset": -1}),
     "identity": ("Identity", {}),
     "dropout": ("Dropout", {"rate": 0.5}),
@@ -366,37 +230,13 @@ MAKERS: dict[str, Maker] = {
     **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv", "transposed_conv"), _convolution),
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
-    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
-    "adaptive_pool": _adaptive_pool,
-    "batch_norm": _batch_norm,
-    "group_norm": _group_norm,
+    "global_average_pool": _global_pool,
     **{kind: _plain(name, options) for kind, (name, options) in _LAYERS.items()},
     **dict.fromkeys(_ACTIVATIONS.split(), lambda c: _layer(c, "Activation", c.operation.kind)),
-    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
-    **{name: _function(name) for name in _FUNCTIONS.split()},
-    "glu": _function("glu"),
-    "threshold": _function("threshold", 0.5, 0.0),
-    "trigonometric": _function("sin"),
-    "bitwise": _function("bitwise_not"),
-    "clip": _function("clip", 0.0, 6.0),
-    "compare": _compare,
-    "where": _where,
-    "cast": lambda c: c.tape.ops.cast(c.x, c.dtype),
-    "one_hot": lambda c: c.tape.ops.one_hot(c.x, c.out[-1]),
-    "fill": lambda c: c.tape.ops.ones_like(c.x),
-    "dense": _dense,
+    "softmax": _softmax,
     "matmul": _matmul,
     "embedding": lambda c: _layer(
         c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
     ),
-    **dict.fromkeys(_RECURRENT, _recurrent),
-    "gather": _gather,
-    "transpose": _transpose,
-    "resize": _resize,
-    "cumulative": lambda c: c.tape.ops.cumsum(c.x, axis=c.axis_or_last),
-    "roll": lambda c: c.tape.ops.roll(c.x, 1, axis=-1 if len(c.shape) < 3 else 1),
-    "sort": _sort,
-    "scatter": _scatter,
-    "unfold": _unfold,
 }
 """Kind of operation -> how it is built."""

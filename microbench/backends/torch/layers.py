@@ -16,7 +16,6 @@ from microbench.backends.shapes import Shape, transposed_padding, window
 from microbench.backends.tape import Call, Maker, Tape, build
 
 _BINARY = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
-_REDUCTIONS = {"sum": "sum", "max": "amax", "min": "amin", "argmax": "amax", "argmin": "amin"}
 
 
 class TorchTape(Tape):
@@ -32,11 +31,11 @@ class TorchTape(Tape):
         self.graph: Any = torch.fx.Graph()
         self.meta: dict[Any, Any] = {}  # node -> what it gives at batch size 1
         self.input, self.constant, self.pad = self._input, self._constant, self._pad
-        self.binary, self.reduce = self._binary, self._reduce
+        self.binary = self._binary
         self.shape = lambda node: tuple(self.meta[node].shape)
         self.permute, self.reshape = self._step(torch.permute), self._step(torch.reshape)
         self.copied = self._step(torch.clone, memory_format=torch.contiguous_format)
-        self.concatenate, self.stack = self._step(torch.cat), self._step(torch.stack)
+        self.concatenate = self._step(torch.cat)
         self.tile, self.matmul = self._step(torch.tile), self._step(torch.matmul)
         self.index = self._step(operator.getitem)  # a view, whose copy is left to what reads it
         self.grown = lambda node, shape: self.call(
@@ -64,10 +63,6 @@ class TorchTape(Tape):
         """PyTorch has the pairs of the last axis first."""
         amounts = tuple(n for pair in reversed(pairs) for n in pair)
         return self.call(self.torch.nn.functional.pad, node, amounts, "constant", value)
-
-    def _reduce(self, node: Any, name: str, axes: Sequence[int], keep: bool) -> Any:
-        """The sum, the maximum, the minimum, or as much work: the mean."""
-        return self.function(_REDUCTIONS.get(name, "mean"), node, tuple(axes), keepdim=keep)
 
     def _binary(self, kind: str, left: Any, right: Any) -> Any:
         """torch's function; a limit that is a number is a clamp."""
@@ -134,9 +129,6 @@ def materialize(torch: Any, module: Any, device: Any) -> Any:
         for name, buffer in module.named_buffers():
             if name.startswith("constant_"):
                 buffer.fill_(1)
-        for part in module.modules():
-            if type(part).__name__ == "PReLU":  # to_empty left what lay there
-                part.weight.fill_(0.25)
     return module
 
 
@@ -187,39 +179,15 @@ def _pool(c: Call) -> Any:
 
 def _global_pool(c: Call) -> Any:
     """An adaptive pool to one position; the axes go where the Graph has none."""
-    name = "Max" if c.operation.kind == "global_max_pool" else "Avg"
-    x = _layer(c, f"Adaptive{name}Pool{{}}", 1)
+    x = _layer(c, "AdaptiveAvgPool{}", 1)
     return x if len(c.out) == len(c.shape) else c.tape.function("flatten", x, 1)
-
-
-def _adaptive_pool(c: Call) -> Any:
-    """Average or maximum: the name says, else average."""
-    name = "Max" if "max" in c.operation.name.lower() else "Avg"
-    return _layer(c, f"Adaptive{name}Pool{{}}", c.out[2:])
 
 
 # ---- the others ----------------------------------------------------------------------------------
 
 
-def _group_norm(c: Call) -> Any:
-    groups = next(n for n in (32, 16, 8, 4, 2, 1) if c.shape[1] % n == 0)
-    return _layer(c, "GroupNorm", groups, c.shape[1])
-
-
 def _activation(name: str, in_place: bool) -> Maker:
     return lambda c: _layer(c, name, **({"inplace": True} if in_place and c.reusable else {}))
-
-
-def _function(name: str, *constants: Any) -> Maker:
-    """torch's function of the operands; `constants` follow them."""
-    return lambda c: c.tape.function(name, *c.inputs, *constants)
-
-
-def _transpose(c: Call) -> Any:
-    """A flip is one to the Graph; its name tells."""
-    if c.shape == c.out and "flip" in c.operation.name:
-        return c.tape.function("flip", c.x, (len(c.shape) - 1,))
-    return shared.transpose(c)
 
 
 def _flatten(c: Call) -> Any:
@@ -228,71 +196,24 @@ def _flatten(c: Call) -> Any:
     return shared.reshape(c)
 
 
-def _recurrent(c: Call) -> Any:
-    """Of batch-first operands; the last states where the Graph has them."""
-    a, tape, name = c.attributes, c.tape, _RECURRENT[c.operation.kind]
-    x = c.x
-    if len(c.shape) != 3:
-        x = tape.reshape(x, (-1, a["timesteps"], a["in_features"]))
-    cls = getattr(tape.torch.nn, name)
-    layer = cls(a["in_features"], a["units"], bias=a["bias"], batch_first=True)
-    both = tape.module(name.lower(), layer, x)
-    steps, states = (tape.call(operator.getitem, both, at) for at in (0, 1))
-    if not a.get("sequences", len(c.out) > 2):
-        steps = tape.function("select", steps, 1, -1)
-    nodes = [steps]
-    for at, wanted in enumerate(c.outs[1:]):
-        state = tape.call(operator.getitem, states, at) if name == "LSTM" else states
-        nodes.append(c.reshape(state, wanted))
-    return nodes
-
-
-_RECURRENT = {"lstm": "LSTM", "gru": "GRU", "simple_rnn": "RNN"}
-_LAYERS = {
-    "elu": "ELU", "selu": "SELU", "celu": "CELU", "mish": "Mish", "sigmoid": "Sigmoid",
-    "hard_sigmoid": "Hardsigmoid", "gelu": "GELU", "tanh": "Tanh", "softplus": "Softplus",
-    "softsign": "Softsign", "hard_tanh": "Hardtanh", "log_sigmoid": "LogSigmoid",
-    "hard_shrink": "Hardshrink", "soft_shrink": "Softshrink", "tanh_shrink": "Tanhshrink", "glu": "GLU",
-}  # fmt: skip
-_IN_PLACE = {
-    "relu": "ReLU", "relu6": "ReLU6", "leaky_relu": "LeakyReLU", "silu": "SiLU",
-    "hard_silu": "Hardswish",
-}  # fmt: skip
-_FUNCTIONS = {
-    **{n: n for n in ("erf", "sqrt", "rsqrt", "square", "log", "exp", "reciprocal", "round", "sign")},
-    "absolute": "abs", "negative": "neg", "trigonometric": "sin",
-}  # fmt: skip
+_LAYERS = {"sigmoid": "Sigmoid", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
+_IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Hardswish"}
 
 MAKERS: dict[str, Maker] = {
     **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
-    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
-    "adaptive_pool": _adaptive_pool,
+    "global_average_pool": _global_pool,
     "batch_norm": lambda c: _layer(c, "BatchNorm{}", c.shape[1]),
-    "group_norm": _group_norm,
-    "instance_norm": lambda c: _layer(c, "InstanceNorm{}", c.shape[1], affine=True),
     "layer_norm": lambda c: _layer(c, "LayerNorm", c.shape[-1]),
-    "rms_norm": lambda c: _layer(c, "RMSNorm", c.shape[-1]),
-    "prelu": lambda c: _layer(c, "PReLU", c.shape[1] if len(c.shape) > 1 else 1),
     **{kind: _activation(name, False) for kind, name in _LAYERS.items()},
     **{kind: _activation(name, True) for kind, name in _IN_PLACE.items()},
     "softmax": lambda c: _layer(c, "Softmax", dim=c.axis_or_last),
-    "log_softmax": lambda c: _layer(c, "LogSoftmax", dim=c.axis_or_last),
-    "threshold": lambda c: _layer(c, "Threshold", 0.5, 0.0),
     "dropout": lambda c: _layer(c, "Dropout", 0.5),  # nothing but in training
     "embedding": lambda c: _layer(
         c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
     ),
-    **dict.fromkeys(_RECURRENT, _recurrent),
-    **{kind: _function(name) for kind, name in _FUNCTIONS.items()},
-    "clip": _function("clamp", 0.0, 6.0),
     "flatten": _flatten,
-    "transpose": _transpose,
-    # Nearest, as Keras' UpSampling and PyTorch's Upsample have it unless told otherwise.
-    "resize": lambda c: c.tape.call(c.tape.torch.nn.functional.interpolate, c.x, c.out[2:]),
-    "roll": _function("roll", 1, -1),
-    "cumulative": lambda c: c.tape.function("cumsum", c.x, c.axis_or_last),
 }
 """Kind of operation -> how it is built."""
