@@ -341,9 +341,11 @@ def test_trim_removes_what_was_not_used_for_longest_and_is_ours(kept: Cache, gra
 
 def test_put_trims_now_and_then(kept: Cache, graph: Graph) -> None:
     tight = Cache(kept.folder, most_bytes=0)
+    held = []
     for i in range(200):
         tight.put(f"timm:{i}", None, graph)
-    assert 0 < len(files(kept)) < 200
+        held.append(len(files(kept)))
+    assert 0 < max(held) < 200
     for i in range(20):
         kept.put(f"timm:{i}", None, graph)
     assert len(files(kept)) >= 20

@@ -264,16 +264,28 @@ def test_counts_grow_with_the_batch(batch_size: int) -> None:
     assert total(graph, batch_size).traffic == traffic
 
 
-def test_code_that_asks_for_the_batch_size_is_told() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        return torch.cat([m.conv(one[None]) for one in x])
+@pytest.mark.parametrize(
+    "code",
+    [lambda m, x: torch.cat([m.conv(one[None]) for one in x]), lambda m, x: m.conv(x).view(1, 8, 36)],
+)  # fmt: skip
+def test_what_depends_on_the_input_grows(code: Any) -> None:
+    """Also where the code looks at the batch size, or works at one alone."""
+    counts = count(does(code, (3, 6, 6), conv=conv()))
+    once = counted(conv(), (3, 6, 6))
+    assert (counts.total(3).flops, counts.total(3).weights) == (3 * once.flops, once.weights)
 
-    told = ["other operations at batch size 2 than at 1"]
-    alone = ["works at batch size 1 alone (shape '[1, 8, 36]' is invalid", "test_torch_code.py:"]
-    for code, parts in ((forward, told), (lambda m, x: m.conv(x).view(1, 8, 36), alone)):
-        counts = count(does(code, (3, 6, 6), conv=conv()))
-        assert all(part in counts.warnings[0] for part in parts)
-        assert counts.total(2).flops == 2 * counts.total(1).flops
+
+def test_what_is_made_as_large_as_the_batch_grows() -> None:
+    """A map of positions, convolved; not a table of parameters, nor one whose size the code says."""
+
+    def forward(m: Any, x: Any) -> Any:
+        places = torch.zeros(x.size(0), 3, 6, 6)
+        return m.conv(x) + m.conv(places) + m.conv(m.table) + m.conv(torch.zeros(3, 6, 6))
+
+    once = counted(conv(), (3, 6, 6)).flops
+    graph = does(forward, (3, 6, 6), conv=conv(), table=nn.Parameter(torch.zeros(1, 3, 6, 6)))
+    assert total(graph, 1).flops == 4 * once
+    assert total(graph, 5).flops == (2 * 5 + 2) * once
 
 
 # ---- under PyTorch's contexts ------------------------------------------------------------------------

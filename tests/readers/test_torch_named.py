@@ -13,6 +13,7 @@ import pytest
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph.counts import count
 from lolat.readers import read
+from tests.processes import python
 
 BERT = {
     "model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -121,3 +122,19 @@ def test_a_wheel_of_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingPackageError, match="wheel must be of the same build as PyTorch's"):
         read("torchvision:resnet18")
+
+
+@pytest.mark.parametrize(("package", "network"), [("timm", "timm:resnet18"), ("transformers", "")])
+def test_other_packages_do_without_it(package: str, network: str, tmp_path: Path) -> None:
+    """Of another build, or not there at all: it is for images, so the networks are the same."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"could not import {package!r}")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('of another build')")
+    spec = network or config(tmp_path, BERT)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport lolat\n"
+        f"print(len(lolat.read({spec!r}, 64).operations), 'torchvision' in sys.modules)"
+    )
+    done = python(code, env={"LOLAT_CACHE": "off"})
+    assert done.stdout.split() == [str(len(read(spec, 64).operations)), "False"], done.stderr

@@ -204,6 +204,21 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
 """The module, the same written in Keras, and the size of its images."""
 
 
+OTHERWISE = ("vit",)
+"""What PyTorch runs in other operations: its attention projects all at once, and turns what comes of it."""
+SAME = (
+    "acts",
+    "inp",
+    "flops",
+    "weights",
+    "product_macs",
+    "dense_macs",
+    "conv_ops",
+    "norm_ops",
+    "exps",
+)
+
+
 @functools.cache
 def in_torch(name: str) -> Graph:
     """The graph of a module of NETWORKS; its parameters change nothing of it."""
@@ -221,11 +236,13 @@ def in_keras(name: str) -> Graph:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_network_in_keras_counts_the_same(name: str) -> None:
     ours, theirs = in_torch(name), in_keras(name)
-    for batch_size in (1, 3):
-        assert count(ours).at(batch_size).sum(0).tolist() == (
-            count(theirs).at(batch_size).sum(0).tolist()
-        )
     assert count(ours).warnings == ()
+    for batch_size in (1, 3):
+        found, expected = (count(g).total(batch_size)._asdict() for g in (ours, theirs))
+        same = SAME if name in OTHERWISE else found
+        assert {c: found[c] for c in same} == {c: expected[c] for c in same}
+    if name in OTHERWISE:
+        return
     # Cut alike, where no names guide it.
     assert [b.summary for b in cut(nameless(ours))] == [b.summary for b in cut(nameless(theirs))]
 

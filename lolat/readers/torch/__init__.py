@@ -1,4 +1,4 @@
-"""PyTorch network -> Graph: exported by torch.export, its ATen operations followed one by one.
+"""PyTorch network -> Graph: taken apart at batch size 1, its ATen operations followed one by one.
 
 Nothing is computed: the export runs on fake tensors, so neither weights nor activations need memory.
 Shapes in the Graph are PyTorch's own (channels first); counts and blocks do not depend on the layout.
@@ -19,12 +19,9 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.rules import WITH_AXIS, Reader, attention, axis_of
+from lolat.readers.rules import WITH_AXIS, Reader, axis_of
 from lolat.readers.torch import export, rules
 from lolat.readers.torch.program import (
-    RESHAPES,
-    TRANSPOSITIONS,
-    VIEWS,
     Call,
     Program,
     arguments_of,
@@ -32,8 +29,11 @@ from lolat.readers.torch.program import (
     channel_axis,
     dtype_name,
     flat,
+    is_made_for_batch,
     is_mutable,
     is_tensor,
+    is_view,
+    numbers,
     source_line,
     submodule,
     tensors_of,
@@ -85,7 +85,6 @@ def read_program(program: Program, name: str) -> Graph:
     Operations that no output needs, such as attention weights that nobody reads, are left out.
     """
     builder = GraphBuilder(name, "torch")
-    builder.warnings += program.warnings
     outputs = Walker(builder, program).run()
     if not outputs:
         raise NetworkError(
@@ -103,8 +102,13 @@ def read_program(program: Program, name: str) -> Graph:
 
 # ---- The walk through the nodes of an exported program.
 
-_AGAIN = re.compile(r"@\d+")
-_HOLDERS = ("torch.nn.modules.transformer", "torch.nn.modules.container")
+_EXPORTED = re.compile(rf"^{export.PREFIX}(\.|$)|@\d+")
+"""What the export adds to a module's path: a module in front, numbers of repeated calls."""
+_HOLDERS = (
+    "torch.nn.modules.transformer", "torch.nn.modules.container",
+    "torch.nn.modules.activation.MultiheadAttention",
+)  # fmt: skip
+"""Modules of PyTorch's own that are several operations."""
 _WRAPPERS = ("wrap", "checkpoint", "invoke_subgraph")
 _BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
 
@@ -120,7 +124,6 @@ class Walker(Reader):
         self.views: dict[Any, Any] = {}  # node -> the node of which it is a view
         self.channels: dict[int, int] = {}  # tensor -> the axis of its channels, if it is known
         self.parts: dict[int, list[int]] = {}  # states stacked by a recurrent layer -> each of them
-        self.done: set[Any] = set()  # nodes of an attention that was read as a whole
 
     def run(self) -> list[int]:
         """Emit everything; the tensors that the network returns."""
@@ -133,10 +136,7 @@ class Walker(Reader):
     def walk(self, module: Any, given: Sequence[Any] | None) -> list[int | None]:
         """The nodes of a graph whose placeholders are `given` (None: parameters and inputs)."""
         supplied = iter(given or ())
-        self.done.difference_update(module.graph.nodes)  # a graph may be called again
         for node in module.graph.nodes:
-            if node in self.done:
-                continue
             if node.op == "placeholder":
                 self.values[node] = self.placeholder(node) if given is None else next(supplied)
             elif node.op == "get_attr":
@@ -154,8 +154,8 @@ class Walker(Reader):
         if not is_tensor(value):
             return None
         if node.name in self.program.inputs:
-            shape, batched = self.program.sizes(node, value, True)
-            return self.builder.input(shape, dtype_name(value), batched)
+            shape = numbers(value, node)
+            return self.builder.input(shape, dtype_name(value), batched=shape[:1] == (1,))
         return self.constant(node)
 
     def constant(self, node: Any) -> int | None:
@@ -164,12 +164,11 @@ class Walker(Reader):
         return self.constants_like(node, [value])[0] if is_tensor(value) else None
 
     def constants_like(self, node: Any, values: Sequence[Any], grows: bool = False) -> list[Any]:
-        """Constants with the shapes of what a node yields."""
+        """Constants with the shapes of what a node yields; whether they grow with the batch."""
         constants: list[Any] = [None] * len(values)
         for at, value in enumerate(values):
             if value is not None:
-                shape, batched = self.program.sizes(node, value, grows)
-                constants[at] = self.builder.tensor(shape, batched, dtype_name(value))
+                constants[at] = self.builder.tensor(numbers(value, node), grows, dtype_name(value))
                 self.constants.add(constants[at])
         return constants
 
@@ -185,8 +184,6 @@ class Walker(Reader):
             if inner is not None:
                 self.values[node] = inner
                 return
-        if _attention_layer(self, node):
-            return
         tensors = tensors_of(node.meta.get("val"))
         if all(v is None for v in tensors):
             self.values[node] = None  # sizes, assertions
@@ -197,29 +194,26 @@ class Walker(Reader):
         self.values[node] = written if several else written[0]
         if is_mutable(node):
             self.overwritten(node, written[0])
-        elif base_name(node) in VIEWS:
+        elif is_view(node):
             self.views[node] = node.all_input_nodes[0]
 
     def emitted(self, node: Any, tensors: Sequence[Any]) -> list[Any]:
         """The tensors that a node writes."""
-        sources = self.sources(node)
-        grows = any(self.builder.tensors[i].batched for i in sources)
-        sized = [None if v is None else self.program.sizes(node, v, grows) for v in tensors]
-        batched = any(s is not None and s[1] for s in sized)
-        made = base_name(node).startswith("new_")  # of the type of a tensor, not of its values
-        constant = self.constants.issuperset(sources) and not (sources and batched)
-        if made or (constant and base_name(node) not in rules.HEAVY):
-            return self.constants_like(node, tensors, grows)
-        shapes = [s[0] for s in sized if s is not None]
+        sources, made = self.sources(node), is_made_for_batch(node)
+        grows = made or any(self.builder.tensors[i].batched for i in sources)
+        typed = base_name(node).startswith("new_")  # of the type of a tensor, not of its values
+        constant = self.constants.issuperset(sources) and not (sources and grows)
+        if typed or (constant and base_name(node) not in rules.HEAVY):
+            return self.constants_like(node, tensors, made)
+        shapes = [numbers(v, node) for v in tensors if v is not None]
         name, path = self.named(node)
         dtype = dtype_name(next(v for v in tensors if v is not None))
         call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
         self.builder.dtype = dtype
         written = self.emit(call)
-        for index, size in zip(written, sized, strict=False):
-            if size is not None and index not in sources:
-                was = self.builder.tensors[index]
-                self.builder.tensors[index] = replace(was, batched=size[1])
+        if made:
+            was = self.builder.tensors[written[0]]
+            self.builder.tensors[written[0]] = replace(was, batched=True)
         return written
 
     def emit(self, call: Call) -> list[Any]:
@@ -307,20 +301,12 @@ class Walker(Reader):
         """(name, path): a layer of PyTorch's own by its name in the module it is in; others have none."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path, cls = stack[-1] if stack else ("", "")
-        path = self.shortened(path)
+        path = _EXPORTED.sub("", path)
         cls = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
         if path and cls.startswith("torch.nn.modules.") and not cls.startswith(_HOLDERS):
             above, _, name = path.rpartition(".")
             return name, above
         return "", path
-
-    def shortened(self, path: str) -> str:
-        """A module path without what the export puts before it and numbers of repeated calls."""
-        path = _AGAIN.sub("", path)
-        path = path.removeprefix("L['self'].").removeprefix("L__self__.")
-        if self.program.prefix and f"{path}.".startswith(f"{self.program.prefix}."):
-            path = path[len(self.program.prefix) + 1 :]
-        return path
 
     def inside(self, node: Any) -> list[int | None] | None:
         """A call of a graph inside the graph: what `no_grad`, `autocast` and checkpoints make of code.
@@ -357,106 +343,3 @@ class Walker(Reader):
             sources = [index] if whole else [before, index]
             self.values[base] = index = self.builder.add("identity", sources, shape)
             self.constants.discard(index)
-
-
-# ---- `nn.MultiheadAttention` as the operations it consists of, as Keras' MultiHeadAttention is read.
-
-_MULTI_HEAD = "activation.MultiheadAttention"
-_FUSED = "scaled_dot_product_attention"
-_QUERIES = {_FUSED: "query", "bmm": "self", "baddbmm": "batch1"}
-"""The product of queries and keys, and which of its arguments the queries are."""
-_SEEN_THROUGH = RESHAPES | TRANSPOSITIONS | {"slice", "select", "dropout"}
-
-
-def _layer_of(node: Any) -> tuple[str, str] | None:
-    """(key of the call, module path) of the attention layer that a node is in."""
-    for key, (path, cls) in (node.meta.get("nn_module_stack") or {}).items():
-        name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
-        if name.startswith("torch.nn.") and name.endswith(_MULTI_HEAD):
-            return str(key), str(path)
-    return None
-
-
-def _attention_layer(walker: Walker, node: Any) -> bool:
-    """Read the attention layer that begins at a node, as Keras' MultiHeadAttention is read.
-
-    False when the node begins none, or one of an unusual kind (keys of its own, decomposed to matrices):
-    then it is read operation by operation.
-    """
-    place = _layer_of(node)
-    if place is None:
-        return False
-    layer = [n for n in node.graph.nodes if n.op == "call_function" and _layer_of(n) == place]
-    if layer[0] is not node:
-        return False
-    inside = set(layer)
-    linears = [n for n in layer if base_name(n) == "linear"]
-    product = next((n for n in layer if base_name(n) in _QUERIES), None)
-    if (
-        len(linears) not in (2, 3, 4)
-        or product is None
-        or any(base_name(n) == "cat" for n in layer)
-    ):
-        return False
-    sources = [walker.index(_outside(arguments_of(n)["input"], inside)) for n in linears[:-1]]
-    returned = {n: _origin(n, inside) for n in layer if set(n.users) - inside}
-    if None in sources or not set(returned.values()) <= {"linear", "softmax", "mean"}:
-        return False
-    _emit(walker, product, linears, sources, walker.shortened(place[1]), returned)
-    walker.done |= inside
-    return True
-
-
-def _emit(
-    walker: Walker, product: Any, linears: list[Any], sources: list[Any], path: str,
-    returned: dict[Any, str],
-) -> None:  # fmt: skip
-    b, name = walker.builder, base_name(product)
-    total = int(arguments_of(linears[-1])["weight"].meta["val"].shape[1])
-    size = int(arguments_of(product)[_QUERIES[name]].meta["val"].shape[-1])  # of one head
-    shape, _ = walker.program.sizes(product, product.meta["val"], True)
-    # How many sequences there are at batch size 1: windows are in the batch.
-    rows = prod(shape[:-3]) if name == _FUSED else max(1, shape[0] * size // total)
-    sources = [sources[0], *(sources[1:] or sources) * 2][:3] if len(sources) < 3 else sources
-    biased = arguments_of(linears[0])["bias"] is not None
-    projected = []
-    for role, source in zip(("query", "key", "value"), sources, strict=True):
-        shape = walker.shape(source)
-        steps = prod(shape[:-1]) // rows
-        projected.append(b.add(
-            "dense", [source], (rows, steps, total), role, path,
-            in_features=shape[-1], out_features=total, bias=biased,
-        ))  # fmt: skip
-    heads = total // size
-    query, key, value = projected
-    mixed, weights = attention(walker.builder, query, key, value, (heads, heads), "attention", path)
-    last = linears[-1]
-    features = int(arguments_of(last)["weight"].meta["val"].shape[0])
-    out = b.add(
-        "dense", [mixed], (*b.tensors[mixed].shape[:-1], features), "output", path,
-        in_features=total, out_features=features,
-        bias=arguments_of(last)["bias"] is not None,
-    )  # fmt: skip
-    for node, origin in returned.items():
-        shape, _ = walker.program.sizes(node, node.meta["val"], True)
-        source, name = (out, "result") if origin == "linear" else (weights, "weights")
-        over = {"axis": len(b.tensors[weights].shape) - 3} if origin == "mean" else {}  # the heads
-        kind = "reduce" if origin == "mean" else "reshape"
-        index = b.add(kind, [source], shape, name, path, **over)
-        walker.values[node] = index
-        if origin == "linear":
-            walker.channels[index] = len(shape) - 1
-
-
-def _outside(node: Any, inside: set[Any]) -> Any:
-    """What a node inside the layer is a view of, outside it."""
-    while node in inside and base_name(node) in _SEEN_THROUGH:
-        node = node.all_input_nodes[0]
-    return None if node in inside else node
-
-
-def _origin(node: Any, inside: set[Any]) -> str:
-    """The operation whose result, seen in another shape, a node returns from the layer."""
-    while node in inside and (base_name(node) in _SEEN_THROUGH or node.target is operator.getitem):
-        node = node.all_input_nodes[0]
-    return base_name(node) if node in inside else ""

@@ -16,7 +16,6 @@ from typing import Any
 from lolat.errors import NetworkError
 from lolat.readers.torch.program import (
     Program,
-    at_two_batches,
     constants_and_inputs,
     reason,
     user_line,
@@ -27,13 +26,16 @@ _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
 _GIVE = "give it: --input-size 224 or --input-size 3,224,224, in Python input_size=(3, 224, 224)"
 
 
-def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:
-    """Ways to call the module, likely ones first: functions of the batch size that give (args, kwargs).
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Inputs]:
+    """(args, kwargs) at batch size 1 to call the module with, likely ones first.
 
     There are several where the types of the inputs are not known.
     """
     if example is not None:
-        yield lambda batch: _resized(example, batch)
+        yield _of_one(example)
         return
     keys: list[str] | None = None
     if isinstance(size, Mapping):
@@ -55,26 +57,22 @@ def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:
 
 def _call(
     model: Any, shapes: list[tuple[int, ...]], keys: list[str] | None, indices: tuple[bool, ...]
-) -> Any:
+) -> Inputs:
     """The call with tensors of these shapes; `indices`: which of them are whole numbers."""
     import torch
 
     tensors = [*model.parameters(), *model.buffers()]
     dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else torch.device("cpu")
-
-    def made(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        inputs = [
-            torch.empty((batch, *shape), dtype=torch.int64 if index else dtype, device=device)
-            for shape, index in zip(shapes, indices, strict=True)
-        ]
-        return (tuple(inputs), {}) if keys is None else ((), dict(zip(keys, inputs, strict=True)))
-
-    return made
+    inputs = [
+        torch.empty((1, *shape), dtype=torch.int64 if index else dtype, device=device)
+        for shape, index in zip(shapes, indices, strict=True)
+    ]
+    return (tuple(inputs), {}) if keys is None else ((), dict(zip(keys, inputs, strict=True)))
 
 
-def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example with another batch size: the first axis, where it is that of the first tensor."""
+def _of_one(example: Any) -> Inputs:
+    """The example at batch size 1: that of the first axis, where it is as long as the first tensor's."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -83,12 +81,12 @@ def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]
     leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
     count = leaves[0].shape[0] if leaves else 0
 
-    def resized(value: Any) -> Any:
+    def of_one(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != count:
             return value
-        return torch.empty((batch, *value.shape[1:]), dtype=value.dtype, device=value.device)
+        return torch.empty((1, *value.shape[1:]), dtype=value.dtype, device=value.device)
 
-    return pytree.tree_map(resized, call)
+    return pytree.tree_map(of_one, call)
 
 
 def _check_arguments(model: Any, name: str) -> None:
@@ -158,9 +156,9 @@ def _own_size(model: Any) -> tuple[int, ...]:
     return tuple(getattr(example, "shape", ())[1:])
 
 
-# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing the module.
+# ---- The operations of a module at batch size 1, without computing and without changing the module.
 
-PREFIX = "net"
+PREFIX = "net"  # of the paths of modules
 
 
 def unwrapped(model: Any) -> Any:
@@ -181,35 +179,20 @@ def export(model: Any, name: str, size: Any, example: Any) -> Program:
     with evaluated(model), _quietly():
         with contextlib.suppress(Exception):  # torch.export says what is in the way, if anything is
             return _quickly(model, name, size, example)
-        first, call = _first_that_works(model, name, size, example)
-        second = None
-        remarks = []
-        try:
-            with _unheard():  # the same again
-                second = _exported(model, *call(2))
-        except Exception as error:
-            remarks.append(
-                f"the network works at batch size 1 alone ({reason(error)}{user_line(error)}); other "
-                "batch sizes are its counts at 1, multiplied"
-            )
-    sizes, odd = at_two_batches(first.graph_module, second.graph_module if second else None)
-    inputs, outputs = constants_and_inputs(first.graph_signature)
-    return Program(first.graph_module, inputs, outputs, sizes, remarks + odd, PREFIX)
+        exported = _first_that_works(model, name, size, example)
+    inputs, outputs = constants_and_inputs(exported.graph_signature)
+    return Program(exported.graph_module, inputs, outputs)
 
 
 def _quickly(model: Any, name: str, size: Any, example: Any) -> Program:
     """The module as a Program without torch.export, or any Exception where that cannot be."""
     from lolat.readers.torch.shapes import traced
 
-    known: dict[Any, Any] = {}
     call = next(iter(calls(model, name, size, example)))
     with _unheard() as said:
-        first, inputs, outputs = traced(model, PREFIX, call(1), known, _exported_tensors)
-    with _unheard():
-        second, _, _ = traced(model, PREFIX, call(2), known, _exported_tensors)
-    sizes, odd = at_two_batches(first, second)
+        module, inputs, outputs = traced(model, PREFIX, call, _exported_tensors)
     sys.stderr.write(said.getvalue())  # what the user's code prints
-    return Program(first, inputs, outputs, sizes, odd, PREFIX)
+    return Program(module, inputs, outputs)
 
 
 @contextlib.contextmanager
@@ -220,18 +203,18 @@ def _unheard() -> Iterator[io.StringIO]:
         yield said
 
 
-def _first_that_works(model: Any, name: str, size: Any, example: Any) -> tuple[Any, Any]:
-    """(exported program, the call) for the first of the likely calls that the module takes."""
+def _first_that_works(model: Any, name: str, size: Any, example: Any) -> Any:
+    """The exported program for the first of the likely calls that the module takes."""
     failed: list[Exception] = []
     for call in calls(model, name, size, example):
         try:
             with _unheard() as said:
-                program = _exported(model, *call(1))
+                program = _exported(model, *call)
         except Exception as error:
             failed.append(error)
         else:
             sys.stderr.write(said.getvalue())  # what the user's code prints
-            return program, call
+            return program
     # The first call is of numbers; where indices are needed, what is wrong with those says more.
     worst = failed[-1 if "indices" in str(failed[0]) else 0]
     at = f" at --input-size {_said(size)}" if size else ""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import re
@@ -16,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.readers import did_you_mean
@@ -129,7 +128,7 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
             f"{DECODERS} or AutoModelForPreTraining"
         )
     length = size[0] if size else min(int(getattr(made, "max_position_embeddings", 512)), 512)
-    with _torchvision_or_none():
+    with _despite_torchvision():
         model = _built(shown, lambda: auto.from_config(made), weights)
     torch = import_torch()
     return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
@@ -177,7 +176,9 @@ def _package(name: str) -> Any:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            with contextlib.nullcontext() if top == "torchvision" else _torchvision_or_none():
+            if top == "torchvision":
+                return importlib.import_module(name)
+            with _despite_torchvision(MagicMock() if top == "timm" else None):
                 return importlib.import_module(name)
     except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
         missing = isinstance(error, ModuleNotFoundError)
@@ -194,59 +195,20 @@ def _package(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _torchvision_or_none() -> Iterator[None]:
-    """Where torchvision does not load: meanwhile, names of it that lead nowhere.
-
-    timm and transformers need it to read and change images, not to build a network.
-    """
+def _despite_torchvision(stand_in: Any = None) -> Iterator[None]:
+    """Where torchvision does not load, `stand_in` in its place: it is for images, not for networks."""
+    names: list[str] = []
     try:
         importlib.import_module("torchvision")
     except Exception:  # RuntimeError, where it is of another build than PyTorch
-        finder: Any = _Nowhere()
-        _forget_torchvision()
-        sys.meta_path.insert(0, finder)
-        try:
-            yield
-        finally:
-            sys.meta_path.remove(finder)
-            _forget_torchvision()
-    else:
+        parts = ("", ".datasets", ".ops", ".ops.misc", ".transforms", ".transforms.functional")
+        names = [f"torchvision{part}" for part in parts]
+    sys.modules.update(dict.fromkeys(names, stand_in))
+    try:
         yield
-
-
-def _forget_torchvision() -> None:
-    for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
-        del sys.modules[part]
-
-
-class _Nowhere(importlib.abc.Loader):
-    """Finds every module of torchvision, and in it every name as an empty class."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """A spec for torchvision's modules alone."""
-        if name.partition(".")[0] != "torchvision":
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def exec_module(self, module: Any) -> None:
-        """A module in which every name is there."""
-
-        def made(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            setattr(module, name, _Names(name, (), {}))
-            return getattr(module, name)
-
-        module.__getattr__ = made
-
-
-class _Names(type):
-    """A class in which every name is there, and says its own."""
-
-    def __getattr__(cls, name: str) -> str:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return name
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 # ---- A network without its weights.

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph import CONVOLUTIONS
-from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
-from lolat.readers.rules import moved, swapped
+from lolat.graph.kinds import GATES, NORMALIZATIONS, POOLINGS
 from lolat.units import one_line, shortened
 
 # ---- Why a PyTorch network cannot be read, in one line that names the line of the user's code.
@@ -67,24 +65,18 @@ def _is_ours(file: str) -> bool:
     return "-packages/torch/" in file or file.startswith(f"{package}/") or of_python
 
 
-# ---- A network that torch.export took apart: its nodes, what is constant, shapes at any batch size.
-
-Sizes = Callable[[Any, Any, bool], tuple[tuple[int, ...], bool]]
-"""(a node, one of its tensors or its only one, whether an input grows with the batch) -> (shape at batch
-size 1, whether the tensor grows with the batch)."""
+# ---- A network that PyTorch took apart: its nodes, what is constant, the shapes at batch size 1.
 
 
-@dataclass
+@dataclass(frozen=True)
 class Program:
-    """A graph of ATen operations. `inputs`: the names of the placeholders that a caller fills."""
+    """A graph of ATen operations at batch size 1."""
 
     graph_module: Any
     inputs: frozenset[str]
+    """The names of the placeholders that a caller fills."""
     outputs: int
     """How many of the last outputs are the caller's; before those, what is written to buffers."""
-    sizes: Sizes
-    warnings: list[str] = field(default_factory=list)
-    prefix: str = ""  # of module paths, left out
 
 
 def is_tensor(value: Any) -> bool:
@@ -116,60 +108,6 @@ def numbers(value: Any, node: Any) -> tuple[int, ...]:
         "x[x > 0] does), so the network has no one latency; give a module whose shapes depend on shapes "
         "alone"
     )
-
-
-def at_two_batches(first: Any, second: Any | None) -> tuple[Sizes, list[str]]:
-    """Sizes by comparing exports at batch sizes 1 and 2, and remarks where they do not go together.
-
-    `second` None: the network works at batch size 1 alone.
-    """
-    pairs: dict[int, tuple[Any, Any]] = {}
-    same = second is not None and _paired(first, second, pairs)
-    growth: dict[tuple[int, int], int] = {}  # (id of a node, which of its tensors) -> times as many
-    odd: list[str] = []
-    for one, two in pairs.values() if same else ():
-        values = (tensors_of(node.meta.get("val")) for node in (one, two))
-        for at, (a, b) in enumerate(zip(*values, strict=False)):
-            if a is None or b is None:
-                continue
-            ours, theirs = prod(numbers(a, one)), prod(numbers(b, two))
-            growth[id(one), at] = 1 if ours == theirs else 2
-            if theirs not in (ours, 2 * ours):
-                odd.append(one.name)
-
-    def sizes(node: Any, value: Any, grows: bool) -> tuple[tuple[int, ...], bool]:
-        mine = tensors_of(node.meta.get("val"))
-        at = next((i for i, v in enumerate(mine) if v is value), 0)
-        times = growth.get((id(node), at)) if same else None
-        return numbers(value, node), grows if times is None else times > 1
-
-    warnings = []
-    if second is not None and not same:
-        warnings.append(
-            "the network does other operations at batch size 2 than at 1 (its code asks for the batch "
-            "size); counted as at batch size 1, times the batch size"
-        )
-    elif odd:
-        warnings.append(
-            f"{len(odd)} tensors do not grow evenly with the batch size (first {odd[0]!r}); counted as at "
-            "batch size 1, times the batch size"
-        )
-    return sizes, warnings
-
-
-def _paired(first: Any, second: Any, pairs: dict[int, tuple[Any, Any]]) -> bool:
-    """Fill `pairs` (id of a node -> both nodes); False when the graphs are not of the same operations."""
-    ours, theirs = list(first.graph.nodes), list(second.graph.nodes)
-    if len(ours) != len(theirs):
-        return False
-    for a, b in zip(ours, theirs, strict=True):
-        inner = submodule(first, a)
-        if a.op != b.op or (inner is None and str(a.target) != str(b.target)):
-            return False
-        if inner is not None and not _paired(inner, submodule(second, b), pairs):
-            return False
-        pairs[id(a)] = (a, b)
-    return True
 
 
 def submodule(graph_module: Any, node: Any) -> Any | None:
@@ -219,6 +157,17 @@ def is_mutable(node: Any) -> bool:
     return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
+def is_made_for_batch(node: Any) -> bool:
+    """Whether an operation makes what is as large as the batch, without an input: zeros(x.size(0), 8) or
+    token.expand(x.size(0), -1, -1).
+
+    At batch size 1 that is a size of 1 in front, which nobody writes for another reason.
+    """
+    size, name = arguments_of(node).get("size"), base_name(node)
+    of_batch = isinstance(size, (tuple, list)) and len(size) > 1 and size[0] == 1
+    return of_batch and (name == "expand" or name.startswith("new_") or not node.all_input_nodes)
+
+
 def base_name(node: Any) -> str:
     """conv2d for aten.conv2d.default, relu for aten.relu_.default, mylib.op for others' operations."""
     schema = getattr(node.target, "_schema", None)
@@ -248,118 +197,90 @@ def flat(value: Any) -> Sequence[Any]:
     return [value]
 
 
-# ---- Views, and where the channels of a tensor are: which transpositions move data.
+# ---- Views, and which transpositions count.
 #
-# In PyTorch an image is (N, C, H, W) and tokens are (N, T, C); a network moves the channels to the end in
-# front of a layer norm and back behind it. Written channels last, as in Keras, the same network has no such
-# transpositions: they are free here. All others count, as in Keras, whether or not a copy follows.
+# In PyTorch an image is (N, C, H, W) and tokens are (N, T, C). A transposition counts as a copy, whether
+# PyTorch copies there or in what reads it. Where it only turns an image into tokens or back, as around a
+# layer norm, it is free.
 
-_RESHAPES = """
-view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze contiguous ravel
-alias detach clone lift_fresh_copy
-"""
-_TRANSPOSITIONS = "permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims adjoint"
-_PARTS = """
-slice select narrow chunk split split_with_sizes unsafe_chunk unsafe_split unbind tensor_split expand
-expand_as diagonal to
-"""
-RESHAPES = frozenset(_RESHAPES.split())
+RESHAPES = frozenset(
+    ["view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze",
+     "unsqueeze", "contiguous", "ravel", "alias", "detach", "clone", "lift_fresh_copy"]
+)  # fmt: skip
 """Operations that show the same data in another shape; a copy belongs to what needs it."""
-TRANSPOSITIONS = frozenset(_TRANSPOSITIONS.split())
-VIEWS = RESHAPES - {"clone", "lift_fresh_copy"} | TRANSPOSITIONS | frozenset(_PARTS.split())
-"""What changes along with the tensor that it is a view of."""
-
+TRANSPOSITIONS = frozenset(
+    ["permute", "transpose", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims", "adjoint"]
+)  # fmt: skip
 _FIRST = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
-_LAST = {"dense", "layer_norm", "rms_norm", "embedding", "lstm", "gru", "simple_rnn"}
-_IMAGE = ("view", "reshape", "unflatten", "conv", "batch_norm", "pool", "group_norm", "upsample")
+_LAST = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
+_MIXED = {"transpose", "matmul", "unfold", "reduce", "gather"}
+
+
+def is_view(node: Any) -> bool:
+    """Whether what an operation returns may share the memory of what it reads, as its schema says."""
+    returns = getattr(getattr(node.target, "_schema", None), "returns", ())
+    return any(r.alias_info is not None for r in returns)
 
 
 def channel_axis(
     walker: Any, kind: str, inputs: Sequence[int], shape: tuple[int, ...]
 ) -> int | None:
-    """The axis of the channels of what an operation writes; None where it is not known."""
-    if kind in _FIRST and not (kind in NORMALIZATIONS and inputs[0] in walker.channels):
+    """The axis of the channels of what an operation writes: 1 of an image, -1 of tokens; None: unknown."""
+    known = [walker.channels[i] for i in inputs if i in walker.channels]
+    if kind in _FIRST and not (known and kind in NORMALIZATIONS):
         return 1 if len(shape) > 2 else None
-    if kind in _LAST:
-        return len(shape) - 1
-    if kind in ("reshape", "transpose", "matmul", "unfold", "reduce", "gather"):
-        return None
-    known = [walker.channels[i] for i in inputs if i in walker.channels
-             and len(walker.shape(i)) == len(shape)]  # fmt: skip
-    return known[0] if known else None
+    if kind in _LAST or kind in _MIXED:
+        return -1 if kind in _LAST else None
+    if kind == "reshape":
+        stays = known and len(shape) > 1 and walker.shape(inputs[0])[known[0]] == shape[known[0]]
+        return known[0] if stays else None
+    alike = [i for i in inputs if len(walker.shape(i)) == len(shape)]
+    return next((walker.channels[i] for i in alike if i in walker.channels), None)
 
 
 def reshaped(walker: Any, call: Call) -> list[int]:
-    """The same data in another shape; free. The channels stay known where they stay an axis."""
+    """The same data in another shape; free."""
     source = walker.index(call.get("self", call.get("input")))
-    before, after = walker.shape(source), call.shapes[0]
-    if before == after:
+    if walker.shape(source) == call.shapes[0]:
         return [source] if call.op != "clone" else [walker.add(call, "identity", [source])]
-    out = walker.add(call, "reshape", [source])
-    axis = walker.channels.get(source)
-    if axis is not None:
-        size = before[axis]
-        inside, behind = prod(before[:axis]), prod(before[axis + 1 :])
-        for at, n in enumerate(after):
-            if n == size and prod(after[:at]) == inside and prod(after[at + 1 :]) == behind:
-                walker.channels[out] = at
-    return [out]
-
-
-def permutation(call: Call, rank: int) -> tuple[int, ...]:
-    """Which axis of the input each axis of the output is."""
-    if call.op == "permute":
-        return tuple(int(d) % rank for d in call.get("dims"))
-    if call.op in ("movedim", "moveaxis"):
-        return moved(rank, call.get("source"), call.get("destination"))
-    if call.op == "numpy_T":
-        return tuple(reversed(range(rank)))
-    if call.op in ("t", "mT", "adjoint"):
-        return swapped(rank, -2, -1) if rank > 1 else (0,)
-    first, second = (call.get(f"dim{i}", call.get(f"axis{i}", 0)) for i in (0, 1))
-    return swapped(rank, first, second)
+    return [walker.add(call, "reshape", [source])]
 
 
 def transposed(walker: Any, call: Call) -> list[int]:
-    """A transposition: free where it only moves the channels to where images or tokens have them."""
+    """A transposition: free where it turns an image into tokens or back, or moves axes of one element."""
     source = walker.index(call.get("self", call.get("input")))
-    shape = walker.shape(source)
-    order = permutation(call, len(shape))
-    axis = walker.channels.get(source)
-    real = [a for a in order if shape[a] > 1]
-    free = real == sorted(real) or _is_layout(walker, call, source, order)
-    kind = "reshape" if free else "transpose"
-    out = walker.add(call, kind, [source], permutation=order)
+    shape, channels = walker.shape(source), walker.channels.get(source)
+    order = _permutation(call.node, len(shape))
+    last = len(order) - 1
+    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
+    turned = last > 1 and (
+        (channels == 1 and order == to_last)
+        or (channels == -1 and order == to_first and (last > 2 or _makes_image(call.node)))
+        or (last > 2 and source in walker.builder.inputs and order in (to_last, to_first))
+    )
+    moving = [a for a in order if shape[a] > 1]
+    free = turned or moving == sorted(moving)
+    out = walker.add(call, "reshape" if free else "transpose", [source], permutation=order)
+    walker.channels.pop(out, None)
+    axis = None if channels is None else {1: 1, last: -1}.get(order.index(channels % len(order)))
     if axis is not None:
-        walker.channels[out] = order.index(axis)
+        walker.channels[out] = axis
     return [out]
 
 
-def _is_layout(walker: Any, call: Call, source: int, order: tuple[int, ...]) -> bool:
-    """Whether the channels alone move, between the second axis and the last."""
-    last = len(order) - 1
-    to_last = order == (0, *range(2, last + 1), 1)
-    to_first = order == (0, last, *range(1, last))
-    if last < 2 or not (to_last or to_first):
-        return False
-    axis = walker.channels.get(source)
-    if last > 2 and source in walker.builder.inputs:
-        return True  # an image as files have it
-    if last == 2:
-        # Of tokens it is the way back to an image or a signal only when one is made of them.
-        return axis == 1 or (axis == 2 and _feeds_image(call.node))
-    return axis == (1 if to_last else last)
+def _permutation(node: Any, rank: int) -> tuple[int, ...]:
+    """Which axis of the input each axis of the output is: of a tensor whose sizes are all different."""
+    import torch
+
+    made = node.target(torch.empty([*range(rank)], device="meta"), *node.args[1:], **node.kwargs)
+    return tuple(made.shape)
 
 
-def _feeds_image(node: Any) -> bool:
-    """Whether what reads a node sees it as an image or a signal."""
-    for user in node.users:
-        name = str(user.target)
-        if any(part in name for part in ("contiguous", "clone", "dropout")):
-            if _feeds_image(user):
-                return True
-            continue
-        rank = len(getattr(user.meta.get("val"), "shape", ()))
-        if any(f"aten.{part}" in name or f"_{part}" in name for part in _IMAGE):
-            return rank > 3 or "conv" in name or "norm" in name or "pool" in name
-    return False
+def _makes_image(node: Any) -> bool:
+    """Whether what reads tokens makes an image of them, or a convolution reads them as a signal."""
+    return any(
+        len(getattr(user.meta.get("val"), "shape", ())) > 3
+        or base_name(user) in ("conv1d", "convolution", "batch_norm")
+        or (base_name(user) in RESHAPES | {"dropout"} and _makes_image(user))
+        for user in node.users
+    )

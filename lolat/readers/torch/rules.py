@@ -25,6 +25,7 @@ from lolat.readers.torch.program import (
     TRANSPOSITIONS,
     Call,
     flat,
+    is_made_for_batch,
     reshaped,
     transposed,
 )
@@ -196,7 +197,7 @@ def _recurrent(walker: Any, call: Call) -> list[Any]:
                 call.label(_RECURRENT[call.op], suffix), call.path, units=units,
                 in_features=features, timesteps=steps, bias=biased, bias_vectors=2, sequences=True,
             )  # fmt: skip
-            walker.channels[written[0]] = len(single) - 1
+            walker.channels[written[0]] = -1
             outputs.append(written[0])
             for of_state, index in zip(last, written[1:], strict=True):
                 of_state.append(index)
@@ -274,9 +275,8 @@ def _split(walker: Any, call: Call) -> list[Any]:
 def _expand(walker: Any, call: Call) -> list[Any]:
     """The same values again; nothing where no axis grows, at any batch size."""
     source = walker.sources(call.node)[0]
-    batched = walker.builder.tensors[source].batched
-    _, grows = walker.program.sizes(call.node, call.node.meta["val"], batched)
-    same = prod(call.shapes[0]) == prod(walker.shape(source)) and grows == batched
+    grows = is_made_for_batch(call.node) and not walker.builder.tensors[source].batched
+    same = prod(call.shapes[0]) == prod(walker.shape(source)) and not grows
     return [walker.add(call, "reshape" if same else "repeat", [source])]
 
 

@@ -66,11 +66,12 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class Tracer(_Mode):
-    """Notes operations as nodes of `graph`. `known`: what each operation writes, for several traces."""
+    """Notes operations as nodes of `graph`. `known`: what each operation writes, which may come again."""
 
-    def __init__(self, device: Any, known: dict[Any, Any]) -> None:
+    def __init__(self, device: Any) -> None:
         super().__init__()
-        self.graph, self.device, self.known = torch.fx.Graph(), device, known
+        self.graph, self.device = torch.fx.Graph(), device
+        self.known: dict[Any, Any] = {}
         self.layers: list[dict[str, Any]] = [{}]
         # id -> a tensor, which keeps the id; its shape
         self.constants: dict[int, tuple[Any, Any]] = {}
@@ -192,7 +193,7 @@ class Tracer(_Mode):
 
 
 def traced(
-    model: Any, prefix: str, call: Any, known: dict[Any, Any], tensors: Callable[[Any], Any]
+    model: Any, prefix: str, call: Any, tensors: Callable[[Any], Any]
 ) -> tuple[Any, frozenset[str], int]:
     """(what has the graph of a call, names of its inputs, number of outputs) of a module.
 
@@ -210,7 +211,7 @@ def traced(
     own = [*model.named_parameters(), *model.named_buffers()]
     leaves = [*(value for _, value in own), *pytree.tree_leaves(call)]
     device = next((t.device for t in leaves if isinstance(t, torch.Tensor)), torch.device("cpu"))
-    tracer = Tracer(device, known)
+    tracer = Tracer(device)
     with torch.inference_mode(), torch.set_grad_enabled(tracer.with_grad):
         state = {name: tracer.placeholder(value, f"p_{i}") for i, (name, value) in enumerate(own)}
         inputs: list[str] = []
