@@ -296,7 +296,7 @@ def test_a_page_of_two_networks_or_two_models(lolat: Command, model: Path, tmp_p
     assert [s["name"] for s in sides(path)] == ["A", "B"]
     assert READ[:2] == [("keras:A", (56,)), ("keras:B", (56,))]
     # What a smaller input would save: six sevenths of 56.
-    assert READ[2:] == [("keras:A", (48,)), ("keras:B", (48,))]
+    assert READ[2:] == [("keras:A", (28,)), ("keras:B", (48,))]
     other = tmp_path / "other.json"
     other.write_text(json.dumps(synthetic.document(device="a laptop")))
     READ.clear()
