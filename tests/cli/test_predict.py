@@ -295,8 +295,8 @@ def test_a_page_of_two_networks_or_two_models(lolat: Command, model: Path, tmp_p
     lolat.done(*page, "keras:B", "--input-size", 56)
     assert [s["name"] for s in sides(path)] == ["A", "B"]
     assert READ[:2] == [("keras:A", (56,)), ("keras:B", (56,))]
-    # What a smaller input would save: six sevenths of 56.
-    assert READ[2:] == [("keras:A", (28,)), ("keras:B", (48,))]
+    # What half the input would save.
+    assert READ[2:] == [("keras:A", (28,)), ("keras:B", (28,))]
     other = tmp_path / "other.json"
     other.write_text(json.dumps(synthetic.document(device="a laptop")))
     READ.clear()
