@@ -36,9 +36,7 @@ class KerasTape(Tape):
         self.permute, self.reshape, self.tile = self.ops.transpose, self.ops.reshape, self.ops.tile
         self.index = lambda node, index: node[index]
         self.stack, self.matmul = self.ops.stack, self.ops.matmul
-        self.dense = lambda node, rank, inside, made, bias: keras.layers.Dense(made, use_bias=bias)(
-            node
-        )
+        self.dense = lambda node, inside, made, bias: keras.layers.Dense(made, use_bias=bias)(node)
         self.reduce = lambda node, name, axes, keep: getattr(self.ops, name)(
             node, axis=axes[0] if name.startswith("arg") else tuple(axes), keepdims=keep
         )
