@@ -136,11 +136,11 @@ class WorkerProcess(Child):
 PACKAGES = {
     "tensorflow": ("keras", "tensorflow"),
     "torch": ("torch",),
-    "onnxruntime": ("onnx", "onnxruntime"),
+    "onnxruntime": ("torch", "onnx", "onnxruntime"),
 }
 """Backend -> what must be installed."""
 ORDER = {
-    "cpu": ("tensorflow", "torch", "onnxruntime"),
+    "cpu": ("tensorflow", "torch"),  # onnxruntime needs torch
     "gpu": ("torch", "tensorflow", "onnxruntime"),
 }
 """Device -> backends, the one that is preferred first."""

@@ -148,13 +148,13 @@ def of_model(environment: Mapping[str, Any]) -> str:
     return joined(name, options)
 
 
-def imported(package: str, who: str, hint: str = "") -> Any:
+def imported(package: str, who: str) -> Any:
     """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error}){hint}", package
+            f"{who} needs {package}, which cannot be imported ({error})", package
         ) from error
 
 
