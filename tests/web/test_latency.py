@@ -91,7 +91,9 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
         assert ms == milliseconds(told.latency_ms)
         assert sure.endswith(f" to {milliseconds(told.interval_ms[1])}")
         assert each == milliseconds(told.latency_ms / size)
-    bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)" max="1"', table)]
+    bars = [
+        float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)" max="1"', table)
+    ]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
     assert "laptop is 3 times as fast as board" in page.answer()
