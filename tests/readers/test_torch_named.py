@@ -1,4 +1,4 @@
-"""timm's and transformers' networks by name, without weights and without torchvision."""
+"""timm's, torchvision's and transformers' networks by name, without weights."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _package(name: str) -> Any:
             return importlib.import_module(name)
     except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
         missing = isinstance(error, ModuleNotFoundError)
-        lacking = (error.name if isinstance(error, ModuleNotFoundError) else None) or top
+        lacking = str(getattr(error, "name", None) or top).partition(".")[0]
         raise MissingPackageError(
             f"the package {lacking} {'is not installed' if missing else 'does not load'} "
             f"({one_line(error)}), which {top}:NAME needs; install it with: pip install {lacking}"
