@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, arg
 from lolat.fitting.points import Point, times
 from lolat.io.results import element, escape
 from lolat.io.writing import check_file, write_bytes
@@ -347,8 +347,8 @@ def check_plot(path: str) -> None:
     Raises InputError (a wrong ending, no such folder, no permission) or MissingPackageError.
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise InputError(f"--plot {path}: expected a file name that ends in .svg or .png")
-    check_file(path, "--plot")
+        raise InputError(f"{arg('plot')} {path}: expected a file name that ends in .svg or .png")
+    check_file(path, "plot")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError("plots need matplotlib, which is not installed", "plot")
 

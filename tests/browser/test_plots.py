@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.report.test_comparison import result as compared
 
 from lolat.io.results import element
 from lolat.model import Model
@@ -24,7 +25,6 @@ from lolat.report.plots import (
 )
 from tests import synthetic
 from tests.browser.chromium import Chromium, cut_off, overlaps, violations
-from tests.report.test_comparison import result as compared
 
 ROOT = Path(__file__).parents[2]
 FIGURES = sorted(ROOT.joinpath("docs", "figures").glob("*.svg"))

@@ -51,10 +51,13 @@ class OnnxRuntimeBackend:
         self.place = "cuda" if device == "gpu" else "cpu"
         providers = self.runtime.get_available_providers()
         if self.provider not in providers:
+            why = (
+                f"ONNX Runtime {self.runtime.__version__} looked for {self.provider} and has "
+                f"{', '.join(providers)}"
+            )
             raise DeviceError(
-                f"no {device} here: ONNX Runtime {self.runtime.__version__} looked for "
-                f"{self.provider} and has {', '.join(providers)}; use `lolat learn cpu`, or install "
-                "onnxruntime-gpu"
+                f"no {device} here: {why}; use `lolat learn cpu`, or install onnxruntime-gpu",
+                why=why,
             )
         self.device_name, _ = self._graphics_card() if device == "gpu" else (None, None)
         self.threads = threads
