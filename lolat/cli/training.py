@@ -243,7 +243,7 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
         try:
             graph = read(network)
         except InputError as error:
-            raise InputError(f"{table}, line {lines[network]}: {error}") from error
+            raise InputError(f"{table}, line {lines[network]}: {error.message}") from error
         done += 1
         if done % 20 == 0:
             common.say(f"{done} of {len(lines)} networks read")

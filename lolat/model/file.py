@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors.extended import TERMS
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import EXTRAS, FEATURES
@@ -407,7 +407,8 @@ def same_device(path: AnyPath, document: Mapping[str, Any], device: str | None) 
     if device.partition(" (")[0].strip().casefold() not in names:
         raise InputError(
             f"{shown_path(path)} is a model of another device: {own}, and this is {device}; give another "
-            "--output, or call it the same"
+            f"{arg('output')}, or call it the same",
+            code="other-device",
         )
     return own
 

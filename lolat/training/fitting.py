@@ -70,7 +70,7 @@ def _epoch(row: Row) -> Epoch:
         check_sizes(batch_size, samples, 1)
         optimizer = optimizer_named(row["optimizer"]).name
     except InputError as error:
-        raise InputError(f"{row.where}: {error}") from None
+        raise InputError(f"{row.where}: {error.message}", code=error.code, **error.data) from None
     seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
     return Epoch(row["network"], batch_size, samples, optimizer, seconds, row.line)
 

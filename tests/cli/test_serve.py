@@ -29,9 +29,7 @@ def test_a_port_in_use(lolat: Command) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         said = lolat.refused("serve", "--port", port)
-    assert said == (
-        f"lolat: port {port} is in use; give another with --port, or --port 0 for any free one"
-    )
+    assert said == (f"lolat: port {port} is in use; give another --port, or 0 for any free one")
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])

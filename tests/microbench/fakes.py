@@ -84,7 +84,7 @@ class FakeWorker:
             raise ProcessDied("the measuring process was killed")
         if device.refuses[verb, key] > 0:
             device.refuses[verb, key] -= 1
-            raise RequestFailed("ResourceExhausted: no")
+            raise RequestFailed({"error": "ResourceExhausted: no", "kind": "ResourceExhausted"})
         if verb == "environment":
             return {"environment": device.environment}
         if verb == "memory":

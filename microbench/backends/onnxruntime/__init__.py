@@ -36,10 +36,9 @@ class OnnxRuntimeBackend:
         self.place = "cuda" if device == "gpu" else "cpu"
         self.provider = f"{self.place.upper()}ExecutionProvider"
         if self.provider not in (there := runtime.get_available_providers()):
-            raise DeviceError(
-                f"no {device} here: ONNX Runtime {runtime.__version__} looked for {self.provider} and has "
-                f"{', '.join(there)}; use `lolat learn cpu`, or install onnxruntime-gpu"
-            )
+            why = f"ONNX Runtime has {', '.join(there)} and not {self.provider}"
+            mend = "use `lolat learn cpu`, or install onnxruntime-gpu"
+            raise DeviceError(f"no {device} here: {why}; {mend}", why=why)
         self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None
         # Within an operation; between operations, which run one after the other. 0: as many as cores.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
