@@ -136,7 +136,7 @@ def examine(models: Mapping[str, Model], graphs: Mapping[str, Graph]) -> dict[st
                 "device": m.device,
                 "points": len(m.document["points"]),
                 "seconds": m.document["environment"].get("seconds"),
-                **{k: m.document["noise"].get(k) for k in ("floor", "calm_share", "reference_ms")},
+                "floor": m.document["noise"].get("floor"),
             }
             for label, m in models.items()
         ],
@@ -157,14 +157,12 @@ def examine(models: Mapping[str, Model], graphs: Mapping[str, Graph]) -> dict[st
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Three Markdown tables: the runs, the pairs, the coefficients side by side."""
     count, names = len(result["networks"]), [m["label"] for m in result["models"]]
-    yield "| model | points | learned in | calm | noise floor | reference block |"
-    yield "| --- | --: | --: | --: | --: | --: |"
+    yield "| model | points | learned in | noise floor |"
+    yield "| --- | --: | --: | --: |"
     for m in result["models"]:
         cells = (
             _known(m["seconds"], "{:.0f} s"),
-            "-" if m["calm_share"] is None else f"{100 * m['calm_share']:.0f} %",
             "-" if m["floor"] is None else percent(m["floor"]),
-            _known(m["reference_ms"], "{:.2f} ms"),
         )
         yield f"| {m['label']} | {m['points']} | " + " | ".join(cells) + " |"
     yield ""

@@ -76,12 +76,12 @@ def test_the_tables() -> None:
     once, twice = result["coefficients"]["spatial_macs"]
     assert twice == pytest.approx(1.05 * once) != 0
     text = list(repeatability.lines(result))
-    assert "| one | 105 | - | - | 3.0 % | 1.00 ms |" in text
+    assert "| one | 105 | - | 3.0 % |" in text
     assert any(line.startswith("| one and two | 4.9 % | 4.9 % | ") for line in text)
     assert "0 of 1 pairs" in text[-1]
     assert "4.9 %" in text[-1]
     tables = [line for line in text if line.startswith("|")]
-    assert {line.count("|") for line in tables[:4]} == {7}
+    assert {line.count("|") for line in tables[:4]} == {5}
 
 
 def test_given_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
