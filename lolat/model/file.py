@@ -364,6 +364,17 @@ def as_output(source: str) -> str:
     return quote(path.name if shipped else source)
 
 
+def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A model file of a device that knows nothing yet."""
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "environment": dict(environment),
+    }
+
+
 def put(
     path: AnyPath,
     section: str,
@@ -380,13 +391,7 @@ def put(
     here = Path(path)
     old = read(here) if here.exists() else None
     if old is None:
-        old = {
-            "schema": SCHEMA,
-            "version": FORMAT_VERSION,
-            "name": here.stem,
-            "device": device or UNKNOWN,
-            "environment": dict(environment or {}),
-        }
+        old = made(here.stem, device or UNKNOWN, environment or {})
     else:
         old = {**old, "device": same_device(here, old, device)}
     known = old.get(section, {}) if section == "spaces" else {}

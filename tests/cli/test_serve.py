@@ -17,10 +17,9 @@ import pytest
 pytest.importorskip("starlette")
 
 from lolat.model.file import put, write
-from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
 from tests.processes import python
-from tests.training.epoch_tables import epochs, read
+from tests.training.epoch_tables import epochs, fit, read
 
 
 def test_a_port_in_use(lolat: Command) -> None:
