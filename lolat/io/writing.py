@@ -67,13 +67,16 @@ def _check_target(target: str, source: str) -> None:
         return
     if stat.S_ISDIR(mode):
         raise InputError(
-            f"{source}: is a folder; expected the name of a file to write", code="not-written"
+            f"{source}: is a folder; expected the name of a file to write",
+            code="not-written",
+            path=source,
         )
     # Replacing /dev/stdout or a pipe by a file would break it for everybody.
     if not stat.S_ISREG(mode):
         raise InputError(
             f"{source}: is not a regular file; expected the name of a file to write",
             code="not-written",
+            path=source,
         )
     # The replacement needs only the folder's permission; a read-only file is meant to stay.
     if not os.access(target, os.W_OK):

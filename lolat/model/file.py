@@ -243,7 +243,7 @@ def validate(document: Any, source: str) -> None:
     on with what is expected and where. Nothing is changed or converted.
     """
     if fault := _of_another_kind(document):
-        raise ModelFileError(f"{source}: {fault}")
+        raise ModelFileError(f"{source}: {fault}", code="not-a-model")
     # It is to have latencies where it has some part of them, or nothing at all.
     if not any(f in document for f in INFERENCE) and any(f in document for f in SECTIONS):
         converted(document, Sections, source)

@@ -185,7 +185,11 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
     if is_function(spec):
         return _of_object(_called(spec, weights), spec.partition(":")[2], size)
     what = "file" if spec.endswith((".keras", ".onnx")) else "network"
-    raise NetworkError(f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
+    raise NetworkError(
+        f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}",
+        code="unknown-network",
+        network=spec,
+    )
 
 
 def _meant(spec: str) -> str:

@@ -64,7 +64,10 @@ def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = No
     if samples is not None and batch_size > samples:
         raise InputError(
             f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
-            "batch size, or more samples"
+            "batch size, or more samples",
+            code="batch-over-data",
+            batch_size=int(batch_size),
+            samples=int(samples),
         )
 
 

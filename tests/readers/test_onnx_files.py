@@ -443,11 +443,11 @@ def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...
 @pytest.mark.parametrize(
     ("x", "size", "part"),
     [
-        (("N", 3, "h", "w"), None, "leaves sizes open: 3x?x?; give them with --input-size"),
-        (("N", 3, 8, 8), 9, "fixed at 3x8x8 in the file; --input-size 9 cannot change it"),
-        (("N", 3, "h", "w"), (4, 8, 8), "fixed at 3x?x? in the file; --input-size 4,8,8"),
+        (("N", 3, "h", "w"), None, "leaves sizes open: 3x?x?; give them with input_size"),
+        (("N", 3, 8, 8), 9, "fixed at 3x8x8 in the file; input_size 9 cannot change it"),
+        (("N", 3, "h", "w"), (4, 8, 8), "fixed at 3x?x? in the file; input_size 4,8,8"),
         (("N", 3, "h", 8), (8, 8), "leaves sizes open: 3x?x8"),
-        (("N", 3, 8, 8), (8, 8), "--input-size 8,8 fits no input of 'network' (x: 3x8x8)"),
+        (("N", 3, 8, 8), (8, 8), "input_size 8,8 fits no input of 'network' (x: 3x8x8)"),
         (("N", 3, 8, 8), [(3, 8, 8)] * 2, "several input sizes are for PyTorch modules"),
     ],
 )

@@ -346,7 +346,9 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
         shown = {lower: f"keras:{full}" for lower, full in by_lower.items()}
         hint = did_you_mean(name.lower(), shown, others)
         raise NetworkError(
-            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}"
+            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}",
+            code="unknown-network",
+            network=f"keras:{name}",
         )
     make = getattr(keras.applications, known)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
@@ -369,7 +371,9 @@ def saved(path: str, weights: bool) -> Any:
     """
     shown = shortened(path)
     if not os.path.isfile(path):
-        raise NetworkError(f"no file {shown!r}; give the path of a .keras file")
+        raise NetworkError(
+            f"no file {shown!r}; give the path of a .keras file", code="unknown-network"
+        )
     keras = import_keras()
     if tuple(map(int, re.findall(r"\d+", keras.__version__)[:3])) < SAFE:
         raise MissingPackageError(

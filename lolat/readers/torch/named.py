@@ -167,7 +167,9 @@ def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
     module = "timm" if package == "timm" else "torchvision.models"
     others = f"{module}.list_models() lists its {len(names)} networks"
     hint = did_you_mean(name.lower(), {n: f"{package}:{n}" for n in names}, others)
-    return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
+    spec = f"{package}:{name}"
+    said = f"no network {shortened(spec)!r}; {hint}"
+    return NetworkError(said, code="unknown-network", network=spec)
 
 
 def _package(name: str) -> Any:
