@@ -232,9 +232,9 @@ def test_which_files_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"training_residuals": 3}, "m.json: `predictors.kernels.training_residuals` is 3; expected a"),
-        ({"training_residuals": [0.1, "x"]}, "`predictors.kernels.training_residuals[1]` is 'x'; expected"),
-        ({"mode": {"training": 1}}, "`predictors.kernels.mode.training` is 1; expected"),
+        ({"training_residuals": 3}, "at `$.predictors.kernels.training_residuals`"),
+        ({"training_residuals": [0.1, "x"]}, "at `$.predictors.kernels.training_residuals[1]`"),
+        ({"mode": {"training": 1}}, "at `$.predictors.kernels.mode.training`"),
     ],
 )  # fmt: skip
 def test_a_damaged_file(entry: dict[str, Any], said: str) -> None:
