@@ -403,6 +403,6 @@ def test_the_base_is_read_from_what_predict_wrote(tmp_path: Path) -> None:
         InputError, match=r"against .*base.json: .*`model`.*lolat predict MODEL NETWORK --json"
     ):
         read_before(str(path))
-    path.write_text(json.dumps({"schema": "lolat-graph"}))
+    path.write_text(json.dumps({"schema": "lolat-network"}))
     assert not is_prediction(str(path))
     assert not is_prediction("keras:ResNet50")
