@@ -1,4 +1,4 @@
-"""timm's and transformers' networks by name, without weights and without torchvision."""
+"""timm's, torchvision's and transformers' networks by name, without weights."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestTransformers:
 class TestTimm:
     @pytest.fixture(autouse=True)
     def _package(self) -> None:
-        if importlib.util.find_spec("timm") is None:  # its import needs our torchvision's stand-in
+        if importlib.util.find_spec("timm") is None:  # its import asks for torchvision's operators
             pytest.skip("could not import 'timm'")
 
     def test_counts_that_are_published_and_another_size_and_tag(self) -> None:
@@ -98,43 +98,47 @@ class TestTimm:
         assert large.flops - head == 4 * (total.flops - head)
         with pytest.raises(NetworkError, match="did you mean timm:resnet50"):
             read("timm:resnet05")
-        # torchvision is left as it was.
-        found = sys.modules.get("torchvision")
-        assert found is None or hasattr(found, "__version__")
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision", "transformers"])
 def test_a_package_that_is_missing_is_named(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+    for part in [package, *(m for m in sys.modules if m.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, part, None)
     spec = config(tmp_path, BERT) if package == "transformers" else f"{package}:x"
     with pytest.raises(MissingPackageError, match=f"the package {package} .*pip install {package}"):
         read(spec)
 
 
-def test_a_wheel_of_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "torchvision"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingPackageError, match="wheel must be of the same build as PyTorch's"):
-        read("torchvision:resnet18")
+OTHER_BUILD = """
+import torch
+for name in ("nms", "qnms"):
+    torch.library.register_fake(f"torchvision::{name}")(lambda x: x)
+"""
 
 
-@pytest.mark.parametrize(("package", "network"), [("timm", "timm:resnet18"), ("transformers", "")])
-def test_other_packages_do_without_it(package: str, network: str, tmp_path: Path) -> None:
-    """Of another build, or not there at all: it is for images, so the networks are the same."""
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"could not import {package!r}")
+def test_torchvision_of_another_build_than_pytorch(tmp_path: Path) -> None:
+    """As it imports itself where its operators are not there; a stand-in, as the real one may fit here."""
     (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('of another build')")
-    spec = network or config(tmp_path, BERT)
+    (tmp_path / "torchvision" / "__init__.py").write_text(OTHER_BUILD)
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport lolat\n"
-        f"print(len(lolat.read({spec!r}, 64).operations), 'torchvision' in sys.modules)"
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from lolat.readers.torch.named import _load_torchvision\n"
+        "try:\n    import torchvision\n"
+        "except RuntimeError as error:\n    print('nms does not exist' in str(error))\n"
+        "_load_torchvision()\nimport torchvision\n_load_torchvision()\nprint('loaded')"
     )
-    done = python(code, env={"LOLAT_CACHE": "off"})
-    assert done.stdout.split() == [str(len(read(spec, 64).operations)), "False"], done.stderr
+    done = python(code, tmp_path)
+    assert done.stdout.split() == ["True", "loaded"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "gmacs", "weights"), [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86)]
+)
+def test_torchvisions_own_as_published(name: str, gmacs: float, weights: float) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    total = count(read(f"torchvision:{name}")).total(1)
+    assert total.flops / 1e9 == pytest.approx(gmacs, abs=0.01)
+    assert total.weights / 1e6 == pytest.approx(weights, abs=0.01)

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import MagicMock
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.readers import did_you_mean
@@ -128,8 +127,7 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
             f"{DECODERS} or AutoModelForPreTraining"
         )
     length = size[0] if size else min(int(getattr(made, "max_position_embeddings", 512)), 512)
-    with _despite_torchvision():
-        model = _built(shown, lambda: auto.from_config(made), weights)
+    model = _built(shown, lambda: auto.from_config(made), weights)
     torch = import_torch()
     return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
 
@@ -176,39 +174,29 @@ def _package(name: str) -> Any:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            if top == "torchvision":
-                return importlib.import_module(name)
-            with _despite_torchvision(MagicMock() if top == "timm" else None):
-                return importlib.import_module(name)
-    except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
-        missing = isinstance(error, ModuleNotFoundError)
-        more = (
-            "; its wheel must be of the same build as PyTorch's (CPU: pip install torchvision --index-url "
-            "https://download.pytorch.org/whl/cpu), timm: has most of its networks without it"
-            if top == "torchvision" and not missing
-            else f"; install it with: pip install {top}"
-        )
+            _load_torchvision()
+            return importlib.import_module(name)
+    except Exception as error:  # whatever a package raises while it is imported
+        state = "is not installed" if isinstance(error, ModuleNotFoundError) else "does not load"
         raise MissingPackageError(
-            f"the package {top} {'is not installed' if missing else 'does not load'} "
-            f"({one_line(error)}), which {top}:NAME needs{more}"
+            f"the package {top} {state} ({one_line(error)}), which {top}:NAME needs; install it with: "
+            f"pip install {top}"
         ) from error
 
 
-@contextlib.contextmanager
-def _despite_torchvision(stand_in: Any = None) -> Iterator[None]:
-    """Where torchvision does not load, `stand_in` in its place: it is for images, not for networks."""
-    names: list[str] = []
+def _load_torchvision() -> None:
+    """torchvision, also of another build than PyTorch, whose compiled part does not load.
+
+    timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
+    """
     try:
         importlib.import_module("torchvision")
-    except Exception:  # RuntimeError, where it is of another build than PyTorch
-        parts = ("", ".datasets", ".ops", ".ops.misc", ".transforms", ".transforms.functional")
-        names = [f"torchvision{part}" for part in parts]
-    sys.modules.update(dict.fromkeys(names, stand_in))
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
+    except ModuleNotFoundError:  # the package that needs it will say so
+        return
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            with contextlib.suppress(RuntimeError):  # it is there already
+                import_torch().library.define(f"torchvision::{name}", "(Tensor x) -> Tensor")
 
 
 # ---- A network without its weights.
