@@ -227,7 +227,7 @@ def query_case(draw: random.Random, folder: Path) -> list[str]:
 
     fields = [*FIELDS, "price.epyc-2t", "memory.a100-fp32", "model", "q", "file"]
     values = [
-        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "epyc-2t", "a100-fp32",
+        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "generate:vgg?layers=2", "epyc-2t", "a100-fp32",
         "1,8", "0.9", "adam", "a" * 64,
     ]  # fmt: skip
     right = [("view", draw.choice(("latency", "budget", "training"))), ("model", "epyc-2t")]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, ModelFileError
 from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -60,8 +60,12 @@ class EpochTraining(Training):
 
     def __init__(self, document: dict[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError where its `epochs` are damaged."""
-        section: EpochSection = converted(document["epochs"], EpochSection, source, "$.epochs")
-        self.section = section
+        try:
+            section = converted(document["epochs"], EpochSection, source, "$.epochs")
+        except ModelFileError as error:
+            again = "fit them again: lolat training fit EPOCHS.csv --output MODEL"
+            raise ModelFileError(f"{error}; {again}") from error
+        self.section: EpochSection = section
         self.document, self.name, self.drop_last = document, document["device"], section.drop_last
         self.coefficients = np.array(msgspec.structs.astuple(section.coefficients_ms))
         self.residuals, self.optimizers = section.residuals, section.optimizers

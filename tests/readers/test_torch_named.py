@@ -84,9 +84,7 @@ class TestTransformers:
 class TestTimm:
     @pytest.fixture(autouse=True)
     def _package(self) -> None:
-        if (
-            importlib.util.find_spec("timm") is None
-        ):  # its import needs operators that the reader defines
+        if importlib.util.find_spec("timm") is None:  # its import asks for torchvision's operators
             pytest.skip("could not import 'timm'")
 
     def test_counts_that_are_published_and_another_size_and_tag(self) -> None:
@@ -148,3 +146,14 @@ def test_no_weights_of_a_backbone_are_downloaded() -> None:
         pytest.skip("could not import 'torchvision'")
     read_network = read("torchvision:lraspp_mobilenet_v3_large", 64)
     assert count(read_network).total(1).weights > 3e6  # published: 3.22 M parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "gmacs", "weights"), [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86)]
+)
+def test_torchvisions_own_as_published(name: str, gmacs: float, weights: float) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    total = count(read(f"torchvision:{name}")).total(1)
+    assert total.flops / 1e9 == pytest.approx(gmacs, abs=0.01)
+    assert total.weights / 1e6 == pytest.approx(weights, abs=0.01)

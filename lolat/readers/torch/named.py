@@ -179,9 +179,9 @@ def _package(name: str) -> Any:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            _let_torchvision_load()
+            _load_torchvision()
             return importlib.import_module(name)
-    except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
+    except Exception as error:  # whatever a package raises while it is imported
         missing = isinstance(error, ModuleNotFoundError)
         lacking = str(getattr(error, "name", None) or top).partition(".")[0]
         raise MissingPackageError(
@@ -190,23 +190,19 @@ def _package(name: str) -> Any:
         ) from error
 
 
-_OPERATORS: list[Any] = []
+def _load_torchvision() -> None:
+    """torchvision, also of another build than PyTorch, whose compiled part does not load.
 
-
-def _let_torchvision_load() -> None:
-    """Define what torchvision's Python code asks PyTorch for, where its compiled code is of another build.
-
-    timm and transformers import it; networks do not need these operators on boxes of detectors.
+    timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
     """
-    with contextlib.suppress(ImportError):
-        try:
-            importlib.import_module("torchvision")
-        except RuntimeError:
-            if _OPERATORS:  # that was not it
-                return
-            _OPERATORS.append(import_torch().library.Library("torchvision", "FRAGMENT"))
-            for name in ("nms", "qnms"):
-                _OPERATORS[-1].define(f"{name}(Tensor boxes, Tensor scores, float limit) -> Tensor")
+    try:
+        importlib.import_module("torchvision")
+    except ModuleNotFoundError:  # the package that needs it will say so
+        return
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            with contextlib.suppress(RuntimeError):  # it is there already
+                import_torch().library.define(f"torchvision::{name}", "(Tensor x) -> Tensor")
 
 
 # ---- A network without its weights.
