@@ -280,18 +280,6 @@ def test_a_backend_that_trains_nothing_is_refused_before_measuring(
     assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together(
-    machine: Machine, lolat: Command, arguments: list[str], said: str
-) -> None:
-    assert said in lolat.refused("learn", *TRAINING, *arguments)
-    assert machine.calls == []
-
-
 def test_fitting_again_keeps_the_training(machine: Machine, output: Path, lolat: Command) -> None:
     learn(lolat, output)
     again = output.with_name("again.json")
