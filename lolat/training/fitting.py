@@ -26,6 +26,7 @@ TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
 in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and 1."""
 COUNTED = [["ops"], ["flat_norms"], ["flops"], ["acts", "inp", "traffic"]]  # the first four of them
 Terms: Any = msgspec.defstruct("Terms", [(term, NotNegative) for term in TERMS])
+AGAIN = "fit them again: lolat training fit EPOCHS.csv --output MODEL"
 BALANCE = 800.0  # multiplications while an element is moved: more than any device does
 
 
@@ -63,8 +64,7 @@ class EpochTraining(Training):
         try:
             section = converted(document["epochs"], EpochSection, source, "$.epochs")
         except ModelFileError as error:
-            again = "fit them again: lolat training fit EPOCHS.csv --output MODEL"
-            raise ModelFileError(f"{error}; {again}") from error
+            raise ModelFileError(f"{error}; {AGAIN}") from error
         self.section: EpochSection = section
         self.document, self.name, self.drop_last = document, document["device"], section.drop_last
         self.coefficients = np.array(msgspec.structs.astuple(section.coefficients_ms))
