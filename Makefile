@@ -131,7 +131,7 @@ endif
 # The stamps say what is installed. What the tests need holds all that learning needs.
 $(VENV)/.lolat-learn: pyproject.toml | venv
 	@echo "installing LoLat and TensorFlow into $(VENV) (once; some minutes on a slow line)" >&2
-	@$(PIP) install --quiet --editable '.[tensorflow,plot,compare]'
+	@$(PIP) install --quiet --editable '.[tensorflow,plot]'
 	@touch $@
 
 $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
@@ -139,7 +139,7 @@ $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
 	@$(if $(LOCK),$(PIP) install --quiet --no-deps --require-hashes --requirement $(LOCK) || \
 		{ echo "$(LOCK) cannot be installed here; without it: make $(or $(MAKECMDGOALS),test) LOCK=" >&2; exit 1; })
 	@$(PIP) install --quiet $(if $(LOCK),--no-build-isolation --no-warn-conflicts) --editable '.[test]'
-	@$(PIP) install --quiet --no-deps 'timm>=1' # with torchvision, whose wheel does not fit PyTorch's for the CPU
+	@$(PIP) install --quiet --no-deps 'timm>=1' 'torchvision==0.28.0' # of another build than PyTorch's for the CPU
 	@touch $(VENV)/.lolat-learn $@
 
 # Never --clear on a folder that is no virtual environment: VENV may name anything.

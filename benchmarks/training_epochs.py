@@ -26,12 +26,8 @@ sys.path.insert(0, str(ROOT))
 import lolat  # noqa: E402
 from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
 from lolat.readers.generated import FAMILIES  # noqa: E402
-from lolat.training.fitting import fit_terms  # noqa: E402
-from lolat.training.iteration import (  # noqa: E402
-    OPTIMIZERS,
-    epoch_row,
-    iteration_row,
-)
+from lolat.training.fitting import epoch_row, fit_terms, operation_rows  # noqa: E402
+from lolat.training.iteration import OPTIMIZERS  # noqa: E402
 
 OPTIMIZER = "momentum"
 SEED = 2027  # of the draws that are reported; those that terms were chosen on had 0
@@ -96,10 +92,10 @@ def counted(families: list[str], rows: list[dict[str, str]]) -> Data:
         graph = graphs.get(row["network"])
         if graph is None:
             graph = graphs[row["network"]] = lolat.read(row["network"])
-        optimizer = OPTIMIZERS[OPTIMIZER]
-        sizes = int(row["batch_size"]), int(row["samples"])
-        found.append(epoch_row(graph, *sizes, optimizer, drop_last=True))
-        same.append(str(iteration_row(graph, 1, optimizer).tolist()))
+        batch_size, samples = int(row["batch_size"]), int(row["samples"])
+        full = samples - samples % batch_size  # the last batch was left out
+        found.append(epoch_row(graph, batch_size, full, OPTIMIZERS[OPTIMIZER]))
+        same.append(str(operation_rows(graph, 1).sum(axis=0)))
     times = np.array([1e3 * float(r["epoch_s"]) for r in rows])
     return Data(np.array(families), np.array(found), times, same)
 

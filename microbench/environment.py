@@ -283,8 +283,7 @@ def describe(device: str) -> dict[str, Any]:
 # ---- What makes times comparable: the fields of an environment, and how two environments
 # differ in them.
 #
-# The one list for everything that measures for a model that is there: doctor, evaluate, extending,
-# training.
+# The one list for everything that measures for a model that is there: doctor, evaluate, training.
 
 FIELDS = (
     "framework", "framework_version", "keras_version", "execution_provider", "libraries",

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from lolat.errors import InputError, LolatError, MeasuringError
+from lolat.errors import InputError, LolatError, MeasuringError, arg
 
 SCHEMA = "lolat-journal"
 OLDEST_S = 24 * 3600.0
@@ -153,7 +153,8 @@ def _open_alone(path: Path) -> FileIO:
     except BlockingIOError:
         file.close()
         raise InputError(
-            f"another run is writing the journal {path}; wait until it is done, or give another --output"
+            f"another run is writing the journal {path}; wait until it is done, or give another "
+            f"{arg('output')}"
         ) from None
     except OSError:
         pass  # a file system without locks
@@ -166,7 +167,10 @@ def _refusal(path: Path, error: OSError) -> LolatError:
     if error.errno in _DISK_FAILS:
         return MeasuringError(f"cannot write the journal {path}: {reason}; make room and try again")
     return InputError(
-        f"cannot write the journal {path}: {reason}; give --output in a folder that you may write to"
+        f"cannot write the journal {path}: {reason}; give {arg('output')} in a folder that you may write "
+        "to",
+        code="not-written",
+        path=str(path),
     )
 
 

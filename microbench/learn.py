@@ -113,7 +113,7 @@ def run_jobs(
         elif journal.records:
             runner.progress.note(
                 f"going on from {journal_path}: {len(journal.records)} measurements are there already "
-                "(--restart throws them away)"
+                "(with `restart` they are thrown away)"
             )
         try:
             outcome = runner.run(jobs, networks, settings, journal, runner.available_bytes())

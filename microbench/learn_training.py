@@ -149,7 +149,7 @@ def measure_training(
         section["warnings"].append(
             f"the start of a training could not be measured with {', '.join(failed)} (first: "
             f"{next(iter(failed.values()))}): predictions with {without} do not tell what a first epoch "
-            "takes more; measure again with --restart"
+            "takes more; measure again, with `restart`"
         )
     return section, journal
 

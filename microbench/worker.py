@@ -17,7 +17,7 @@ from lolat.errors import DeviceError, InputError, LolatError, MeasuringError, Mi
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from microbench import backends
-from microbench.backends import OPTIONS, flag, has, joined
+from microbench.backends import OPTIONS, has, joined, named
 from microbench.environment import others_s
 from microbench.timing import sample, warm_up
 
@@ -136,11 +136,11 @@ class WorkerProcess(Child):
 PACKAGES = {
     "tensorflow": ("keras", "tensorflow"),
     "torch": ("torch",),
-    "onnxruntime": ("onnx", "onnxruntime"),
+    "onnxruntime": ("torch", "onnx", "onnxruntime"),
 }
 """Backend -> what must be installed."""
 ORDER = {
-    "cpu": ("tensorflow", "torch", "onnxruntime"),
+    "cpu": ("tensorflow", "torch"),  # onnxruntime needs torch
     "gpu": ("torch", "tensorflow", "onnxruntime"),
 }
 """Device -> backends, the one that is preferred first."""
@@ -172,8 +172,8 @@ def pick(
     """
     able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
     if not able:
-        each = "; ".join(f"{n} has {', '.join(map(flag, own))}" for n, own in OPTIONS.items())
-        raise InputError(f"no backend has {' and '.join(map(flag, options))} together; {each}")
+        each = "; ".join(f"{n} has {', '.join(map(named, own))}" for n, own in OPTIONS.items())
+        raise InputError(f"no backend has {' and '.join(map(named, options))} together; {each}")
     return _for_gpu(able, options, start_worker) if device == "gpu" else _for_cpu(able, options)
 
 
@@ -208,13 +208,15 @@ def _for_gpu(
                 answer = worker.request({"do": "environment"}, ASK_LIMIT_S)["environment"]
         except (LolatError, ProcessDied, RequestFailed) as problem:
             # What a backend says of a device that is not there, without its advice.
-            reason = str(problem).partition("; use ")[0].removeprefix("no gpu here: ")
+            error = problem.as_error(LolatError) if isinstance(problem, RequestFailed) else problem
+            reason = error.data.get("why", error) if isinstance(error, LolatError) else error
             passed_over.append(f"{name}: {reason}")
             continue
         version = f"{name} {answer.get('framework_version', '')}".strip()
         place = f" on {answer['device_name']}" if answer.get("device_name") else ""
         others = f" ({'; '.join(passed_over)})" if passed_over else ""
-        return backend, f"measuring with {version}{place}{others}; --backend chooses another"
+        another = "`lolat learn gpu --backend NAME` takes another framework"
+        return backend, f"measuring with {version}{place}{others}; {another}"
     raise DeviceError(
         f"no gpu here: {'; '.join(passed_over)}; use `lolat learn cpu`, or install one of these for "
         "your GPU, and its driver"

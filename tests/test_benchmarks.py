@@ -1,4 +1,4 @@
-"""Scripts in benchmarks/: repeatability.py by hand; what design, kills, importing and fuzz find."""
+"""Scripts in benchmarks/: what compare, kills, importing and fuzz find."""
 
 from __future__ import annotations
 
@@ -10,122 +10,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from benchmarks import compare, killing, kills, repeatability
+from benchmarks import compare, killing, kills
 from lolat.devices.tables import read_networks, read_operations
 from lolat.fitting.points import Point, known_features, matrix, times
-from lolat.model import Model
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
-ASKED = [("keras:A", 1), ("keras:A", 4), ("keras:B", 1)]
-
-
-def test_a_pair_by_hand() -> None:
-    a, b = np.array([100.0, 10.0, 1.0]), np.array([102.0, 10.0, 3.0])
-    assert repeatability.differences(a, b) == pytest.approx([2 / 101, 0.0, 1.0])
-    assert repeatability.differences(b, a) == pytest.approx([2 / 101, 0.0, 1.0])
-    assert repeatability.pair(a, b, ASKED) == {
-        "median": pytest.approx(2 / 101), "largest": pytest.approx(1.0),
-        "largest_of": ["keras:B", 1], "within_goal": pytest.approx(2 / 3),
-        "bias": pytest.approx(0.02),
-    }  # fmt: skip
-
-
-def test_every_two_models_are_a_pair() -> None:
-    times = {n: np.array([t, t, t]) for n, t in (("a", 1.0), ("b", 1.0), ("c", 3.0))}
-    found = repeatability.pairs(times, ASKED)
-    assert [(p["models"], p["median"]) for p in found] == [
-        (["a", "b"], 0.0), (["a", "c"], 1.0), (["b", "c"], 1.0),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("sources", "expected"),
-    [
-        (["x/a.json", "y/b.json"], ["a", "b"]),
-        (["x/a.json", "y/a.json"], ["x/a.json", "y/a.json"]),
-        (["a.json", "a.json"], ["1: a.json", "2: a.json"]),
-    ],
-)
-def test_models_are_told_apart(sources: list[str], expected: list[str]) -> None:
-    assert repeatability.labels(sources) == expected
-
-
-def slower(document: dict[str, Any], factor: float) -> Model:
-    """A model all of whose times are `factor` times as long."""
-    for predictor in document["predictors"].values():
-        for part in (predictor, predictor.get("six_counts", {})):
-            named = part.get("coefficients", {})
-            named.update({k: v * factor for k, v in named.items()})
-    return Model(document)
-
-
-def test_the_tables() -> None:
-    models = {"one": Model(synthetic.document()), "two": slower(synthetic.document(), 1.05)}
-    graphs = {"keras:Small": synthetic.network(), "keras:Big": synthetic.network(size=112)}
-    result = json.loads(json.dumps(repeatability.examine(models, graphs), allow_nan=False))
-    assert [(n["network"], n["batch_size"]) for n in result["networks"]] == [
-        ("keras:Small", 1), ("keras:Small", 4), ("keras:Big", 1), ("keras:Big", 4),
-    ]  # fmt: skip
-    (pair,) = result["pairs"]
-    assert (pair["median"], pair["bias"]) == (pytest.approx(0.05 / 1.025), pytest.approx(0.05))
-    once, twice = result["coefficients"]["spatial_macs"]
-    assert twice == pytest.approx(1.05 * once) != 0
-    text = list(repeatability.lines(result))
-    assert "| one | 105 | - | 3.0 % | - | - |" in text
-    assert any(line.startswith("| one and two | 4.9 % | 4.9 % | ") for line in text)
-    assert "0 of 1 pairs" in text[-1]
-    assert "4.9 %" in text[-1]
-    tables = [line for line in text if line.startswith("|")]
-    assert {line.count("|") for line in tables[:4]} == {7}
-
-
-def test_given_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeatability, "networks", lambda only: {"n": synthetic.network()})
-    files = [str(tmp_path / f"{n}.json") for n in "ab"]
-    for file in files:
-        Path(file).write_text(json.dumps(synthetic.document()))
-
-    def run(*arguments: str) -> Any:
-        return CliRunner().invoke(repeatability.main, arguments)
-
-    done = run(*files, "--json")
-    assert (done.exit_code, [p["largest"] for p in json.loads(done.stdout)["pairs"]]) == (0, [0.0])
-    assert run(files[0]).exit_code == run(*files, "--folder", "x").exit_code == 2
-    done = run(files[0], "no such model")
-    assert done.exit_code == 1
-    assert "no such model" in done.output
-
-
-def test_models_are_learned_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[list[str]] = []
-
-    def run(command: list[str], **unused: Any) -> subprocess.CompletedProcess[str]:
-        commands.append(command)
-        Path(command[command.index("--output") + 1]).write_text(json.dumps(synthetic.document()))
-        return subprocess.CompletedProcess(command, 130 if len(commands) == 4 else 0)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(repeatability, "networks", lambda only: {"n": synthetic.network()})
-    folder = tmp_path / "new"
-    options = ["--runs", "3", "--folder", str(folder), "--json"]
-    done = CliRunner().invoke(repeatability.main, options)
-    assert len(json.loads(done.stdout)["pairs"]) == 3
-    for command in commands:
-        assert (Path(command[1]).name, command[2]) == ("learn_model.py", "cpu")
-        assert "--restart" in command
-    assert sorted(p.name for p in folder.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
-    # One that is interrupted ends it all.
-    assert CliRunner().invoke(repeatability.main, []).exit_code == 130
-    assert len(commands) == 4
 
 
 # ---- kills.py finds what it looks for.

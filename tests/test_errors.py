@@ -1,7 +1,11 @@
-"""The line that a missing package is installed with, wherever this LoLat came from."""
+"""What errors carry to each surface and across processes; the line that a missing package is installed
+with, wherever this LoLat came from.
+"""
 
 from __future__ import annotations
 
+import ast
+import copy
 import json
 import pickle
 import re
@@ -10,11 +14,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
+import lolat
 from lolat import errors
+from lolat.cli.common import run
+from lolat.cli.main import lolat as commands
+from lolat.io.process import Child, RequestFailed
+from lolat.io.writing import check_writable
+from lolat.web.form import FIELDS, Form
+from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,3 +90,129 @@ def test_nobody_is_told_to_install_what_is_not_released() -> None:
     places = [*ROOT.glob("*.md"), *(p for f in folders for p in (ROOT / f).rglob("*"))]
     texts = [p for p in places if p.suffix in {".py", ".md", ".yml", ".html"}]
     assert [str(p) for p in texts if told.search(p.read_text(encoding="utf-8"))] == []
+
+
+# ---- Codes, data, and arguments in each surface's words
+
+
+def raising() -> dict[str, Any]:
+    """In a child process: the handler of a request, which fails."""
+    raise errors.AnswerIsNo(
+        f"too slow; give {errors.arg('max_ms')} 9", code="over-budget", enough_ms=9.0, path=ROOT
+    )
+
+
+def start_raising() -> Any:
+    """What the child process does."""
+    return lambda request: raising()
+
+
+def test_an_error_from_a_child_process_is_the_same() -> None:
+    with (
+        Child(f"{__name__}:start_raising") as child,
+        pytest.raises(RequestFailed, match=r"^too slow; give max_ms 9$") as caught,
+    ):
+        child.request(None, 60.0)
+    error = caught.value.as_error(errors.LolatError)
+    assert (type(error), error.exit_code, error.code) == (errors.AnswerIsNo, 3, "over-budget")
+    assert error.data == {"enough_ms": 9.0, "path": str(ROOT)}
+    assert error.worded(lambda name: f"<{name}>") == "too slow; give <max_ms> 9"
+
+
+def test_another_exception_of_a_child_process_is_what_is_asked_for() -> None:
+    failed = RequestFailed({"error": "ValueError: no", "kind": "ValueError"})
+    error = failed.as_error(errors.NetworkError)
+    assert (type(error), str(error), error.code) == (
+        errors.NetworkError,
+        "ValueError: no",
+        "network",
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, Exception)]
+)
+def test_an_error_is_pickled_and_copied_with_all_it_has(kind: type[errors.LolatError]) -> None:
+    error = kind(f"{errors.arg('sure')} is wrong", code="some-code", row=3)
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is kind
+        assert (str(again), again.code, again.data) == ("sure is wrong", "some-code", {"row": 3})
+        assert again.arguments == ["sure"]
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind("some words").code)
+
+
+def test_python_the_command_line_and_the_page_name_an_argument_each_in_their_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, sure = tmp_path / "desk.json", "0.999999"
+    model.write_text(json.dumps(synthetic.document()))
+    with pytest.raises(errors.InputError) as caught:
+        lolat.load(model).predict(synthetic.network(), coverage=float(sure))
+    error = caught.value
+    assert (error.code, error.data) == ("coverage-range", {"coverage": 0.999999})
+    assert str(error).startswith("coverage 0.999999: expected at most")
+    call = ["predict", str(model), "keras:ResNet50", "--coverage", sure]
+    assert run(commands, call, "lolat") == 2
+    assert capsys.readouterr().err.startswith("lolat: --coverage 0.999999: expected at most")
+    form = Form([("view", "training"), ("coverage", "1.5"), ("price.a", "")])
+    assert form.question() is None
+    label = FIELDS["coverage"].label
+    assert form.words(error).startswith(f'"{label}" 0.999999: expected at most')
+    assert form.errors["coverage"].startswith(f'"{label}" 1.5: expected a number above 0')
+    assert form.field_at_fault(error) == "coverage"
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "field"),
+    [
+        ("no such network", {}, "upload"),
+        (f"{errors.arg('input_size')} 7 does not fit", {}, "file_size"),
+        (f"{errors.arg('batch_size')} 7 is too large", {}, "at_batch"),
+        (f"{errors.arg('max_ms')} and {errors.arg('sure')}", {}, "max_ms"),
+        (f"{errors.arg('max_ms')} is not", {"field": "vary"}, "vary"),
+    ],
+)
+def test_the_page_finds_the_field_at_fault_by_data(
+    message: str, data: dict[str, str], field: str
+) -> None:
+    form = Form([("view", "budget"), ("source", "upload")])
+    assert form.field_at_fault(errors.InputError(message, **data)) == field
+
+
+def test_a_missing_file_of_any_argument_is_worded_for_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        errors.InputError, match=r"^csv .* is a folder; expected the name"
+    ) as caught:
+        check_writable(tmp_path, "csv")
+    assert caught.value.code == "not-written"
+    assert caught.value.arguments == ["csv"]
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z]")
+COMMAND = re.compile(r"`[^`]*`|pip install .*")
+"""Whole commands, which are right for whoever reads them."""
+
+
+def options_in_raises(source: str) -> list[str]:
+    """The texts in `raise` statements that name an option outside a whole command."""
+    found = []
+    for statement in ast.walk(ast.parse(source)):
+        nodes = list(ast.walk(statement)) if isinstance(statement, ast.Raise) else []
+        whole = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+        within = {id(part) for n in whole for part in n.values}
+        alone = [n for n in nodes if isinstance(n, ast.Constant) and id(n) not in within]
+        for parts in [*(n.values for n in whole), *([n] for n in alone)]:
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
+            if OPTION.search(COMMAND.sub("", text)):
+                found.append(text)
+    return found
+
+
+def test_what_is_below_the_command_line_raises_nothing_about_its_options() -> None:
+    assert options_in_raises("raise E(f'give --a {b}')") == ["give --a {}"]
+    assert options_in_raises("raise E(f'{b}', 'give --a')") == ["give --a"]
+    assert options_in_raises("raise E(f'run `lolat x --a {b}`')") == []
+    paths = [p for f in ("lolat", "microbench") for p in (ROOT / f).rglob("*.py")]
+    below = [p for p in paths if "cli" not in p.relative_to(ROOT).parts]
+    assert len(below) > 100
+    assert {str(p): found for p in below if (found := options_in_raises(p.read_text()))} == {}

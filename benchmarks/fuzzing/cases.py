@@ -223,16 +223,15 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 
 def query_case(draw: random.Random, folder: Path) -> list[str]:
     """A query of the page's server: its path and query string."""
-    from lolat.web.form import FIELDS, family_fields
+    from lolat.web.form import FIELDS
 
     fields = [*FIELDS, "price.epyc-2t", "memory.a100-fp32", "model", "q", "file"]
-    fields += [f.name for family in ("vgg", "fc", "inception") for f in family_fields(family)]
     values = [
-        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "epyc-2t", "a100-fp32",
+        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "generate:vgg?layers=2", "epyc-2t", "a100-fp32",
         "1,8", "0.9", "adam", "a" * 64,
     ]  # fmt: skip
     right = [("view", draw.choice(("latency", "budget", "training"))), ("model", "epyc-2t")]
-    right.append(("source", draw.choice(("keras", "generate", "upload"))))
+    right.append(("source", draw.choice(("keras", "upload"))))
     pairs = [(draw.choice(fields), draw.choice(values)) for _ in range(draw.randrange(1, 9))]
     pairs += draw.sample(right, draw.randrange(4))
     paths = ["/", "/", "/", "/report", "/upload", "/x", "//", "/static/../app.py"]

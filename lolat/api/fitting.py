@@ -25,7 +25,7 @@ from lolat.devices.tables import (
     read_networks,
     read_operations,
 )
-from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point, known_features, read_csv
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, FLOAT32, Mode
@@ -83,7 +83,7 @@ def fit(
         document = _of_tables(kinds, stem, name, known, skip, said, say)
     elif facts is not None:
         raise InputError(
-            "--facts is for tables of operations and networks alone; blocks say all that is needed"
+            f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed"
         )
     elif models:
         document = _of_model(models[0], list(kinds), stem, name, skip, say, progress)
@@ -115,7 +115,7 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
     """The model file of a device of which nothing but the data sheet is known."""
     if device is None or facts is None:
         raise InputError(
-            "nothing to fit: give tables, a model file, or --facts FILE with --name NAME"
+            f"nothing to fit: give tables, a model file, or {arg('facts')} with {arg('name')}"
         )
     source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
@@ -132,7 +132,9 @@ def _of_tables(
 ) -> dict[str, Any]:
     """The model file of a device from tables of operations, networks, and blocks beside them."""
     if facts is not None and device is None:
-        raise InputError("--facts says what devices are like; give --name NAME, one of its rows")
+        raise InputError(
+            f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows"
+        )
     known = None if facts is None else read_facts(facts, str(device))
     of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
     operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
@@ -173,7 +175,9 @@ def _networks(
             elif skip:
                 table.skip(f"{row.name}: {counts}")
             else:
-                raise InputError(f"{row.where}: {counts}; --skip leaves such rows out")
+                raise InputError(
+                    f"{row.where}: {counts.message}; {arg('skip')} leaves such rows out"
+                )
         if not rows:
             raise table.nothing()
         table.say_skipped(warn)
@@ -208,7 +212,9 @@ def _of_model(
     try:
         document = read(found)
     except NotJsonError as error:
-        raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
+        raise ModelFileError(
+            f"{error.message}, or a CSV table, which must be named *.csv"
+        ) from None
     if "predictors" not in document:
         raise lacks(document, str(found), OF_INFERENCE)
     if "kernels" in document["predictors"]:
@@ -268,7 +274,9 @@ def _timed(
             graph = read_network(row.spec, row.size)
         except LolatError as error:
             if not skip:
-                raise InputError(f"{row.where}: {error}; --skip leaves such rows out") from error
+                raise InputError(
+                    f"{row.where}: {error.message}; {arg('skip')} leaves such rows out"
+                ) from error
             table.skip(f"{row.name}: {error}")
             continue
         counts = count(graph).total(row.batch_size)._asdict()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg
 from lolat.io import paths
 from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
@@ -138,8 +138,9 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
     if learned.get("device") != device or other:
         own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
         raise InputError(
-            f"{output} is a model of another device: {label}, and this is {own}; give another --output, "
-            "or --restart to replace it"
+            f"{output} is a model of another device: {label}, and this is {own}; give another "
+            f"{arg('output')}, or {arg('restart')} to replace it",
+            code="other-device",
         )
     return document
 
@@ -187,8 +188,9 @@ def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
         each = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in found)
         raise InputError(
             f"the model was learned elsewhere ({each}) and times of two places are not to be mixed; "
-            "give the --backend and options that it was learned with, another --output, or --restart to "
-            "learn all anew"
+            f"give the {arg('backend')} and options that it was learned with, another {arg('output')}, or "
+            f"{arg('restart')} to learn all anew",
+            code="other-device",
         )
 
 

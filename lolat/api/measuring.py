@@ -231,7 +231,8 @@ def evaluate(
         if known and where.get("device") not in ("cpu", "gpu"):  # fitted to times of others
             raise InputError(
                 f"{name} is of {model.device}, which this machine is not, so measuring here says nothing "
-                f"of it; compare it with times from there: lolat evaluate {name} --table TIMES.csv"
+                f"of it; compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
+                code="other-device",
             )
         _tell(warn, known, "" if known else environment.unsaid(where))
     sizes = batch_sizes or measuring.DEFAULT_BATCH_SIZES

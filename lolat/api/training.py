@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.io.results import Result, keys, of
@@ -91,7 +91,9 @@ class Payment:
         price = self.price_per_hour
         if price is not None:
             if self.prices_file is not None:
-                raise InputError("--price-per-hour and --prices are two prices; give one of them")
+                raise InputError(
+                    f"{arg('price_per_hour')} and {arg('prices')} are two prices; give one of them"
+                )
             return (Offer("", "", 0, price, source="--price-per-hour"),), "--price-per-hour"
         prices = find_prices(self.prices_file)
         device = device_of(model)
@@ -99,7 +101,7 @@ class Payment:
         if name is None:
             raise InputError(
                 f"{prices.where} has no accelerator like {device!r}, the device of the model; give "
-                f"--price-per-hour, or --as-if and --accelerator with one of "
+                f"{arg('price_per_hour')}, or {arg('as_if')} and {arg('accelerator')} with one of "
                 f"{listed(accelerators(prices.offers))}"
             )
         offers = offers_for(model, prices.offers, name, prices.where)
@@ -110,7 +112,9 @@ class Payment:
         if not self.as_if:
             raise InputError(
                 f"the price is of {plain(name)}, the times of the model are of {shown}; give a model "
-                f"of {plain(name)}, --price-per-hour for {shown}, or --as-if to take both all the same"
+                f"of {plain(name)}, {arg('price_per_hour')} for {shown}, or {arg('as_if')} to take both "
+                "all the same",
+                code="other-device",
             )
         return offers, f"{where}, as if it were that of {shown}"
 
@@ -193,7 +197,9 @@ def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
     """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
     if memory_gib is not None:
         if not 0.0 < memory_gib < 2**30:
-            raise InputError(f"--memory-gib {memory_gib:g}: expected more than 0 GiB, such as 16")
+            raise InputError(
+                f"{arg('memory_gib')} {memory_gib:g}: expected more than 0 GiB, such as 16"
+            )
         return int(memory_gib * 2**30)
     environment = model.document.get("environment") or {}
     own = environment.get("available_bytes") if environment.get("device") == "cpu" else None

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from lolat.cli.parsing import Command, Names, Number, Numbers, Percent, Size
+from lolat.cli.parsing import RUNS, Command, Names, Number, Numbers, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
@@ -28,14 +28,24 @@ from lolat.io.writing import check_writable as check_writable
 # ---- Turns what goes wrong into one plain line on stderr and an exit code.
 
 INTERRUPTED = 130
+CALLED = {
+    "batch_size": "batch_sizes",
+    "network": "networks",
+    "html": "html_file",
+    "csv": "csv_file",
+    "prices": "prices_file",
+}
+"""Argument in Python -> parameter of a command, where they differ."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    meta: dict[str, Any] = {}
     try:
         # Not command.main(), which on Ctrl-C prints an empty line of its own.
         with command.make_context(name, given) as context:
+            meta = context.meta
             result = command.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -51,7 +61,8 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except click.ClickException as error:
         return _report(error, error.format_message(), 2)
     except LolatError as error:
-        return _report(error, str(error), error.exit_code)
+        ran = meta.get(RUNS, command)
+        return _report(error, words_of(error, ran), error.exit_code)
     except BrokenPipeError:  # the reader of our output went away
         _discard_stdout()
         return 1
@@ -75,6 +86,23 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
                 "shows where it is from"
             )
         return _report(error, text, 1)
+
+
+def words_of(error: LolatError, command: click.Command | None = None) -> str:
+    """An error with the options of a command, if not given of the one that runs, in Python's arguments'
+    place.
+    """
+    params = (command or click.get_current_context().command).params
+    known = {param.name: param for param in params}
+
+    def as_given(argument: str) -> str:
+        """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
+        param = known.get(argument) or known.get(CALLED.get(argument, argument))
+        if isinstance(param, click.Argument):
+            return str(param.metavar).strip("[]. ")
+        return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
+
+    return error.worded(as_given)
 
 
 def run_apart(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:

@@ -149,7 +149,9 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     try:
         texts, rows = read_archs(archs, terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
+        raise InputError(
+            f"{error.message} ({model} is a model of the space {terms.name})"
+        ) from error
     space = find_space(terms.name)
     scorer = scorer_for(space, loaded)
     columns = {"latency_ms": scorer.latency(rows)}
@@ -214,8 +216,8 @@ def search(
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
 
-    check_file(output, "--output")
-    check_file(journal, "--journal")
+    check_file(output, "output")
+    check_file(journal, "journal")
     loaded = lolat.load(model)
     if predictor is not None:
         loaded.predictor(predictor)
@@ -223,7 +225,7 @@ def search(
     if not is_table(objective) and not Path(objective).is_file():
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
         journal = journal or beside or f"{searched.name}.scores.csv"
-        check_file(journal, "--journal")
+        check_file(journal, "journal")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
         told = questions.search(
             searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,

@@ -12,6 +12,9 @@ import click
 from lolat.cli.progress import QUIET
 from lolat.units import as_number
 
+RUNS = "lolat.runs"
+"""In the `meta` of a call's context: the command that was called, the innermost one."""
+
 
 def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
     if given:
@@ -29,6 +32,11 @@ class Command(click.Command):
             help="Nothing on stderr but errors: no progress, no remarks, no warnings.",
         )  # fmt: skip
         self.params.append(quiet)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Also note which command it is: an error names the options that it has."""
+        ctx.meta[RUNS] = self
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, a line each."""

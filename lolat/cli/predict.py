@@ -80,7 +80,7 @@ class Question:
             try:
                 first = models[0].report(network, *how, input_size=self.input_size)
             except (NetworkError, MissingPackageError) as error:
-                failures[network] = str(error)
+                failures[network] = common.words_of(error)
                 continue
             wanted = [(model, n) for n in self.batch_sizes for model in models]
             found += [first, *(first.again(*asked) for asked in wanted[1:])]
@@ -141,7 +141,7 @@ def predict(asked: Question, as_json: bool, limited: Limited, csv_file: Path | N
     except AnswerIsNo as no:
         if not failures:
             raise
-        common.say(str(no))
+        common.say(common.words_of(no))
     fail(failures)
 
 
@@ -234,7 +234,7 @@ def report(
 
 def _check_page(asked: Question, html_file: str) -> None:
     """InputError for a page that cannot be, before anything is read."""
-    check_file(html_file, "--html")
+    check_file(html_file, "html")
     sides = len(asked.all_devices) * len(set(asked.networks))
     if sides > 2 or len(asked.batch_sizes) > 1:
         raise InputError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,11 @@ import click
 
 from lolat.cli import common
 from lolat.cli.parsing import Number
-from lolat.errors import InputError
 from lolat.units import byte_size, duration, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.api.training import Exchange, Run
     from lolat.graph import Graph
-    from lolat.training.fitting import Epoch
     from lolat.training.model import TrainingPrediction
     from lolat.training.replicas import ParallelPrediction
 
@@ -200,53 +198,41 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """Fit a device's training time to EPOCHS.csv: no device is needed.
 
     A table with the columns network (any NETWORK, such as keras:ResNet50), batch_size, samples, optimizer
-    and epoch_s, a row for each timed epoch. Forty rows of different networks and batch sizes do.
+    and epoch_s, a row for each timed epoch. Twenty rows of different networks and batch sizes do.
     """
     import numpy as np
 
+    from lolat.io.tables import read_table
     from lolat.model.file import put
-    from lolat.training.fitting import EpochTraining, read_epochs
+    from lolat.readers import read
+    from lolat.training.fitting import REQUIRED, EpochTraining
     from lolat.training.fitting import fit as fit_model
 
     common.check_writable(output)
-    rows = read_epochs(epochs)
-    fitted = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last).document
+    table = read_table(epochs, REQUIRED, rows="timed epoch")
+    networks = len({row["network"] for row in table})
+    numbers = count(1)
+
+    def read_one(network: str) -> Graph:
+        if (number := next(numbers)) % 20 == 0:
+            common.say(f"reading network {number} of {networks}")
+        return read(network)
+
+    fitted = fit_model(table, read_one, name or epochs.stem, drop_last).document
     called = name if output.exists() else fitted["device"]
     document = put(output, "epochs", fitted["epochs"], called, fitted["environment"])
     model = EpochTraining(document, str(output))
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
-    terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
-    networks = len({r.network for r in rows})
+    terms = [t for t, c in document["epochs"]["coefficients_ms"].items() if c > 0]
     answer = TrainingFit(
-        output=str(output), name=model.name, epochs=len(rows), networks=networks,
+        output=str(output), name=model.name, epochs=len(table), networks=networks,
         optimizers=model.optimizers, drop_last=drop_last, left_out_error=round(error, 6),
         terms=tuple(terms),
     )  # fmt: skip
     told = (
-        f"{model.name}: {len(rows)} epochs of {networks} networks",
+        f"{model.name}: {len(table)} epochs of {networks} networks",
         f"  left out of the fit, half of them are within {100 * error:.1f} %",
         f"  time goes by {', '.join(terms)}",
         f"written: {plain(str(output))}",
     )
     common.answer("training-fit", answer, as_json, told)
-
-
-def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
-    """Reads a network of the table; an error says its line, and progress is told now and then."""
-    from lolat.readers import read
-
-    lines = {row.network: row.line for row in reversed(rows)}
-    done = 0
-
-    def read_one(network: str) -> Graph:
-        nonlocal done
-        try:
-            graph = read(network)
-        except InputError as error:
-            raise InputError(f"{table}, line {lines[network]}: {error}") from error
-        done += 1
-        if done % 20 == 0:
-            common.say(f"{done} of {len(lines)} networks read")
-        return graph
-
-    return read_one

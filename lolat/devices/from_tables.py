@@ -28,7 +28,7 @@ from lolat.devices.tables import (
     contradictions,
     family_of,
 )
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
@@ -165,7 +165,8 @@ def refuse_contradictions(networks: Sequence[TimedNetwork]) -> None:
     for first, other in contradictions(list(networks)):
         raise InputError(
             f"{other.where}: {other.name} at batch {other.batch_size} takes {other.latency_ms:g} ms, and "
-            f"{first.latency_ms:g} in {first.where}; expected one time for one device, or --skip"
+            f"{first.latency_ms:g} in {first.where}; expected one time for one device, or "
+            f"{arg('skip')}"
         )
 
 
@@ -187,8 +188,9 @@ def tables_document(
     if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
         raise InputError(
             f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
-            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with --facts), or "
-            f"{LEAST_NETWORKS} networks"
+            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with {arg('facts')}), "
+            f"or {LEAST_NETWORKS} networks",
+            code="too-few-points",
         )
     timed = replace(timed, operations=_some(timed.operations))
     times, fold = timed.times, timed.folds()
@@ -331,7 +333,7 @@ def facts_document(
     formula = fit_kernels(Times.of([], np.zeros(0), np.zeros(0, bool)), facts)
     doubt = (
         "nothing was measured on this device, all is from its data sheet; operations timed there "
-        "make it better (lolat fit OPERATIONS.csv --facts ...)"
+        "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
     )
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
@@ -342,7 +344,7 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
     doubts = []
     if facts is None and timed.operations:
         doubts.append(
-            "no facts of the device were given (--facts, --name): how many multiprocessors it has, "
+            "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
     lacking = [called for c, called in PRODUCTS.items() if c not in formula.classes]

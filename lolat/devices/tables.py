@@ -138,7 +138,7 @@ def read_networks(
             except InputError as error:
                 if not skip:
                     raise
-                table.skip(str(error).removeprefix(f"{row.where}: "))
+                table.skip(error.data["why"])
     return table
 
 
@@ -148,7 +148,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
 
     name, batch, size = map(first, (NETWORK_COLUMNS, BATCHES, SIZES))
     if name is None:
-        raise InputError(f"{row.where}: names no network; {EXPECTED_NETWORKS}")
+        raise row.refused(f"names no network; {EXPECTED_NETWORKS}")
     mode = usual.of_row(row, row.where)
     millions = first(MILLIONS)
     return TimedNetwork(

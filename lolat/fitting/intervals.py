@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 
 COVERAGE = 0.9  # of an interval, where nobody asks for another
 STEEPEST = 0.5  # errors of operations that know nothing of each other average out with the root
@@ -177,8 +177,9 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
     scores = _scores(entry)
     if not scores:
         raise InputError(
-            f"coverage {coverage}: this model has no errors of left-out points, so it cannot compute "
-            "intervals; learn it again, or fit it on points of more blocks (lolat fit)"
+            f"{arg('coverage')} {coverage}: this model has no errors of left-out points, so it cannot "
+            "compute intervals; learn it again, or fit it on points of more blocks (`lolat fit`)",
+            code="too-few-points",
         )
     scale = Scale.from_dict(entry["interval"]) if "interval" in entry else Scale()
     networks = None
@@ -247,8 +248,10 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     rank = math.ceil((n + 1) * coverage - 1e-9)  # 100 * 0.55 is a little more than 55
     if rank > n:
         raise InputError(
-            f"coverage {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, which "
-            f"is all that {n} left-out points can tell; ask for less, or measure more blocks"
+            f"{arg('coverage')} {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "
+            f"which is all that {n} left-out points can tell; ask for less, or measure more blocks",
+            code="coverage-range",
+            coverage=coverage,
         )
     return float(np.partition(np.abs(residuals), rank - 1)[rank - 1])
 
@@ -264,7 +267,9 @@ def check_coverage(coverage: float) -> None:
     """InputError unless `coverage` is a number between 0 and 1."""
     if not isinstance(coverage, (int, float)) or not 0.0 < coverage < 1.0:
         raise InputError(
-            f"coverage {coverage!r}: expected a number above 0 and below 1, such as 0.9"
+            f"{arg('coverage')} {coverage!r}: expected a number above 0 and below 1, such as 0.9",
+            code="coverage-range",
+            coverage=coverage,
         )
 
 

@@ -185,5 +185,8 @@ def require_points(count: int, columns: int) -> None:
     if count < columns + 1:
         raise InputError(
             f"{plural(count, 'point')} {'is' if count == 1 else 'are'} too few to fit {columns} "
-            f"coefficients; expected at least {columns + 1} different ones, measured or read from a table"
+            f"coefficients; expected at least {columns + 1} different ones, measured or read from a table",
+            code="too-few-points",
+            points=count,
+            least=columns + 1,
         )

@@ -13,7 +13,7 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation, is_convolution, kind_label
 from lolat.graph.kinds import (
     COUNTED_AS,
@@ -439,10 +439,8 @@ def _count(graph: Graph) -> GraphCounts:
             for n in (1, 2)
         )
     except OverflowError:
-        raise InputError(
-            f"network {graph.name!r} is too large to count: an operation has more than 2**63 of "
-            "something; give a smaller --input-size"
-        ) from None
+        why = f"network {graph.name!r} is too large to count: an operation has more than 2**63 of something"
+        raise InputError(f"{why}; give a smaller {arg('input_size')}", why=why) from None
     scaled = (two - one).reshape(shape)
     fixed = one.reshape(shape) - scaled
     path = _longest_path(graph, fixed[:, _OPS])

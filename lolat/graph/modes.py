@@ -78,7 +78,8 @@ class Mode:
         def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
             text = (row.get(column) or "").strip().lower()
             if text not in choices:
-                raise InputError(f"{where}: {column} is {text[:40]!r}; expected {expected}")
+                why = f"{column} is {text[:40]!r}; expected {expected}"
+                raise InputError(f"{where}: {why}", why=why)
             return choices[text] if column in row else otherwise
 
         return Mode(

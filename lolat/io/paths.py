@@ -72,7 +72,8 @@ def find_model(name: str) -> Path:
     for known, path, _ in models:
         if name in (known, path.name):
             return path
-    raise ModelFileError(_not_found(name, list(dict.fromkeys(known for known, _, _ in models))))
+    said = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
+    raise ModelFileError(said, code="unknown-model", model=name)
 
 
 def _newest_local() -> Path:
@@ -88,7 +89,9 @@ def _newest_local() -> Path:
         return max(models, key=written)
     raise ModelFileError(
         f"local: no model has been learned on this machine yet (looked in {shown_path(folder)}); "
-        f"learn one with {_LEARN}, or name a model file; `lolat models` lists the shipped ones"
+        f"learn one with {_LEARN}, or name a model file; `lolat models` lists the shipped ones",
+        code="unknown-model",
+        model=LOCAL,
     )
 
 

@@ -46,18 +46,21 @@ class ProcessDied(Exception):
 
 
 class RequestFailed(Exception):
-    """The child lives, but could not do it; the message says why, `kind` names the exception."""
+    """The child lives, but could not do it; the message says why."""
 
-    def __init__(self, message: str, kind: str = "Exception") -> None:
-        super().__init__(message)
-        self.kind = kind
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        """`said`: the exception as `errors.sent` has it."""
+        super().__init__(errors.worded(said["error"]))
+        self.said = said
+
+    @property
+    def kind(self) -> str:
+        """The name of the exception."""
+        return str(self.said["kind"])
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
         """The same error of LoLat that it was in the child; `otherwise` for any other exception."""
-        kind = getattr(errors, self.kind, None)
-        if isinstance(kind, type) and issubclass(kind, LolatError):
-            return kind(str(self))
-        return otherwise(str(self))
+        return errors.received(self.said, otherwise)
 
 
 # ---- The parent's side
@@ -183,7 +186,7 @@ class Child:
         finally:
             done.set()
         if "error" in answer:
-            raise RequestFailed(answer["error"], answer["kind"])
+            raise RequestFailed(answer)
         return answer["answer"]
 
     def _kill(self) -> None:
@@ -310,7 +313,7 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
     except MemoryError:
         return {"error": "not enough memory", "kind": "MemoryError"}
     except LolatError as error:
-        return {"error": str(error), "kind": type(error).__name__}
+        return errors.sent(error)
     except Exception as error:
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
         return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}

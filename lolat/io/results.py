@@ -113,8 +113,8 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
         )
     except (TypeError, ValueError) as error:
         raise LolatError(
-            f"the answer cannot be written as JSON ({error}); expected finite numbers: leave --json out, "
-            "and report it as a defect"
+            f"the answer cannot be written as JSON ({error}); expected finite numbers: ask without "
+            "JSON, and report it as a defect"
         ) from error
 
 

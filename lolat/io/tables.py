@@ -169,7 +169,11 @@ class Row(Mapping[str, str]):
         """The error for a cell that is not as `expected`."""
         text = self._cells.get(column)
         given = f"is {shortened(text)!r}" if text else "is empty"
-        return InputError(f"{self.where}: {column} {given}; expected {expected}")
+        return self.refused(f"{column} {given}; expected {expected}")
+
+    def refused(self, why: str) -> InputError:
+        """The error for a row that cannot be used; its data says `why` without the place."""
+        return InputError(f"{self.where}: {why}", why=why)
 
 
 def read_table(

@@ -7,9 +7,9 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg, not_written
 from lolat.units import plain
 
 AnyPath = str | os.PathLike[str]
@@ -66,10 +66,18 @@ def _check_target(target: str, source: str) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISDIR(mode):
-        raise InputError(f"{source}: is a folder; expected the name of a file to write")
+        raise InputError(
+            f"{source}: is a folder; expected the name of a file to write",
+            code="not-written",
+            path=source,
+        )
     # Replacing /dev/stdout or a pipe by a file would break it for everybody.
     if not stat.S_ISREG(mode):
-        raise InputError(f"{source}: is not a regular file; expected the name of a file to write")
+        raise InputError(
+            f"{source}: is not a regular file; expected the name of a file to write",
+            code="not-written",
+            path=source,
+        )
     # The replacement needs only the folder's permission; a read-only file is meant to stay.
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
@@ -117,22 +125,26 @@ def _new_file(folder: str, temporary: str) -> tuple[int, bool]:
 
 def _raise_write_error(error: OSError | ValueError, source: str) -> NoReturn:
     code = error.errno if isinstance(error, OSError) else None
+    about: dict[str, Any] = {"code": "not-written", "path": source}
     if code in _NOT_ALLOWED:
         raise InputError(
             f"{source}: no permission to write it; expected a file in a folder that this user can "
-            "write to: give another name, with --output say"
+            "write to: give another name",
+            **about,
         ) from None
     if code in _DISK_FULL:
         raise LolatError(
             f"{source}: not written, the disk is full ({_reason(error)}); what was there before is "
-            "unchanged: make room and run it again"
+            "unchanged: make room and run it again",
+            **about,
         ) from None
     if code is None or code in _WRONG_PLACE or code in _WRONG_NAME:
         raise InputError(
-            f"{source}: cannot be written ({_reason(error)}); expected the name of a file to write"
+            f"{source}: cannot be written ({_reason(error)}); expected the name of a file to write",
+            **about,
         ) from None
     raise LolatError(
-        f"{source}: not written ({_reason(error)}); what was there before is unchanged"
+        f"{source}: not written ({_reason(error)}); what was there before is unchanged", **about
     ) from None
 
 
@@ -141,15 +153,18 @@ def _reason(error: Exception) -> str:
     return " ".join(str(said).split())
 
 
-def check_file(path: AnyPath | None, option: str) -> None:
-    """InputError now rather than after minutes, if the file of an option, where it is given, cannot be
+def check_file(path: AnyPath | None, argument: str) -> None:
+    """InputError now rather than after minutes, if the file of an argument, where it is given, cannot be
     written, or has no folder.
     """
     if path is None:
         return
     target = Path(path)
     if target.is_dir():
-        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
+        raise InputError(
+            f"{arg(argument)} {path}: is a folder; expected the name of a file",
+            code="not-written", path=str(path),
+        )  # fmt: skip
     reason = "no permission to write it"
     try:
         target.stat()
@@ -160,27 +175,31 @@ def check_file(path: AnyPath | None, option: str) -> None:
     except OSError as error:  # a ring of links, a name that is too long
         able, reason = False, _reason(error)
     if not able:
-        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
-
-
-def check_writable(output: Path) -> None:
-    """InputError now rather than after minutes of measuring, if `output` cannot be written."""
-    folder = output.parent
-    try:
-        if output.is_dir():
-            raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
-        if output.exists() and not output.is_file():
-            raise InputError(
-                f"--output {output} is not a regular file; expected the name of a JSON file"
-            )
-        if output.exists() and not os.access(output, os.W_OK):
-            raise InputError(f"no permission to write {output}; give --output elsewhere")
-        with contextlib.suppress(FileNotFoundError):
-            output.stat()  # a ring of links
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
         raise InputError(
-            f"cannot write {output}: {error.strerror}; give --output elsewhere"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write in {folder}; give --output elsewhere")
+            f"{arg(argument)} {path}: {reason}; expected a file in a folder of yours",
+            code="not-written", path=str(path),
+        )  # fmt: skip
+
+
+def check_writable(path: Path, argument: str = "output") -> None:
+    """InputError now rather than after minutes of measuring, if the file of an argument cannot be written;
+    its folder is made.
+    """
+    folder, wrong = path.parent, ""
+    try:
+        if path.is_dir():
+            wrong = f"{arg(argument)} {path} is a folder; expected the name of a file"
+        elif path.exists() and not path.is_file():
+            wrong = f"{arg(argument)} {path} is not a regular file; expected the name of a file"
+        elif path.exists() and not os.access(path, os.W_OK):
+            wrong = f"no permission to write {path}; give {arg(argument)} elsewhere"
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.stat()  # a ring of links
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                wrong = f"no permission to write in {folder}; give {arg(argument)} elsewhere"
+    except OSError as error:
+        raise not_written(path, error, argument) from error
+    if wrong:
+        raise InputError(wrong, code="not-written", path=str(path))

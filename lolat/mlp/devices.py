@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.io.documents import NotJsonError, read_json
 from lolat.io.tables import read_table
 from lolat.mlp.table import mapped
@@ -77,7 +77,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
 """The built-in facts, by name. A100: 40 GB; H100: SXM."""
 
 HOW_TO_GIVE_FACTS = (
-    "give the facts of a new one with --facts FILE, a CSV with the columns name,bandwidth,cores,clock "
+    f"give the facts of a new one with {arg('facts')}, a CSV with the columns name,bandwidth,cores,clock "
     "(GB/s, number, MHz)"
 )
 

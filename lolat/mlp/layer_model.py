@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import Number, Positive, converted, read_json, to_json
 from lolat.io.results import keys, of
 from lolat.io.writing import shown_path, write_bytes
@@ -266,7 +266,7 @@ class LayerModel:
         if other:
             raise InputError(
                 f"the model is of {only} alone and the table has rows of {plain(other[0])}; expected rows "
-                f"of {only}, or a model of several GPUs (lolat mlp fit, without --only)"
+                f"of {only}, or a model of several GPUs (`lolat mlp fit` of all GPUs of a table)"
             )
         return own
 
@@ -279,7 +279,7 @@ def require_known(features: np.ndarray, names: Sequence[str], what: str) -> None
     if lacking:
         raise InputError(
             f"the {what} needs {', '.join(lacking)} of each GPU, and they are not known of all in the "
-            "table; give them with --facts FILE"
+            f"table; give them with {arg('facts')}"
         )
 
 
@@ -346,7 +346,7 @@ def from_document(document: Any, source: str = "document") -> LayerModel:
         }
         network = Perceptron([[_layer(layer) for layer in layers] for layers in contents.members])
     except InputError as error:
-        raise ModelFileError(str(error)) from None
+        raise ModelFileError(error.message) from None
     except ValueError as error:
         raise _wrong(source, "members", f"networks of layers ({error})") from None
     if network.inputs != width:

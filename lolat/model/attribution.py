@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph import Graph, is_convolution
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
@@ -241,7 +241,7 @@ def find_block(network: Graph | Analysis, name: str) -> int:
     labels = [b.label for b in blocks]
     if begins:
         raise InputError(
-            f"--block {name!r} is the beginning of {len(begins)} blocks of {network.name!r}: "
+            f"{arg('block')} {name!r} is the beginning of {len(begins)} blocks of {network.name!r}: "
             f"{_listed([labels[i] for i in begins])}; give the whole label of one"
         )
     near = get_close_matches(name, labels, n=3, cutoff=0.5)

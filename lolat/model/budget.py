@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, arg
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
@@ -81,7 +81,7 @@ def check_budget(budget_ms: float) -> None:
     """InputError unless a budget is a number of milliseconds above 0."""
     if not isinstance(budget_ms, (int, float)) or not 0.0 < budget_ms < math.inf:
         raise InputError(
-            f"--max-ms {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
+            f"{arg('max_ms')} {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
         )
 
 
@@ -173,10 +173,7 @@ class Question:
         """What the model says of the network as it is; InputError where --sure cannot be answered."""
         prediction = self.predict(self.network, self.batch_size)
         if self.sure and prediction.interval_ms is None:
-            raise InputError(
-                f"--sure needs an interval, and {self.model.source} has too few points for one; leave "
-                "--sure out, or learn the model again"
-            )
+            raise _no_interval(self.model.source)
         return prediction
 
     def predict(self, network: Graph, batch_size: int) -> Prediction:
@@ -208,7 +205,7 @@ class Question:
         """
         ways = {"width": self._width, "resolution": self._resolution, "batch": self._batch}
         if vary not in ways:
-            raise InputError(f"--vary {vary!r}: expected one of {', '.join(VARY)}")
+            raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
         return ways[vary]()
 
     def _batch(self) -> BudgetAnswer:
@@ -282,7 +279,8 @@ class _Varied:
             except MissingPackageError:  # no answer about the network
                 raise
             except InputError as error:
-                self.steps[i] = str(error).partition("; give ")[0]  # which the answer says
+                # The reason alone: what to give instead, the answer says.
+                self.steps[i] = error.data.get("why", str(error))
         return self.steps[i]
 
     def fits(self, i: int) -> bool | None:
@@ -313,12 +311,15 @@ class _Varied:
         raise AnswerIsNo(
             f"even {told(self.vary, further.value)} of {q.network.name!r} takes "
             f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
-            f"give --max-ms {enough(takes)} or more",
+            f"give {arg('max_ms')} {enough(takes)} or more",
             {
                 **BudgetAnswer(self.vary, q.budget_ms, q.sure, now, further, now).to_dict(),
                 **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
                 "warnings": [best] if isinstance(best, str) else [],
             },
+            code="over-budget",
+            budget_ms=q.budget_ms,
+            enough_ms=float(enough(takes)),
         )
 
 
@@ -332,8 +333,9 @@ def told(vary: str, value: float) -> str:
 # ---- Whether a prediction keeps limits: a time, or a ratio to what it was before
 
 TOGETHER = (
-    "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against BASE.json, what "
-    "`lolat predict --json` wrote of the base branch, or a network"
+    f"{arg('max_ratio')} and {arg('against')} belong together; expected both: {arg('max_ratio')} 1.05 and "
+    f"{arg('against')} BASE.json, what `lolat predict MODEL NETWORK --json` wrote of the base branch, or a "
+    "network"
 )
 _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
@@ -361,9 +363,9 @@ def is_prediction(path: str) -> bool:
 def read_before(path: str) -> Before:
     """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
     try:
-        return converted(read_json(path, _EXPECTED), Before, f"--against {plain(path)}")
+        return converted(read_json(path, _EXPECTED), Before, f"{arg('against')} {plain(path)}")
     except ModelFileError as error:
-        raise InputError(f"{error}; {_EXPECTED}") from error
+        raise InputError(f"{error.message}; {_EXPECTED}") from error
 
 
 def before_of(prediction: Prediction) -> Before:
@@ -386,14 +388,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.sure is not None and self.max_ms is None:
-            raise InputError("--sure without a limit; expected --max-ms T too")
+            raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
         if (self.max_ratio is None) != (self.before is None):
             raise InputError(TOGETHER)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a prediction keeps one limit, and that in a line."""
+    """Whether a prediction keeps one limit, and that in a line, for an error: its arguments are marked."""
 
     holds: bool
     words: str
@@ -419,20 +421,26 @@ def check(
     return found
 
 
+def _no_interval(model: str) -> InputError:
+    sure = arg("sure")
+    return InputError(
+        f"{sure} needs an interval, and {model} has too few points for one; leave {sure} out, or learn "
+        "the model again",
+        code="too-few-points",
+    )
+
+
 def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
     takes, words = prediction.latency_ms, ""
     if sure is not None:
         if prediction.interval_ms is None:
-            raise InputError(
-                "--sure needs an interval, and the model has too few points for one; leave --sure out, or "
-                "learn the model again"
-            )
+            raise _no_interval("the model")
         takes = prediction.interval_ms[1]
         words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
     over = takes / max_ms - 1.0
     told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
-    kept = f"{told}, within the {max_ms:g} ms of --max-ms"
-    more = f"{told}, {percent(over)} more than the {max_ms:g} ms of --max-ms"
+    kept = f"{told}, within the {max_ms:g} ms of {arg('max_ms')}"
+    more = f"{told}, {percent(over)} more than the {max_ms:g} ms of {arg('max_ms')}"
     more += "; `lolat report` says where the time goes"
     return Finding(over <= 0.0, kept if over <= 0.0 else more)
 
@@ -443,13 +451,13 @@ def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before)
         given, expected = getattr(before, name), getattr(own, name)
         if given != expected:
             raise InputError(
-                f"--against: its {name.replace('_', ' ')} is {plain(str(given))}; expected "
+                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(given))}; expected "
                 f"{plain(str(expected))}: predict the base with the same MODEL and options"
             )
     ratio = prediction.latency_ms / before.latency_ms
     words = (
         f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
         f"{milliseconds(before.latency_ms)} of the base, "
-        f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of --max-ratio"
+        f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of {arg('max_ratio')}"
     )
     return Finding(ratio <= max_ratio, words)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors.extended import TERMS
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import EXTRAS, FEATURES
@@ -243,7 +243,7 @@ def validate(document: Any, source: str) -> None:
     on with what is expected and where. Nothing is changed or converted.
     """
     if fault := _of_another_kind(document):
-        raise ModelFileError(f"{source}: {fault}")
+        raise ModelFileError(f"{source}: {fault}", code="not-a-model")
     # It is to have latencies where it has some part of them, or nothing at all.
     if not any(f in document for f in INFERENCE) and any(f in document for f in SECTIONS):
         converted(document, Sections, source)
@@ -364,6 +364,17 @@ def as_output(source: str) -> str:
     return quote(path.name if shipped else source)
 
 
+def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A model file of a device that knows nothing yet."""
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "environment": dict(environment),
+    }
+
+
 def put(
     path: AnyPath,
     section: str,
@@ -380,13 +391,7 @@ def put(
     here = Path(path)
     old = read(here) if here.exists() else None
     if old is None:
-        old = {
-            "schema": SCHEMA,
-            "version": FORMAT_VERSION,
-            "name": here.stem,
-            "device": device or UNKNOWN,
-            "environment": dict(environment or {}),
-        }
+        old = made(here.stem, device or UNKNOWN, environment or {})
     else:
         old = {**old, "device": same_device(here, old, device)}
     known = old.get(section, {}) if section == "spaces" else {}
@@ -407,7 +412,8 @@ def same_device(path: AnyPath, document: Mapping[str, Any], device: str | None) 
     if device.partition(" (")[0].strip().casefold() not in names:
         raise InputError(
             f"{shown_path(path)} is a model of another device: {own}, and this is {device}; give another "
-            "--output, or call it the same"
+            f"{arg('output')}, or call it the same",
+            code="other-device",
         )
     return own
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, LolatError, not_written
+from lolat.errors import InputError, LolatError, arg, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
 from lolat.readers import attribute_of, is_function, stdout_to_stderr
@@ -156,7 +156,7 @@ class FunctionObjective:
         if other is not None:
             raise InputError(
                 f"{journal} has scores of {other or 'an objective without a name'}, not of {self.name}; "
-                "give another --journal, or delete it"
+                f"give another {arg('journal')}, or delete it"
             )
         _parse(self.space, table, archs)
         self._known.update(zip(archs, scores, strict=True))
@@ -192,7 +192,7 @@ class FunctionObjective:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise not_written(path, error, "--journal") from error
+            raise not_written(path, error, "journal") from error
 
 
 def _scores(table: Table) -> tuple[list[str], list[float]]:

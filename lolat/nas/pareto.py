@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.results import Result, of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
@@ -162,7 +162,8 @@ class Search:
             if total > MOST_EXHAUSTIVE:
                 raise InputError(
                     f"more than {MOST_EXHAUSTIVE} of the {self.space.size} candidates are within the time, "
-                    "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
+                    f"too many to score one by one; use {arg('method')} evolutionary, or a smaller "
+                    f"{arg('max_ms')}"
                 )
         if not total:
             self.none(EXHAUSTIVE, self.ms(self.fastest()))

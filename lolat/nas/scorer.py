@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
@@ -58,8 +58,8 @@ class Grid:
         if self.size > MOST_INDEX:
             raise InputError(
                 f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, more than an int64 "
-                f"can index ({float(MOST_INDEX):.2g}); search it with samples (--method evolutionary, "
-                "Space.sample), or fix some positions"
+                f"can index ({float(MOST_INDEX):.2g}); search it with samples "
+                f"({arg('method')} evolutionary, Space.sample), or fix some positions"
             )
         return self.size
 

@@ -28,7 +28,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat import __version__
-from lolat.errors import InputError, LolatError, not_written
+from lolat.errors import InputError, LolatError, arg, not_written, received, sent
 from lolat.io.results import Result, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
@@ -82,7 +82,7 @@ def make_job(
     if double is not None:
         raise InputError(
             f"the space has a position {double!r}, which cannot be a column beside "
-            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --label arch"
+            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give {arg('label')} arch"
         )
     if min(job.best, job.chunk, stop) < 1:
         raise InputError(
@@ -126,11 +126,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(
             f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
-            "this command wrote: give another --output, or remove the folder"
+            f"this command wrote: give another {arg('output')}, or remove the folder"
         ) from error
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise InputError(
-            f"{folder / MANIFEST}: is not of this command; give another --output, or remove the folder"
+            f"{folder / MANIFEST}: is not of this command; give another {arg('output')}, or remove the "
+            "folder"
         )
     return manifest
 
@@ -157,17 +158,19 @@ def _claim(folder: Path, manifest: Mapping[str, Any]) -> None:
     """
     try:
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"--output {folder}: is no folder; expected the name of a new one")
+            raise InputError(
+                f"{arg('output')} {folder}: is no folder; expected the name of a new one"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise not_written(folder, error, "--output") from error
+        raise not_written(folder, error, "output") from error
     if MANIFEST in names:
         _require_same(read_manifest(folder), manifest, folder)
     elif names:
         raise InputError(
-            f"--output {folder}: holds other files ({names[0][:60]}); expected a new folder, an empty one, "
-            "or one of this command that is to go on"
+            f"{arg('output')} {folder}: holds other files ({names[0][:60]}); expected a new folder, an "
+            "empty one, or one of this command that is to go on"
         )
     else:
         text = json.dumps(manifest, indent=1, default=repr) + "\n"
@@ -185,11 +188,11 @@ def _require_same(there: Mapping[str, Any], here: Mapping[str, Any], folder: Pat
             told.append(f"its {what} {'has changed' if same else f'is {there.get(what)}'}")
         elif key != "space" or "space_fingerprint" not in differing:
             was, now = _option_text(there.get(key)), _option_text(here[key])
-            told.append(f"--{key.replace('_', '-')} was {was}, not {now}")
+            told.append(f"{arg(key)} was {was}, not {now}")
     if told:
         raise InputError(
-            f"--output {folder}: is of another run ({'; '.join(told[:3])}); give another --output, or what "
-            "that run was given to go on with it, or remove the folder"
+            f"{arg('output')} {folder}: is of another run ({'; '.join(told[:3])}); give another "
+            f"{arg('output')}, or what that run was given to go on with it, or remove the folder"
         )
 
 
@@ -205,7 +208,7 @@ def finished(job: Job) -> dict[int, Range]:
     try:
         names = set(os.listdir(job.folder))
     except OSError as error:
-        raise not_written(job.folder, error, "--output") from error
+        raise not_written(job.folder, error, "output") from error
     done = {}
     for start in job.starts() if any(n.endswith(".parquet") for n in names) else ():
         path = job.path(start)
@@ -225,12 +228,12 @@ def require_room(job: Job, ranges: int) -> None:
     try:
         free = shutil.disk_usage(job.folder).free
     except OSError as error:
-        raise not_written(job.folder, error, "--output") from error
+        raise not_written(job.folder, error, "output") from error
     if wanted > free:
         raise InputError(
-            f"--output {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
-            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --label none, a --limit, "
-            "or another disk's folder"
+            f"{arg('output')} {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
+            f"{quantity(free, 'B')} are free; give {arg('max_ms')}, {arg('only_best')}, "
+            f"{arg('label')} none, a {arg('limit')}, or another disk's folder"
         )
 
 
@@ -330,7 +333,7 @@ def here(job: Job, starts: list[int]) -> Iterator[Range]:
         try:
             yield score_range(job, start)
         except OSError as error:
-            raise not_written(job.path(start), error, "--output") from error
+            raise not_written(job.path(start), error, "output") from error
 
 
 def run(
@@ -404,23 +407,24 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
 
 
 def score_row(reference: Any, row: dict[str, Any]) -> dict[str, Any]:
-    """In a worker: score a range; a line about it, or its error (class, text, errno).
+    """In a worker: score a range; a line about it, or its error as JSON.
 
     `reference`: to the job, which each machine fetches once.
     """
     job: Job = importlib.import_module("ray").get(reference)
-    start, line, error, kind, code = int(row["start"]), "", "", "", 0
+    start, line = int(row["start"]), ""
+    error: LolatError | None = None
     try:
         require_run(job)
         require_luck(job, start)
         line = score_range(job, start).to_json()
     except LolatError as refused:
-        error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
+        error = refused
     except OSError as refused:
-        error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
+        error = not_written(job.folder, refused, "output")
     except Exception as unforeseen:
-        error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
-    return {"line": line, "error": error, "kind": kind, "errno": code}
+        error = LolatError(f"scoring failed in a worker: {brief(unforeseen)}")
+    return {"line": line, "error": "" if error is None else json.dumps(sent(error))}
 
 
 def require_run(job: Job) -> None:
@@ -432,7 +436,7 @@ def require_run(job: Job) -> None:
         pass
     raise LolatError(
         f"the machine {socket.gethostname()} does not see the folder {job.folder}; expected one that "
-        "all machines of the cluster share (NFS, EFS): give such a one as --output"
+        f"all machines of the cluster share (NFS, EFS): give such a one as {arg('output')}"
     )
 
 
@@ -454,10 +458,8 @@ def require_luck(job: Job, start: int) -> None:
 
 def answer_of(job: Job, row: dict[str, Any]) -> Range:
     """What a worker said of a range, or the error that it met."""
-    if row["kind"] == "system":
-        raise not_written(job.folder, OSError(int(row["errno"]), row["error"]), "--output")
-    if row["kind"]:
-        raise (InputError if row["kind"] == "input" else LolatError)(row["error"])
+    if row["error"]:
+        raise received(json.loads(row["error"]), LolatError)
     return Range.from_json(row["line"])
 
 

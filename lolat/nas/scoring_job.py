@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.nas.adapters import needed
 from lolat.nas.objective import code_of_user
 from lolat.nas.scorer import Ranked, Scorer, best_of
@@ -74,12 +74,12 @@ class Job:
     def values(self, rows: np.ndarray) -> np.ndarray:
         """(n,) what `value` makes of (n, positions) candidates; InputError unless it is numbers."""
         assert self.value is not None
-        with code_of_user("--value", "expected a number for each candidate"):
+        with code_of_user(arg("value"), "expected a number for each candidate"):
             values = np.asarray(self.value(rows))
         if values.shape != (len(rows),) or values.dtype.kind not in "fiub":
             raise InputError(
-                f"--value returned an array of shape {values.shape} and type {values.dtype} for candidates "
-                f"of shape {rows.shape}; expected a number for each, shape ({len(rows)},)"
+                f"{arg('value')} returned an array of shape {values.shape} and type {values.dtype} for "
+                f"candidates of shape {rows.shape}; expected a number for each, shape ({len(rows)},)"
             )
         return values.astype(np.float64)
 

@@ -150,7 +150,7 @@ class Space:
             try:
                 return read(network, input_size)
             except LolatError as error:
-                raise InputError(f"{title} of {arguments}: {error}") from error
+                raise InputError(f"{title} of {arguments}: {error.message}") from error
 
         finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
         decomposition = finder.run(np.random.default_rng(seed))
@@ -384,5 +384,5 @@ def parse_each(
         try:
             rows[index] = parse(arch)
         except InputError as error:
-            raise InputError(f"{place(index)}: {error}") from None
+            raise InputError(f"{place(index)}: {error.message}") from None
     return rows

@@ -153,7 +153,7 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
     try:
         document = read_json(path, expected)
     except ModelFileError as error:
-        raise NetworkError(str(error)) from error
+        raise NetworkError(error.message) from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         is_config = isinstance(document, dict) and {"model_type", "architectures"} & set(document)
@@ -163,12 +163,13 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
         graph = Graph.from_dict(document)
         graph.check_sizes()
     except InputError as error:
-        raise NetworkError(f"{shortened(path)}: {error}") from error
+        raise NetworkError(f"{shortened(path)}: {error.message}") from error
     if not is_of_size(graph, size):
         shapes = " and ".join("x".join(map(str, s[1:])) for s in graph.shapes(graph.inputs))
         raise NetworkError(
             f"{shortened(path)} is of a network at an input of {shapes}, not of "
-            f"{'x'.join(map(str, size))}; write another with lolat read ... --input-size"
+            f"{'x'.join(map(str, size))}; write another with "
+            f"`lolat read NETWORK --input-size {','.join(map(str, size))} --output FILE`"
         )
     return graph
 
@@ -184,7 +185,11 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
     if is_function(spec):
         return _of_object(_called(spec, weights), spec.partition(":")[2], size)
     what = "file" if spec.endswith((".keras", ".onnx")) else "network"
-    raise NetworkError(f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
+    raise NetworkError(
+        f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}",
+        code="unknown-network",
+        network=spec,
+    )
 
 
 def _meant(spec: str) -> str:

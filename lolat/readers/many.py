@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import os
 import pickle
 import queue
@@ -146,7 +147,7 @@ def array_of(spec: Spec, task: Task, limited: bool = False) -> Result:
         if isinstance(error, MemoryError) or lacks_memory(error):
             most = f"{task.memory_gib:.3g} GiB of memory" if limited else "the memory that there is"
             return _left_out(spec, f"needs more than {most} to read")
-        return type(error)(*error.args)  # without the frames, which hold on to the network
+        return copy.copy(error)  # without the frames, which hold on to the network
 
 
 def _left_out(spec: Spec, why: str) -> NetworkError:

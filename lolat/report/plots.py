@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, arg
 from lolat.fitting.points import Point, times
 from lolat.io.writing import check_file, write_bytes
 from lolat.model import Model
@@ -33,8 +33,8 @@ STYLE: dict[Any, Any] = {
 def check_plot(path: str) -> None:
     """InputError where no plot can be written: its ending, its folder; MissingPackageError."""
     if Path(path).suffix.lower() not in (".svg", ".png"):
-        raise InputError(f"--plot {path}: expected a file name that ends in .svg or .png")
-    check_file(path, "--plot")
+        raise InputError(f"{arg('plot')} {path}: expected a file name that ends in .svg or .png")
+    check_file(path, "plot")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError("plots need matplotlib, which is not installed", "plot")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -270,16 +270,16 @@ class View:
         """InputError for a depth below 0, a column or an order that there is not."""
         if self.depth is not None and self.depth < 0:
             raise InputError(
-                f"--depth {self.depth}: expected a whole number from 0 (the whole network in a row)"
+                f"{arg('depth')} {self.depth}: expected a whole number from 0 (the whole network in a row)"
             )
         for name in self.columns:
             if name not in HEADS:
                 raise InputError(
-                    f"--columns: there is no column {name!r}; expected some of {', '.join(HEADS)}, with "
-                    "commas between them"
+                    f"{arg('columns')}: there is no column {name!r}; expected some of {', '.join(HEADS)}, "
+                    "with commas between them"
                 )
         if self.sort not in SORTS:
-            raise InputError(f"--sort {self.sort}: expected one of {', '.join(SORTS)}")
+            raise InputError(f"{arg('sort')} {self.sort}: expected one of {', '.join(SORTS)}")
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def from_document(document: dict[str, Any], source: str) -> Training:
         try:
             return MeasuredTraining(document, source)
         except ModelFileError as error:
-            raise ModelFileError(f"{error}; learn it again: {how}") from None
+            raise ModelFileError(f"{error.message}; learn it again: {how}") from None
     if "predictors" not in document:
         raise lacks(document, source, OF_TRAINING)
     if Kernels.name in document["predictors"]:

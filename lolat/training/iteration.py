@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from numbers import Integral
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import FLOAT_BYTES, NORM_VECTORS, channels, parameters, tensor_bytes
+from lolat.graph.analysis import FLOAT_BYTES, NORM_VECTORS, parameters, tensor_bytes
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
 
@@ -65,29 +64,23 @@ def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = No
     if samples is not None and batch_size > samples:
         raise InputError(
             f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
-            "batch size, or more samples"
+            "batch size, or more samples",
+            code="batch-over-data",
+            batch_size=int(batch_size),
+            samples=int(samples),
         )
 
 
-# ---- The terms that training time goes by, in one table, counted operation by operation.
+# ---- The terms that a forward or a backward pass goes by, counted operation by operation.
 #
-# Two kinds of model read it: one fitted on whole epochs (EPOCH_TERMS), one on passes that were measured
-# (PASS_TERMS). Forward and backward pass work on the same tensors, so one count stands for both; what a
-# device does slowly in training has a term of its own (docs/results/training.md says why).
+# Both work on the same tensors, so one count stands for both; what a device does slowly in training has a
+# term of its own (docs/results/training.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
 """Counts that do not tell kinds of operations apart."""
 TERMS: Mapping[str, str] = {
-    "weighted_ops": "operations with weights",
-    "norm_ops": "normalizations of tensors with positions",
-    "flat_norms": "normalizations of tensors without positions, in TensorFlow many small operations each",
-    "other_ops": "all other operations, dropouts among them",
-    "padded_flops": "multiply-accumulates of convolutions if channels came in full FILLED",
-    "conv_elements": "elements that convolutions read and write",
-    "plain_traffic": "elements that all else but normalizations reads and writes",
     "norm_traffic": "elements of normalizations, which compute the statistics of the batch",
-    "norm_positions": "elements of a normalization's input for each of its channels, which a GPU works on "
-    "one beside the other: few channels leave most of it idle",
+    "flat_norms": "normalizations of tensors without positions, in TensorFlow many small operations each",
     "unrolled": "patches x groups of convolutions in groups of several channels: TensorFlow's backward "
     "pass on a CPU multiplies every channel with all groups",
     "own_patches": "patches of convolutions with as many groups as channels, which it does better (they "
@@ -97,64 +90,13 @@ TERMS: Mapping[str, str] = {
     "kernels": "weights of other convolutions, the same",
     "wide_depthwise": "multiply-accumulates of depthwise convolutions of kernels larger than NARROW, for "
     "whose backward pass libraries have no fast way",
-    "steps": "1 for each iteration",
-    "update": "elements that the optimizer reads and writes",
-    "epochs": "1 for each epoch",
 }
 """Beside PLAIN, which training has too. A dropout, free in a forward pass alone, is an operation here that
 reads, and writes its result and its mask."""
-EPOCH_TERMS = (
-    "weighted_ops", "norm_ops", "flat_norm_ops", "other_ops", "steps", "flops", "padded_flops",
-    "conv_elements", "traffic", "norm_traffic", "norm_positions", "weights", "update", "epochs",
-)  # fmt: skip
-"""As a model file of epochs names them; two go by other names there (IN_EPOCHS)."""
-IN_EPOCHS = {"flat_norm_ops": "flat_norms", "traffic": "plain_traffic"}
-PASS_TERMS = (
-    *PLAIN,
-    "norm_traffic", "flat_norms", "unrolled", "own_patches", "own_groups", "pointwise", "kernels",
-    "wide_depthwise",
-)  # fmt: skip
-"""Of a forward or a backward pass that was measured."""
-FILLED = 32  # channels that fill a warp, or a tile of a matrix unit
+PASS_TERMS = (*PLAIN, *TERMS)
 OF_DROPOUT = 3  # elements moved for each
 NARROW = 3  # kernels up to this are fast
 RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
-
-
-def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
-    return _rows(graph, batch_size, PASS_TERMS)
-
-
-def operation_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, EPOCH_TERMS) float64: forward and backward; `steps`, `update`, `epochs` are 0."""
-    return _rows(graph, batch_size, [IN_EPOCHS.get(t, t) for t in EPOCH_TERMS])
-
-
-def iteration_row(graph: Graph, batch_size: int, optimizer: Optimizer) -> np.ndarray:
-    """(EPOCH_TERMS,) float64 of one iteration: forward, backward and update of one batch."""
-    row: np.ndarray = operation_rows(graph, batch_size).sum(axis=0)
-    row[EPOCH_TERMS.index("update")] = float(parameters(graph) * optimizer.accesses)
-    row[EPOCH_TERMS.index("steps")] = 1.0
-    return row
-
-
-def epoch_row(
-    graph: Graph, batch_size: int, samples: int, optimizer: Optimizer, drop_last: bool
-) -> np.ndarray:
-    """(EPOCH_TERMS,) of one epoch: its iterations, the last one of what is left, and what comes once."""
-    full, rest = divmod(samples, batch_size)
-    row = full * iteration_row(graph, batch_size, optimizer)
-    if rest and not drop_last:
-        row = row + iteration_row(graph, rest, optimizer)
-    row[EPOCH_TERMS.index("epochs")] = 1.0
-    return row
-
-
-def density(row: np.ndarray) -> float:
-    """Multiply-accumulates for each element that is moved, of an iteration or an epoch."""
-    moved = row[EPOCH_TERMS.index("traffic")] + row[EPOCH_TERMS.index("conv_elements")]
-    return float(row[EPOCH_TERMS.index("flops")] / max(moved, 1.0))
 
 
 def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
@@ -162,42 +104,25 @@ def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
     return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
-_ALL = (*PLAIN, *TERMS)
-_AT = {term: column for column, term in enumerate(_ALL)}
+_AT = {term: column for column, term in enumerate(PASS_TERMS)}
 
 
-def _rows(graph: Graph, batch_size: int, terms: Sequence[str]) -> np.ndarray:
-    """(operations, terms) float64."""
-    rows = np.zeros((len(graph.operations), len(_ALL)))
+def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
+    rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
     rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
-    of = {term: rows[:, column] for term, column in _AT.items()}
     for row, operation in zip(rows, graph.operations, strict=True):
         if operation.kind == "dropout":
             read = graph.tensors[operation.inputs[0]].elements(batch_size)
             for term, more in (("ops", 1.0), ("serial", 1.0), ("traffic", OF_DROPOUT * read)):
                 row[_AT[term]] += more
-    of["conv_elements"][:] = of["acts"] + of["inp"]
-    of["plain_traffic"][:] = of["traffic"]
-    of["weighted_ops"][:] = np.where(of["weights"], of["ops"], 0.0)
-    of["other_ops"][:] = np.where(of["weights"], 0.0, of["ops"])
-    for row, operation in zip(rows, graph.operations, strict=True):
-        if operation.kind in NORMALIZATIONS and operation.inputs:
-            _normalization_terms(graph, operation, row, batch_size)
+        elif operation.kind in NORMALIZATIONS and operation.inputs:
+            row[_AT["norm_traffic"]] = row[_AT["traffic"]]
+            if len(graph.tensors[operation.inputs[0]].shape) == 2:
+                row[_AT["flat_norms"]] = row[_AT["ops"]]
         elif "kernel" in operation.attributes and "in_channels" in operation.attributes:
             _convolution_terms(operation, row)
-    return rows[:, [_AT[term] for term in terms]]
-
-
-def _normalization_terms(
-    graph: Graph, operation: Operation, row: np.ndarray, batch_size: int
-) -> None:
-    """Fill in a normalization's terms, which take the place of those of other operations."""
-    tensor = graph.tensors[operation.inputs[0]]
-    row[_AT["flat_norms" if len(tensor.shape) == 2 else "norm_ops"]] = row[_AT["ops"]]
-    row[_AT["norm_traffic"]] = row[_AT["traffic"]]
-    row[_AT["norm_positions"]] = tensor.elements(batch_size) / max(channels(graph, operation), 1)
-    for other in ("plain_traffic", "weighted_ops", "other_ops"):
-        row[_AT[other]] = 0.0
+    return rows
 
 
 def _convolution_terms(operation: Operation, row: np.ndarray) -> None:
@@ -205,11 +130,7 @@ def _convolution_terms(operation: Operation, row: np.ndarray) -> None:
     kind, a = operation.kind, operation.attributes
     pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
     row[_AT["pointwise" if pointwise else "kernels"]] = row[_AT["weights"]]
-    if kind == "conv":
-        sides = (a["in_channels"], a["out_channels"])
-        filled = prod(-(-side // FILLED) * FILLED / side for side in sides)
-        row[_AT["padded_flops"]] = row[_AT["flops"]] * filled
-    elif kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
+    if kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
         row[_AT["wide_depthwise"]] = row[_AT["flops"]]
     elif kind == "grouped_conv" and a["groups"] < a["in_channels"]:
         row[_AT["unrolled"]] = row[_AT["patches"]] * a["groups"]

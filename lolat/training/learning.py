@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.intervals import effective_ops, interval_entry, interval_width
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -247,7 +247,8 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
     if not updates:
         raise InputError(
             f"no optimizer has as many as {LEAST_UPDATES} measured updates, which it takes to tell a "
-            "variable from a parameter; measure again with --restart"
+            f"variable from a parameter; measure again with {arg('restart')}",
+            code="too-few-points",
         )
     return updates
 
@@ -320,9 +321,10 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
     try:
         fitted = _fitted(msgspec.convert(section, Points, dec_hook=_read_terms))
     except (InputError, msgspec.ValidationError) as error:
+        said = error.message if isinstance(error, InputError) else error
         raise ModelFileError(
-            f"{source}: its `training` cannot be fitted again ({error}); learn it again: lolat learn "
-            "--mode training"
+            f"{source}: its `training` cannot be fitted again ({said}); learn it again with `lolat learn "
+            "DEVICE --mode training`"
         ) from error
     return {**{k: v for k, v in section.items() if k != "interval"}, **fitted}
 

@@ -101,9 +101,10 @@ class Training(ABC):
     starts: bool = False
     optimizers: tuple[str, ...] = ()
 
-    @abstractmethod
     def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
         """ms of an iteration's parts by the names of PARTS, or as a whole by another; they add up to it."""
+        operations, update, rest = self.operation_times(graph, batch_size, optimizer)
+        return {"iteration": float(operations.sum()) + update + rest}
 
     @abstractmethod
     def operation_times(

@@ -194,7 +194,10 @@ def predict_parallel(
         if batch_size * devices > samples:
             raise InputError(
                 f"a batch of {batch_size} on each of {devices} devices is larger than the data set of "
-                f"{samples} samples; give a smaller batch size, fewer devices, or more samples"
+                f"{samples} samples; give a smaller batch size, fewer devices, or more samples",
+                code="batch-over-data",
+                batch_size=int(batch_size),
+                samples=int(samples),
             )
         share = samples // devices if model.drop_last else -(-samples // devices)
     validation = None if validation is None else -(-validation // devices)

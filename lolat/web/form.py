@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-from lolat.errors import InputError
+from lolat.errors import InputError, LolatError
 from lolat.fitting.intervals import check_coverage
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.apart import ENDINGS
@@ -17,7 +17,7 @@ from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
-from lolat.units import as_number, shortened
+from lolat.units import as_number, plain, shortened
 from lolat.web.devices import YOURS, DeviceModel
 from lolat.web.networks import UPLOAD, NetworkKey
 
@@ -258,14 +258,6 @@ class Question(SimpleNamespace):
     models: tuple[ChosenModel, ...]
 
 
-class FieldError(InputError):
-    """What was given cannot be; `field` is where."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 class Form:
     """The fields as they were typed; `errors`: field -> what was given, what is expected."""
 
@@ -326,6 +318,29 @@ class Form:
         others = {"price": f"US$ an hour of {of}", "memory": f"Memory of {of}", "model": "Device"}
         return fields.get(name) or others.get(kind, name)
 
+    def field_of(self, argument: str) -> str:
+        """The field of a Python argument; its own name where the page has none."""
+        batch = {"latency": "batch", "budget": "at_batch"}.get(self.view, "batch_size")
+        size = OF_SOURCE.get(self.text("source"), OF_SOURCE["keras"])[1]
+        return {"batch_size": batch, "input_size": size, "replicas": "devices"}.get(
+            argument, argument
+        )
+
+    def words(self, error: LolatError) -> str:
+        """An error with the labels of fields in Python's arguments' place."""
+
+        def labeled(argument: str) -> str:
+            field = FIELDS.get(self.field_of(argument))
+            return argument if field is None else f'"{field.label}"'
+
+        return plain(error.worded(labeled))
+
+    def field_at_fault(self, error: LolatError) -> str:
+        """The field that an error is about: the one that it says, the first argument's, the network's."""
+        network = "upload" if self.text("source") == "upload" else "name"
+        named = filter(FIELDS.__contains__, map(self.field_of, error.arguments))
+        return str(error.data.get("field") or next(named, network))
+
     def link(self) -> str:
         """The query string that gives this view again: what matters of the fields, in a fixed order."""
         names = ["view", "source", *OF_SOURCE.get(self.text("source"), ())]
@@ -346,7 +361,7 @@ class Form:
         try:
             return (parse or FIELDS[name].says)(self.text(name))
         except InputError as error:
-            self.errors[name] = str(error)
+            self.errors[name] = self.words(error)
             return None
 
     def _network(self) -> NetworkKey | None:

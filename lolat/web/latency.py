@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from shlex import join, quote
 from typing import Any
@@ -10,7 +9,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.model import Model
@@ -22,7 +21,6 @@ from lolat.report.rows import View, bottleneck_sentence, enumeration, familiar, 
 from lolat.units import milliseconds, percent, plain, quantity, shapes_text
 from lolat.web import form
 from lolat.web.devices import DeviceModel, shown_path
-from lolat.web.form import FieldError
 
 MOST_BLOCKS = 24
 """Rows of a table of blocks; of a longer network the rest is one row."""
@@ -77,7 +75,7 @@ def latencies(
     models: Mapping[str, DeviceModel],
     link: str,
 ) -> dict[str, Any]:
-    """The answer of each ticked model that knows of latency, as the template needs it; FieldError at the
+    """The answer of each ticked model that knows of latency, as the template needs it; InputError at the
     batch sizes. `link`: the query string of this view.
     """
     try:
@@ -86,7 +84,8 @@ def latencies(
             for device, model in _able(question, models)
         ]
     except InputError as error:
-        raise FieldError("batch", str(error)) from error
+        error.data["field"] = "batch"
+        raise
     network = question.network.named(file_name)
     figures = familiar(graph)
     batches = enumeration([f"{size:,}" for size in question.batch])
@@ -220,11 +219,12 @@ def budgets(
     file_name: str,
     models: Mapping[str, DeviceModel],
     at_size: Callable[[int], Graph],
+    words: Callable[[LolatError], str],
 ) -> dict[str, Any]:
     """The answer of each ticked model that knows of latency, as the template needs it.
 
     `at_size` reads the network again at another resolution; what it raises, apart from InputError, comes
-    through.
+    through. `words`: an error in the page's words.
     """
     cards, lines = [], []
     network, able = question.network.named(file_name), _able(question, models)
@@ -233,13 +233,13 @@ def budgets(
             model, graph, question.max_ms, question.at_batch, None, question.sure,
             question.sure is not None, None if question.network.uploaded else at_size,
         )  # fmt: skip
-        cards.append({"device": device} | _most(asked, question.vary))
+        cards.append({"device": device} | _most(asked, question.vary, words))
         run = [shown_path(device.path), *network, "--vary", question.vary]
         run += ["--max-ms", f"{question.max_ms:g}"]
         run += [] if question.sure is None else ["--sure", f"{100 * question.sure:g}"]
         run += ["--batch-size", str(question.at_batch)] if question.at_batch > 1 else []
-        words = f"The same in a terminal{f': {device.key}' if len(able) > 1 else ''}"
-        lines.append((words, join(["lolat", "budget", *run])))
+        title = f"The same in a terminal{f': {device.key}' if len(able) > 1 else ''}"
+        lines.append((title, join(["lolat", "budget", *run])))
     at = "" if question.vary == "batch" else f", batch {question.at_batch:,}"
     sure = "" if question.sure is None else f", {percent(question.sure)} sure"
     what = {"width": "widest", "resolution": "largest input", "batch": "largest batch"}
@@ -252,16 +252,14 @@ def budgets(
     }
 
 
-def _most(question: Question, vary: str) -> dict[str, Any]:
+def _most(question: Question, vary: str, words: Callable[[LolatError], str]) -> dict[str, Any]:
     """One device's answer, or why there is none."""
     try:
         answer = question.answer(vary)
     except (AnswerIsNo, InputError) as error:
-        # What the command line mends with an option is a field here.
-        said = re.sub(
-            r"give --(?:max-)?ms (\S+) or more", r"allow \1 ms or more", plain(str(error))
-        )
-        return {"total": "does not fit", "refusal": said, "prediction": None, "rows": ()}
+        return {
+            "total": "does not fit", "refusal": words(error), "prediction": None, "rows": ()
+        }  # fmt: skip
     p = answer.best.prediction
     return {
         "total": _value(vary, answer.best.value),

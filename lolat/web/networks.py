@@ -92,8 +92,13 @@ class Reader:
                     f"reading it took more than {self.limit_s:g} s or too much memory; expected a "
                     "network that can be read in that time"
                 ) from died
-            except (RequestFailed, InputError) as error:
-                raise NetworkError(str(error)) from error
+            except (RequestFailed, InputError) as problem:
+                error = (
+                    problem.as_error(NetworkError)
+                    if isinstance(problem, RequestFailed)
+                    else problem
+                )
+                raise NetworkError(error.message, code=error.code, **error.data) from problem
 
     def read_file(self, file: BinaryIO, name: str, size: Sequence[int] = ()) -> Graph:
         """The network in an open file that the user calls `name`; nothing of it is left on the disk.
@@ -114,7 +119,9 @@ class Reader:
             try:
                 return self.read(str(path), size)
             except NetworkError as error:
-                raise NetworkError(str(error).replace(str(path), name)) from error
+                raise NetworkError(
+                    error.message.replace(str(path), name), code=error.code, **error.data
+                ) from error
 
     def close(self) -> None:
         """End the process, and with it what another thread has it read."""

@@ -15,7 +15,7 @@ from lolat.readers.cache import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
-from lolat.web.form import FIELDS, FieldError, Form, Question
+from lolat.web.form import FIELDS, Form, Question
 from lolat.web.latency import between, budgets, latencies, report, sure_of
 from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 from lolat.web.training import trainings
@@ -135,8 +135,7 @@ class Pages:
             shown |= {"several": several, "uploaded": uploaded, "file_name": found.file_name}
             context["answer"] = {"blocks": None} | shown
         except InputError as error:
-            field = error.field if isinstance(error, FieldError) else _network_field(form)
-            form.errors[field] = plain(str(error))
+            form.errors[form.field_at_fault(error)] = form.words(error)
 
     def _answered(
         self, form: Form, question: Question, network: CachedNetwork, prices: Prices
@@ -150,10 +149,5 @@ class Pages:
         if form.view == "latency":
             return latencies(*asked, form.link())
         if form.view == "budget":
-            return budgets(*asked, at_size)
+            return budgets(*asked, at_size, form.words)
         return trainings(*asked, prices)
-
-
-def _network_field(form: Form) -> str:
-    """The field that an error of the network belongs to."""
-    return "upload" if form.text("source") == "upload" else "name"

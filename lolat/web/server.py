@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 
 try:  # what the page needs, all at once
     import jinja2  # noqa: F401
@@ -275,5 +275,5 @@ def bound(port: int) -> socket.socket:
             "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
         )
         raise InputError(
-            f"port {port} {why}; give another with --port, or --port 0 for any free one"
+            f"port {port} {why}; give another {arg('port')}, or 0 for any free one"
         ) from None

@@ -28,7 +28,7 @@ from lolat.training.model import PARTS, BlockTime, Training, TrainingPrediction,
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import DeviceModel, rented, shown_path
-from lolat.web.form import ChosenModel, FieldError, Question, options
+from lolat.web.form import ChosenModel, Question, options
 from lolat.web.latency import block_table
 
 
@@ -81,7 +81,7 @@ class DeviceAnswer:
 def _answer(
     question: Question, chosen: ChosenModel, graph: Graph, device: DeviceModel, prices: Prices
 ) -> DeviceAnswer:
-    """FieldError where the library refuses."""
+    """InputError, with its field, where the library refuses."""
     model = device.training
     assert model is not None
     trained: dict[int, TrainingPrediction] = {}
@@ -104,7 +104,8 @@ def _answer(
             sure = question.coverage
             return plan(predict, rent, devices, question.epochs, question.billing, coverage=sure)
         except InputError as error:
-            raise FieldError(field, str(error)) from error
+            error.data["field"] = field
+            raise
 
     one = planned("devices", (question.devices,))
     # Those whose batches together are larger than the data set are left out of the table, if any is left.
@@ -182,7 +183,9 @@ def trainings(
     models: Mapping[str, DeviceModel],
     prices: Prices,
 ) -> dict[str, Any]:
-    """The answer of each ticked model that knows of training, as the template needs it; FieldError."""
+    """The answer of each ticked model that knows of training, as the template needs it; InputError,
+    with its field.
+    """
     ticked = [(chosen, models[chosen.key]) for chosen in question.models]
     answers = [
         _answer(question, chosen, graph, device, prices)

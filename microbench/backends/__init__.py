@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from microbench.environment import cpu_count
 
@@ -103,9 +103,10 @@ class Training(Protocol):
 # ---- names and options ---------------------------------------------------------------------------
 
 
-def flag(option: str) -> str:
-    """How an option is given on the command line."""
-    return f"--{option.replace('_', '-').replace('=', ' ')}"
+def named(option: str) -> str:
+    """An option as an error names it."""
+    name, _, value = option.partition("=")
+    return f"{arg(name)} {value}".rstrip()
 
 
 def has(name: str, option: str) -> bool:
@@ -118,9 +119,9 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
-    unknown = [flag(o) for o in options if not has(name, o)]
+    unknown = [named(o) for o in options if not has(name, o)]
     if unknown:
-        known = f"it has {', '.join(map(flag, own))}" if own else "it has no options"
+        known = f"it has {', '.join(map(named, own))}" if own else "it has no options"
         raise InputError(f"the {name} backend has no {', '.join(unknown)}; {known}")
     counts = [_thread_count(o) for o in options if o.startswith(THREADS)]
     threads = [f"{THREADS}{count}" for count in counts[-1:]]
@@ -148,13 +149,13 @@ def of_model(environment: Mapping[str, Any]) -> str:
     return joined(name, options)
 
 
-def imported(package: str, who: str, hint: str = "") -> Any:
+def imported(package: str, who: str) -> Any:
     """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error}){hint}", package
+            f"{who} needs {package}, which cannot be imported ({error})", package
         ) from error
 
 
@@ -185,14 +186,16 @@ def check_threads(threads: int | None, device: str) -> None:
         return
     if device != "cpu":
         raise InputError(
-            f"--threads {threads} is for the cpu; a {device} computes with all that it has: leave it out"
+            f"{arg('threads')} {threads} is for the cpu; a {device} computes with all that it has: "
+            "leave it out"
         )
     _thread_count(f"{THREADS}{threads}")
     most = cpu_count()
     if threads > most:
         several = f"{most} processors" if most > 1 else "one processor"
         raise InputError(
-            f"--threads {threads}: this process may use {several}; expected a number from 1 to {most}"
+            f"{arg('threads')} {threads}: this process may use {several}; expected a number from 1 "
+            f"to {most}"
         )
 
 
@@ -202,7 +205,7 @@ def _thread_count(option: str) -> int:
     # Such digits as ² are no number to `int`.
     count = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
     if count < 1:
-        raise InputError(f"--threads {given}: expected a whole number of threads, 1 or more")
+        raise InputError(f"{arg('threads')} {given}: expected a whole number of threads, 1 or more")
     return count
 
 
@@ -225,9 +228,7 @@ def check_trains(backend: str) -> None:
     """InputError where `backend` (its name and options) trains nothing."""
     name, _ = split(backend)
     if name not in TRAINING:
-        raise InputError(
-            f"the {name} backend trains nothing; expected {' or '.join(TRAINING)} for --mode training"
-        )
+        raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
 
 
 def training_of(backend: Backend) -> Training:

@@ -61,8 +61,8 @@ class Tape:
     ]  # so many zeros before and after, of each axis
     tile: Callable[[Any, Shape], Any]  # each axis so many times
     matmul: Callable[[Any, Any], Any]
-    dense: Callable[[Any, int, int, int, bool], Any]
-    """A dense layer along the last axis: node, its rank, features in and out, whether there is a bias."""
+    dense: Callable[[Any, int, int, bool], Any]
+    """A dense layer along the last axis: node, features in and out, whether there is a bias."""
     binary: Callable[[str, Any, Any], Any]
     """Two operands element by element, by the kind of operation; the right one may be a number."""
 
@@ -347,12 +347,12 @@ def dense(c: Call) -> Any:
     a = c.attributes
     inside, made = a["in_features"], a["out_features"]
     if c.shape[-1] == inside and c.out == (*c.shape[:-1], made):
-        return c.tape.dense(c.x, len(c.shape), inside, made, a["bias"])
+        return c.tape.dense(c.x, inside, made, a["bias"])
     rows, rest = divmod(prod(c.shape), inside)
     if rest or rows * made != prod(c.out):
         raise ValueError(f"no product of {inside} features goes from {c.shape} to {c.out}")
     flat = c.reshape(c.x, (rows, inside))
-    return c.reshape(c.tape.dense(flat, 2, inside, made, a["bias"]), c.out)
+    return c.reshape(c.tape.dense(flat, inside, made, a["bias"]), c.out)
 
 
 def matmul(c: Call, turn_right: bool = True) -> Any:

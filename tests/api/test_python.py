@@ -141,7 +141,7 @@ def test_training_and_its_cost() -> None:
     assert len(cost.rows()) == 2
     with pytest.raises(lolat.InputError, match="samples"):
         model.cost(graph, 32, None, price_per_hour=3.0)  # type: ignore[arg-type]
-    with pytest.raises(lolat.InputError, match="memory-gib 0: expected more than 0"):
+    with pytest.raises(lolat.InputError, match="memory_gib 0: expected more than 0"):
         model.training(graph, **run, memory_gib=0)
 
 

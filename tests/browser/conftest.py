@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from lolat.model.file import write
-from lolat.training.fitting import fit
 from tests import synthetic
 from tests.browser import chromium
-from tests.training.epoch_tables import epochs, read
+from tests.training.epoch_tables import epochs, fit, read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -236,4 +236,4 @@ def test_without_networks_for_a_backend_that_has_none(
 def test_a_gpu_of_others_is_not_measured_here(lolat: Command) -> None:
     line = lolat.refused("evaluate", "rtx-4090-amp", "timm:resnet50")
     assert "which this machine is not" in line
-    assert line.endswith("lolat evaluate rtx-4090-amp --table TIMES.csv")
+    assert line.endswith("`lolat evaluate rtx-4090-amp --table TIMES.csv`")

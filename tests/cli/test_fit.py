@@ -228,7 +228,7 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
         (["--name", "desk"], "nothing to fit: give tables"),
         (["{blocks}", "{blocks}"], "2 tables of blocks; expected one"),
         (["{blocks}", "--facts", "{facts}"], "--facts is for tables of operations"),
-        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --name NAME"),
+        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --name too"),
         (["{ops}", "--facts", "{facts}", "--name", "x"], "has no device 'x'; it has desk"),
     ],
 )

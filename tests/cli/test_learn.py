@@ -53,7 +53,7 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
         (["cpu", "--threads", "0"], "'0': expected a whole number from 1"),
         (["cpu", "--threads", "100000"], "--threads 100000: this process may use "),
         (["gpu", "--threads", "1"], "--threads 1 is for the cpu; a gpu computes with all that it has"),
-        (["cpu", "--output", "."], "is a folder; expected the name of a JSON file"),
+        (["cpu", "--output", "."], "is a folder; expected the name of a file"),
         (["cpu", "--output", "/dev/null"], "is not a regular file"),
         (["cpu", "--output", "/dev/null/m.json"], "cannot write /dev/null/m.json: "),
         (["cpu", "--output", "x" * 300], "File name too long"),

@@ -211,7 +211,7 @@ def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--sure",), "expected --max-ms T too"),
+        (("--sure",), "expected --max-ms too"),
         (("--max-ms", "3", "--sure", "100"), "expected percent above 0 and below 100"),
         (("--max-ms", "3", "--sure", "90", "--coverage", "0.8"), "--sure and --coverage are two"),
         (("--max-ratio", "1.05"), "expected both"),

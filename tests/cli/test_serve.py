@@ -17,10 +17,9 @@ import pytest
 pytest.importorskip("starlette")
 
 from lolat.model.file import put, write
-from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
 from tests.processes import python
-from tests.training.epoch_tables import epochs, read
+from tests.training.epoch_tables import epochs, fit, read
 
 
 def test_a_port_in_use(lolat: Command) -> None:
@@ -29,9 +28,7 @@ def test_a_port_in_use(lolat: Command) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         said = lolat.refused("serve", "--port", port)
-    assert said == (
-        f"lolat: port {port} is in use; give another with --port, or --port 0 for any free one"
-    )
+    assert said == (f"lolat: port {port} is in use; give another --port, or 0 for any free one")
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])

@@ -134,17 +134,18 @@ def test_places_are_checked_before_measuring(
     def said(path: Path) -> str:
         with pytest.raises(InputError) as caught:
             check_writable(path)
+        assert caught.value.code == "not-written"
         return str(caught.value).replace(str(tmp_path), "HERE")
 
-    assert said(tmp_path) == "--output HERE is a folder; expected the name of a JSON file"
-    pipe = "--output HERE/pipe is not a regular file; expected the name of a JSON file"
+    assert said(tmp_path) == "output HERE is a folder; expected the name of a file"
+    pipe = "output HERE/pipe is not a regular file; expected the name of a file"
     assert said(tmp_path / "pipe") == pipe
     below = said(tmp_path / "file" / "model.json")
     assert below.startswith("cannot write HERE/file/model.json: ")
-    assert below.endswith("; give --output elsewhere")
+    assert below.endswith("; give output elsewhere")
     for refused, words in (
-        (tmp_path / "file", "no permission to write HERE/file; give --output elsewhere"),
-        (tmp_path, "no permission to write in HERE; give --output elsewhere"),
+        (tmp_path / "file", "no permission to write HERE/file; give output elsewhere"),
+        (tmp_path, "no permission to write in HERE; give output elsewhere"),
     ):
         # Root may write everywhere, so the refusal is put in place of the system's.
         monkeypatch.setattr(os, "access", lambda path, mode, no=refused: Path(path) != no)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
@@ -82,7 +84,7 @@ class FakeWorker:
             raise ProcessDied("the measuring process was killed")
         if device.refuses[verb, key] > 0:
             device.refuses[verb, key] -= 1
-            raise RequestFailed("ResourceExhausted: no")
+            raise RequestFailed({"error": "ResourceExhausted: no", "kind": "ResourceExhausted"})
         if verb == "environment":
             return {"environment": device.environment}
         if verb == "memory":
@@ -222,3 +224,23 @@ def _kind(graph: Graph, operation: Operation, windows: bool) -> tuple[Any, ...]:
     shape = graph.tensors[operation.inputs[0]].shape
     left = [n % s for n, s in zip(shape[1:], said.get("strides", ()), strict=False)]
     return (*kind, *(str(said.get(f)) for f in WINDOW), len(shape), str(left))
+
+
+def exported(backend: Any, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, Any]]:
+    """(ONNX model, inputs by name) that the onnxruntime backend would run for a block."""
+    backend._call = lambda *given: given
+    try:
+        return backend.prepare_graph(graph, batch_size)
+    finally:
+        del backend._call
+
+
+def session_of(model: bytes, optimized: Path | None = None) -> Any:
+    """A session of ONNX Runtime, with the threads that this process may share; what it runs is written."""
+    runtime = importlib.import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.use_per_session_threads = not hasattr(runtime, "set_global_thread_pool_sizes")
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

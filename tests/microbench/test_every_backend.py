@@ -24,7 +24,7 @@ from microbench.blocks import Predefined, as_known
 from microbench.environment import FIELDS
 from microbench.runner import Runner, Settings
 from microbench.worker import WorkerProcess
-from tests.microbench.fakes import covering, small, tiny
+from tests.microbench.fakes import covering, exported, session_of, small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)
@@ -99,14 +99,8 @@ def computed(name: str, graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
         module, _ = made.block(graph, len(inputs[0]))
         with made.torch.no_grad():
             return [r.numpy() for r in module(*map(made.torch.from_numpy, inputs))]
-    from onnx.reference import ReferenceEvaluator
-
-    from microbench.backends.onnxruntime.layers import block_model
-
-    model, _, names = block_model(made.onnx, graph, len(inputs[0]))
-    return ReferenceEvaluator(model).run(
-        None, {n: x for (n, _, _), x in zip(names, inputs, strict=True)}
-    )
+    model, given = exported(made, graph, len(inputs[0]))
+    return session_of(model).run(None, dict(zip(given, inputs, strict=True)))
 
 
 def one(
@@ -237,7 +231,7 @@ def test_another_frameworks_network_is_refused(
     monkeypatch.syspath_prepend(str(tmp_path))
     given = str(tmp_path / spec) if spec.startswith("net.") else spec
     size = (64,) if spec.startswith("examples") else ()
-    with pytest.raises(NetworkError, match=f"the {name} backend runs those alone"):
+    with pytest.raises(NetworkError, match=f"the {name} backend runs (those|.onnx files)"):
         backend(name).prepare_network(given, size, 1)
 
 

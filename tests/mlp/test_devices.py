@@ -68,7 +68,7 @@ def test_an_unknown_gpu_is_an_error_that_says_what_to_do() -> None:
         known(["V100", "X1"], DEVICES)
     assert str(caught.value).startswith("unknown GPU 'X1'; known are V100, P100, 1080ti, M60, K40,")
     assert str(caught.value).endswith(
-        "give the facts of a new one with --facts FILE, a CSV with the columns "
+        "give the facts of a new one with facts, a CSV with the columns "
         "name,bandwidth,cores,clock (GB/s, number, MHz)"
     )
 

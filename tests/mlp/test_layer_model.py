@@ -80,7 +80,7 @@ def test_a_time_that_is_not_finite_is_none(mean: float) -> None:
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
     rows = table_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"})
-    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--facts FILE"):
+    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*with facts, a CSV"):
         model.predict(rows)
     new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
     assert model.predict(rows, new).tolist() == [2496, 5, 77]
@@ -103,7 +103,7 @@ def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> Non
         model.predict(table_of("dense", {"gpu": "K80"}))
     assert str(caught.value) == (
         "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
-        "several GPUs (lolat mlp fit, without --only)"
+        "several GPUs (`lolat mlp fit` of all GPUs of a table)"
     )
     words = "the model is of dense layers and the table of convolution"
     with pytest.raises(InputError, match=words):
@@ -114,7 +114,7 @@ def test_a_fact_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(recipes, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
     model = hand_model(gpus=("V100", "K80"))
     rows = table_of("dense", {"gpu": "X1"})
-    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --facts"):
+    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with facts"):
         model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
 
 

@@ -336,7 +336,7 @@ def test_what_cannot_be_trained(rows: LayerTable, tmp_path: Path) -> None:
         unknown = np.where(np.arange(len(chosen)) == 7, np.nan, chosen["in_features"])
         return PAPER.columns(chosen, devices) | {"in_features": unknown}
 
-    words = r"^the recipe needs in_features of each GPU, .* give them with --facts FILE$"
+    words = r"^the recipe needs in_features of each GPU, .* give them with facts$"
     with pytest.raises(InputError, match=words):
         learn(rows, replace(small(), columns=lacking), ONE)
     with pytest.raises(InputError, match="0 epochs; expected at least 1"):

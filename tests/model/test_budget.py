@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE, scaled, widened
@@ -42,7 +42,8 @@ NETWORK = synthetic.network()
 def at_size(side: int) -> Graph:
     """The network at another resolution; sizes below 24 and above 200 are refused."""
     if not 24 <= side <= 200:
-        raise NetworkError(f"cannot be read at {side}; give another --input-size")
+        why = f"cannot be read at {side}"
+        raise NetworkError(f"{why}; give another {arg('input_size')}", why=why)
     return synthetic.network(size=side)
 
 
@@ -115,7 +116,9 @@ def test_a_budget_that_cannot_be_met(vary: str, smallest: str, sure: bool) -> No
     """What the message tells to give is enough, and a little less is not."""
     with pytest.raises(AnswerIsNo, match=f"even {smallest} of 'hand made' takes") as error:
         question(0.01, sure=sure).answer(vary)
-    told_ms = float(str(error.value).rpartition("give --max-ms ")[2].removesuffix(" or more"))
+    assert error.value.code == "over-budget"
+    told_ms = error.value.data["enough_ms"]
+    assert float(str(error.value).rpartition("give max_ms ")[2].removesuffix(" or more")) == told_ms
     found = question(told_ms, sure=sure).answer(vary)
     # A width of up to 0.37 is 8 channels, as 0.01 is.
     assert found.best.value == {"batch": 1, "width": 0.37, "resolution": 24}[vary]
@@ -153,7 +156,7 @@ def test_a_network_that_refuses_all_other_sizes() -> None:
 
 def test_where_no_size_can_be_read_the_refusal_is_the_answer() -> None:
     def none(side: int) -> Graph:
-        raise NetworkError("it is made for 57; give another --input-size")
+        raise NetworkError("it is made for 57; give another", why="it is made for 57")
 
     asked = Question(MODEL, strided(57), 1.0, at_size=none)  # no multiple of its stride of 8
     with pytest.raises(InputError, match=r"^it is made for 57$"):
@@ -358,7 +361,7 @@ def test_each_prediction_is_checked() -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"sure": 0.9}, "expected --max-ms T too"),
+        ({"sure": 0.9}, "expected max_ms too"),
         ({"max_ratio": 1.05}, "expected both"),
         ({"before": BEFORE}, "expected both"),
     ],
@@ -369,7 +372,7 @@ def test_limits_that_do_not_go_together(limits: dict[str, Any], said: str) -> No
 
 
 def test_to_be_sure_takes_an_interval() -> None:
-    with pytest.raises(InputError, match="--sure needs an interval"):
+    with pytest.raises(InputError, match="sure needs an interval"):
         check([replace(PREDICTION, interval_ms=None)], Limits(20.0, 0.9))
 
 
@@ -397,9 +400,9 @@ def test_the_base_is_read_from_what_predict_wrote(tmp_path: Path) -> None:
         json.dumps({k: v for k, v in answer.items() if k != "model"})
     )  # of an older version
     with pytest.raises(
-        InputError, match=r"--against .*base.json: .*`model`.*lolat predict MODEL NETWORK --json"
+        InputError, match=r"against .*base.json: .*`model`.*lolat predict MODEL NETWORK --json"
     ):
         read_before(str(path))
-    path.write_text(json.dumps({"schema": "lolat-graph"}))
+    path.write_text(json.dumps({"schema": "lolat-network"}))
     assert not is_prediction(str(path))
     assert not is_prediction("keras:ResNet50")

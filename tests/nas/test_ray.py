@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, not_written, sent
 from lolat.model import Model
 from lolat.nas.adapters.ray_tune import TrialLatency
 from lolat.nas.scoring import ScoreAnswer, answer_of, in_short, make_job, on_ray, run
@@ -129,7 +129,7 @@ def test_what_a_worker_cannot_do_is_said_in_one_line(
     cluster: Any, model: Model, tmp_path: Path
 ) -> None:
     job = make_job(nasbench201.space(), model, tmp_path / "a", limit=2000, chunk=CHUNK)
-    with pytest.raises(InputError, match=r"--value returned an array of shape \(1000, 2\)"):
+    with pytest.raises(InputError, match=r"value returned an array of shape \(1000, 2\)"):
         list(on_ray(replace(job, value=wrong_shape), [0, 1000]))
     with pytest.raises(LolatError, match="does not see the folder") as caught:
         list(on_ray(replace(job, folder=str(tmp_path / "elsewhere")), [0]))
@@ -230,9 +230,10 @@ def test_a_range_in_which_workers_die_again_and_again(
 
 def test_a_full_disk_of_a_worker(model: Model, tmp_path: Path) -> None:
     job = make_job(nasbench201.space(), model, tmp_path)
-    row = {"line": "", "error": "No space left on device", "kind": "system", "errno": errno.ENOSPC}
-    with pytest.raises(LolatError, match="is not whole: the disk is full"):
-        answer_of(job, row)
+    full = not_written(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "output")
+    with pytest.raises(LolatError, match="is not whole: the disk is full") as caught:
+        answer_of(job, {"line": "", "error": json.dumps(sent(full))})
+    assert (caught.value.code, caught.value.data) == ("not-written", {"path": str(tmp_path)})
 
 
 def test_without_ray_data_the_install_line_is_said(

@@ -129,9 +129,9 @@ def test_a_value_that_is_no_number_is_never_the_best(job: JobOf) -> None:
 
     found = run(job(best=5, limit=25, value=mostly_nan, value_name="f"))
     assert [(i, -v) for v, i, _ in found.best] == [(22, 4), (17, 3), (12, 2), (7, 1), (2, 0)]
-    with pytest.raises(InputError, match=r"--value returned an array of shape \(100, 2\)"):
+    with pytest.raises(InputError, match=r"value returned an array of shape \(100, 2\)"):
         run(job("wrong", limit=100, value=wrong_shape, value_name="w"))
-    with pytest.raises(InputError, match=r"--value failed: SystemExit: 0; expected a number for"):
+    with pytest.raises(InputError, match=r"value failed: SystemExit: 0; expected a number for"):
         run(job("left", limit=100, value=lambda rows: sys.exit(0), value_name="w"))
 
 
@@ -209,22 +209,22 @@ def test_a_damaged_file_is_made_again(content: Any, job: JobOf, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"max_ms": 5.0}, "--max-ms was left out, not 5"),
-        ({"best": 11}, "--best was 10, not 11"),
-        ({"chunk": 5000}, "--chunk was 4000, not 5000"),
-        ({"limit": 100}, "--limit was 15625, not 100"),
-        ({"label": "arch"}, "--label was choices, not arch"),
-        ({"only_best": True}, "--only-best was left out, not given"),
-        ({"value": most_convolutions, "value_name": "m:f"}, "--value was left out, not m:f"),
-        ({"predictor": "two-regime"}, "--predictor was extended, not two-regime"),
-        ({"batch_size": 2}, "--batch-size was 1, not 2; its space has changed"),
+        ({"max_ms": 5.0}, "max_ms was left out, not 5"),
+        ({"best": 11}, "best was 10, not 11"),
+        ({"chunk": 5000}, "chunk was 4000, not 5000"),
+        ({"limit": 100}, "limit was 15625, not 100"),
+        ({"label": "arch"}, "label was choices, not arch"),
+        ({"only_best": True}, "only_best was left out, not given"),
+        ({"value": most_convolutions, "value_name": "m:f"}, "value was left out, not m:f"),
+        ({"predictor": "two-regime"}, "predictor was extended, not two-regime"),
+        ({"batch_size": 2}, "batch_size was 1, not 2; its space has changed"),
     ],
 )  # fmt: skip
 def test_the_folder_of_another_run_is_refused(
     changes: dict[str, Any], said: str, job: JobOf
 ) -> None:
     job(chunk=4000)
-    with pytest.raises(InputError, match=r"is of another run .*; give another --output") as caught:
+    with pytest.raises(InputError, match=r"is of another run .*; give another output") as caught:
         job(**{"chunk": 4000, **changes})
     assert said in str(caught.value)
 
@@ -251,7 +251,7 @@ def test_a_folder_that_is_none_of_ours_is_refused(job: JobOf, tmp_path: Path) ->
         job("file")
     with pytest.raises(InputError, match=r"holds other files \(file\)"):
         job(".")
-    with pytest.raises(InputError, match=r"cannot write .*--output"):
+    with pytest.raises(InputError, match=r"cannot write .*output"):
         job("file/below")
     for text, said in (("{", "cannot be read"), ("[]", "not of this"), ('{"schema": 1}', "not of")):
         folder = tmp_path / f"folder{len(text)}"
@@ -265,7 +265,7 @@ def test_a_folder_that_is_none_of_ours_is_refused(job: JobOf, tmp_path: Path) ->
 def test_a_position_that_cannot_be_a_column(names: tuple[str, ...], tmp_path: Path) -> None:
     positions = [*(Position(n, (1, 2)) for n in names), *SPACE.positions[2:]]
     odd = Space("odd", positions, [], lambda values, name: synthetic.network())
-    with pytest.raises(InputError, match=r"which cannot be a column .* --label arch"):
+    with pytest.raises(InputError, match=r"which cannot be a column .* label arch"):
         make_job(odd, MODEL, tmp_path / "o")
     make_job(odd, MODEL, tmp_path / "o", label="arch")
 

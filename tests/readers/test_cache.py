@@ -103,7 +103,7 @@ def test_what_the_caller_added_to_a_framework_is_not_kept(
         del keras.saving.get_custom_objects()["Mine"]
     if importlib.util.find_spec("timm") is None:
         return
-    readers.read("timm:resnet18", 32)  # which has timm imported, also without torchvision
+    readers.read("timm:resnet18", 32)  # which has timm imported
     timm = sys.modules["timm"]
     assert kept.key("timm:resnet18.a1_in1k?reparameterized") is not None
     monkeypatch.setattr(timm, "is_model", lambda name: True)

@@ -159,7 +159,7 @@ def test_a_subclassed_model() -> None:
     built = Small()
     built(np.zeros((4, 7, 9, 2), "float32"))
     assert total(lolat.read(built)) == total(graph)
-    refused(Small(), "input shape of 'small' is not known", "--input-size")
+    refused(Small(), "input shape of 'small' is not known", "give input_size")
 
 
 def test_a_subclassed_model_with_several_inputs() -> None:
@@ -351,7 +351,7 @@ def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("model", "size", "parts"),
     [
-        (OPEN, None, ["the input ?x?x3", "--input-size 224,224,3"]),
+        (OPEN, None, ["the input ?x?x3", "give it with input_size, for example 224,224,3"]),
         (functional(lambda x: layers.LSTM(4)(x), (None, 3)), None, ["the input ?x3"]),
         (CLOSED, (3, 4, 5, 6), ["does not fit the input 8x8x3", "3,4,5,6"]),
         (CLOSED, (1, 2, 3, 4, 5), ["does not fit the input 8x8x3", "1,2,3,4,5"]),

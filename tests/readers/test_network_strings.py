@@ -116,7 +116,7 @@ def test_names_do_not_depend_on_case_and_sizes_may_be_others(
     [
         ("keras:ResNet5O", None, ["no network 'keras:ResNet5O'", "did you mean keras:ResNet50"]),
         *((f"keras:{name}", None, ["expected one of", "VGG16"]) for name in ("", "xyzzy", "bad\nname")),
-        *(("keras:VGG16", size, ["keras:VGG16 cannot be built at", "--input-size"])
+        *(("keras:VGG16", size, ["keras:VGG16 cannot be built at", "give another input_size"])
           for size in (1, (7, 7), (3, 224, 224), (4, 4, 4, 4))),
     ],
 )  # fmt: skip

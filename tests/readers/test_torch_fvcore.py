@@ -103,7 +103,7 @@ def drawn() -> list[tuple[str, Any]]:
     """
     if importlib.util.find_spec("timm") is None:
         pytest.skip("could not import 'timm'")
-    read("timm:resnet18", 64)  # imports timm, with a stand-in for torchvision where that is needed
+    read("timm:resnet18", 64)  # imports timm
     import timm
 
     names = sorted(timm.list_models(), key=lambda n: sha256(f"{SEED} {n}".encode()).digest())

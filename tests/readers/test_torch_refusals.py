@@ -75,7 +75,7 @@ def test_an_error_is_all_that_is_said(here: Path, capfd: Any) -> None:
     assert capfd.readouterr() == ("", "calling\n")
     line = MODULE.splitlines().index("        if y.sum() > 0:  # LINE") + 1
     refused(
-        "lolat_torch_nets:Chooses", "'Chooses' cannot be read at --input-size 9",
+        "lolat_torch_nets:Chooses", "'Chooses' cannot be read at input_size 9",
         "depends on the values of a tensor", f"at lolat_torch_nets.py:{line};", size=9,
     )  # fmt: skip
     assert capfd.readouterr() == ("", "")
@@ -102,9 +102,9 @@ HERE_LINE = "test_torch_refusals.py:"
     [
         (Does(_branches), 8, ["chooses what it computes while it runs (cond", "one for each branch"]),
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4),
-         ["cannot be read at --input-size 3,4,4: ", "48", "12", "give an input size that fits"]),
+         ["cannot be read at input_size 3,4,4: ", "48", "12", "give an input size that fits"]),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), None,
-         ["the input size of 'Sequential' is not known; give it: --input-size"]),
+         ["the input size of 'Sequential' is not known; give input_size"]),
         (Does(_raises), 8, ["missing", HERE_LINE]),
         (Picks(), 8, ["depends on the values of a tensor (as that of x[x > 0] does)", HERE_LINE]),
         (Does(lambda m, x: torch.zeros(3)), 8, ["returns no tensor that depends"]),

@@ -102,10 +102,10 @@ def test_real_paths() -> None:
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        ({"depth": -1}, r"--depth -1: expected a whole number from 0"),
+        ({"depth": -1}, r"depth -1: expected a whole number from 0"),
         ({"columns": ("ms", "time")}, r"no column 'time'; expected some of ms, share, most, macs"),
         ({"columns": ("flops",)}, r"no column 'flops'; expected some of ms, share, most, macs"),
-        ({"sort": "size"}, r"--sort size: expected one of order, time, macs, name"),
+        ({"sort": "size"}, r"sort size: expected one of order, time, macs, name"),
     ],
 )
 def test_what_there_is_not(chosen: dict[str, object], said: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,24 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.io.tables import parse_table, to_csv
 from lolat.model.file import FORMAT_VERSION, SCHEMA
-from lolat.training.fitting import Epoch
-from lolat.training.iteration import EPOCH_TERMS
+from lolat.training import fitting
+from lolat.training.fitting import REQUIRED, TERMS, EpochTraining
 from tests import synthetic
 
-COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}  # gradient; weight and each slot in and out
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A row of a table."""
+
+    network: str
+    batch_size: int
+    samples: int
+    optimizer: str
+    epoch_s: float
 
 
 def read(network: str) -> Graph:
@@ -52,7 +64,7 @@ def epoch(network: str, batch_size: int, samples: int, optimizer: str = "sgd", d
     total = full * iteration_ms(network, batch_size, optimizer)
     if rest and not drop_last:
         total += iteration_ms(network, rest, optimizer)
-    return Epoch(network, batch_size, samples, optimizer, 1e-3 * total * float(np.exp(noise)), 0)
+    return Epoch(network, batch_size, samples, optimizer, 1e-3 * total * float(np.exp(noise)))
 
 
 def epochs(rows: int = 60, optimizers: Sequence[str] = ("sgd", "adam"), drop_last: bool = False,
@@ -67,10 +79,23 @@ def epochs(rows: int = 60, optimizers: Sequence[str] = ("sgd", "adam"), drop_las
     return found
 
 
-def table(path: Path, rows: Sequence[Epoch], columns: Sequence[str] = COLUMNS) -> Path:
-    lines = [",".join(columns), *(",".join(str(getattr(r, c)) for c in columns) for r in rows)]
-    path.write_text("\n".join(lines) + "\n")
+def text(rows: Sequence[Epoch]) -> str:
+    return to_csv(REQUIRED, [[getattr(row, name) for name in REQUIRED] for row in rows])
+
+
+def table(path: Path, rows: Sequence[Epoch]) -> Path:
+    path.write_text(text(rows))
     return path
+
+
+def fit(
+    rows: Sequence[Epoch],
+    reader: Callable[[str], Graph] = read,
+    name: str = "a desk",
+    drop_last: bool = False,
+) -> EpochTraining:
+    """What is fitted to a table of these rows."""
+    return fitting.fit(parse_table(text(rows), "epochs.csv", REQUIRED), reader, name, drop_last)
 
 
 def document(**more: Any) -> dict[str, Any]:
@@ -83,7 +108,7 @@ def document(**more: Any) -> dict[str, Any]:
 
 def section(**more: Any) -> dict[str, Any]:
     return {
-        "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(EPOCH_TERMS, 1)},
+        "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(TERMS, 1)},
         "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "drop_last": False, "optimizers": ["sgd"],
-        "domain": {"densest": 100.0, "longest_ms": 1e6, "absent": []}, "points": [], **more,
+        "kinds": ["conv", "dense", "memory traffic"], "points": [], **more,
     }  # fmt: skip

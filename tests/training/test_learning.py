@@ -122,7 +122,9 @@ def test_an_optimizer_with_too_few_updates_is_left_out() -> None:
     sgd = [UpdatePoint("sgd", n, p, 0.1 + n + p) for n, p in ((1, 2), (2, 9), (3, 5))]
     adam = [UpdatePoint("adam", 1, 9, 1.0), UpdatePoint("adam", 9, 9, 2.0)]
     assert list(fit_update([*adam, *sgd])) == ["sgd"]
-    with pytest.raises(InputError, match=r"no optimizer has as many as 3 measured updates.*--rest"):
+    with pytest.raises(
+        InputError, match=r"no optimizer has as many as 3 measured updates.*with restart"
+    ):
         fit_update(adam)
 
 
@@ -202,7 +204,8 @@ def test_too_few_points_are_not_fitted_again() -> None:
     stored = json.loads(json.dumps(training_points.section()))
     stored["points"] = stored["points"][:9]
     with pytest.raises(
-        ModelFileError, match=r"^m.json: .*too few to fit.*learn it again: lolat lea"
+        ModelFileError,
+        match=r"^m.json: .*too few to fit.*learn it again with `lolat learn DEVICE --mode training`",
     ):
         refitted(stored, "m.json")
 

@@ -10,8 +10,7 @@ import pytest
 
 from lolat.io import paths as places
 from lolat.model.file import write
-from lolat.training.fitting import fit
-from tests.training.epoch_tables import epochs, read
+from tests.training.epoch_tables import epochs, fit, read
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from lolat.model.budget import Question
 from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
-from lolat.web.form import OF_VIEW
+from lolat.web.form import FIELDS, OF_VIEW
 from tests import synthetic
 from tests.web.pages import FakeReader, Site, site
 from tests.web.test_uploads import send
@@ -91,7 +91,9 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
         assert ms == milliseconds(told.latency_ms)
         assert sure.endswith(f" to {milliseconds(told.interval_ms[1])}")
         assert each == milliseconds(told.latency_ms / size)
-    bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)" max="1"', table)]
+    bars = [
+        float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)" max="1"', table)
+    ]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
     assert "laptop is 3 times as fast as board" in page.answer()
@@ -269,10 +271,11 @@ def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
     page.get("?view=budget&model=laptop&name=Mine&vary=batch&max_ms=0.0001")
     with pytest.raises(AnswerIsNo) as no:
         asked(laptop, "batch", budget_ms=0.0001)
-    needed = re.search(r"ms (\S+) or more", str(no.value))
-    assert needed is not None
+    assert no.value.code == "over-budget"
+    needed = f"{no.value.data['enough_ms']:.3g}"
+    assert f"give max_ms {needed} or more" in str(no.value)
     assert "does not fit" in page.answer()
-    assert f"allow {needed[1]} ms or more" in page.answer()
+    assert f'give "{FIELDS["max_ms"].label}" {needed} or more' in page.answer()
     assert "--ms" not in page.answer().partition("Take it along")[0]
 
 

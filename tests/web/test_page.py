@@ -468,7 +468,7 @@ def test_what_is_typed_is_never_markup(page: Site) -> None:
     assert "<script>alert" not in page.raw
 
 
-NAMES = [*FIELDS, "model", "asked", "price.desk", "memory.desk", "vgg.layers", "file", "\0", "é"]
+NAMES = [*FIELDS, "model", "asked", "price.desk", "memory.desk", "file", "\0", "é"]
 
 
 @settings(max_examples=50, suppress_health_check=list(HealthCheck))
@@ -484,12 +484,3 @@ def test_whatever_is_typed_there_is_a_page(page: Site, fields: list[tuple[str, s
     shown = page.answer()
     page.taken(again.text)
     assert page.answer() == shown
-
-
-def test_a_list_of_prices_that_is_broken(page: Site, tmp_path: Path) -> None:
-    folder = tmp_path / "local" / "prices"
-    folder.mkdir(parents=True)
-    (folder / "catalogue.csv").write_text("a,b\n1,2\n")
-    page.get(epochs=7)
-    assert "lacks the columns InstanceType" in page.answer()
-    assert page.value("epochs") == "7"

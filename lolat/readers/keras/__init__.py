@@ -19,7 +19,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from lolat.errors import MissingPackageError, NetworkError
+from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers import did_you_mean
 from lolat.readers.keras import ops
@@ -167,7 +167,7 @@ class KerasReader(Reader):
             raise NetworkError(
                 f"a tensor of {self.builder.name!r} has the shape {shapes_text([(0, *shape)])} with "
                 "open sizes besides the batch; give its layer the size, or the input's with "
-                "--input-size, for example --input-size 224"
+                f"{arg('input_size')}, for example 224"
             )
         return tuple(per_sample if n is None else int(n) for n in shape)
 
@@ -346,7 +346,9 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
         shown = {lower: f"keras:{full}" for lower, full in by_lower.items()}
         hint = did_you_mean(name.lower(), shown, others)
         raise NetworkError(
-            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}"
+            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}",
+            code="unknown-network",
+            network=f"keras:{name}",
         )
     make = getattr(keras.applications, known)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
@@ -357,9 +359,8 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
                 model = make(weights=None, input_shape=(224, 224, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
         at = f" at {'x'.join(map(str, shape))}" if size else ""
-        raise NetworkError(
-            f"keras:{known} cannot be built{at}: {one_line(error)}; give another --input-size"
-        ) from error
+        why = f"keras:{known} cannot be built{at}: {one_line(error)}"
+        raise NetworkError(f"{why}; give another {arg('input_size')}", why=why) from error
     return model
 
 
@@ -370,7 +371,9 @@ def saved(path: str, weights: bool) -> Any:
     """
     shown = shortened(path)
     if not os.path.isfile(path):
-        raise NetworkError(f"no file {shown!r}; give the path of a .keras file")
+        raise NetworkError(
+            f"no file {shown!r}; give the path of a .keras file", code="unknown-network"
+        )
     keras = import_keras()
     if tuple(map(int, re.findall(r"\d+", keras.__version__)[:3])) < SAFE:
         raise MissingPackageError(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lolat.errors import NetworkError
+from lolat.errors import NetworkError, arg, worded
 from lolat.units import one_line, shapes_text
 
 Shape = tuple[Any, ...]
@@ -87,10 +87,14 @@ def _shapes(tensors: Any) -> list[Shape]:
 
 
 def _uncallable(model: Any, shapes: list[Shape], error: Exception) -> NetworkError:
-    return NetworkError(
+    why = (
         f"network {model.name!r} cannot be called on a symbolic input of shape "
-        f"{shapes_text(shapes)}: {one_line(error)}; give --input-size that fits, and write its call "
-        "method with layers and keras.ops (several inputs: make a keras.Model of inputs and outputs)"
+        f"{shapes_text(shapes)}: {one_line(error)}"
+    )
+    return NetworkError(
+        f"{why}; give {arg('input_size')} that fits, and write its call method with layers and "
+        "keras.ops (several inputs: make a keras.Model of inputs and outputs)",
+        why=why,
     )
 
 
@@ -125,17 +129,19 @@ def _sized(shape: Shape, size: tuple[int, ...], model: Any) -> Shape:
     elif size:
         spatial = _spatial(rest, len(size), model)
         if not spatial or len(size) not in (1, len(spatial)):
+            why = (
+                f"{arg('input_size')} {','.join(map(str, size))} does not fit the input "
+                f"{shapes_text([shape])} of {model.name!r}"
+            )
             raise NetworkError(
-                f"--input-size {','.join(map(str, size))} does not fit the input "
-                f"{shapes_text([shape])} of {model.name!r}; give one number, or the whole shape "
-                "without the batch"
+                f"{why}; give one number, or the whole shape without the batch", why=worded(why)
             )
         for i, axis in enumerate(spatial):
             rest[axis] = size[i] if len(size) > 1 else size[0]
     if None in rest:
         raise NetworkError(
             f"the input {shapes_text([shape])} of {model.name!r} has an open size; give it with "
-            f"--input-size, for example --input-size {','.join(str(n or 224) for n in rest)}"
+            f"{arg('input_size')}, for example {','.join(str(n or 224) for n in rest)}"
         )
     return (None, *rest)
 
@@ -176,8 +182,8 @@ def _inputs(model: Any, size: tuple[int, ...]) -> Any:
     flat = layers and type(layers[0]).__name__ in ("Embedding", "Dense")
     if not size:
         raise NetworkError(
-            f"the input shape of {model.name!r} is not known (it was not built); give it: --input-size "
-            "224 or --input-size 224,224,3, in Python input_size=(224, 224, 3)"
+            f"the input shape of {model.name!r} is not known (it was not built); give "
+            f"{arg('input_size')}, for example 224 or 224,224,3"
         )
     return keras.KerasTensor((None, *(size if flat or len(size) > 1 else (size[0], size[0], 3))))
 

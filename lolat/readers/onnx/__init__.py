@@ -173,5 +173,5 @@ def _graph(model: Any, name: str, input_size: Sequence[int] | None, folder: str)
     try:
         graph.check_sizes()
     except InputError as error:
-        raise NetworkError(f"{error}; export it again") from None
+        raise NetworkError(f"{error.message}; export it again") from None
     return graph

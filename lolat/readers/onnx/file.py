@@ -42,7 +42,7 @@ Type = tuple[int, tuple[int, ...]]
 
 
 class _DamagedError(Exception):
-    """The bytes are no protobuf message, or one of an ONNX model that cannot be, as the text says."""
+    """The bytes are no protobuf message."""
 
 
 def import_onnx() -> Any:
@@ -104,10 +104,11 @@ def _without_contents(data: Any, size: int, shown: str) -> bytes:
     """A ModelProto's bytes without the contents of its large tensors; NetworkError where it is none."""
     try:
         return b"".join(_stripped(data, 0, size, _MODEL))
-    except (_DamagedError, RecursionError) as error:
-        none = f"is not an ONNX model, or only a part of one ({size:,} bytes)"
-        what = str(error) if isinstance(error, _DamagedError) else ""
-        raise NetworkError(f"{shown!r} {what or none}; export it or copy it again") from None
+    except (_DamagedError, RecursionError):
+        raise NetworkError(
+            f"{shown!r} is not an ONNX model, or only a part of one ({size:,} bytes); export it or copy it "
+            "again"
+        ) from None
 
 
 def _checked(onnx: Any, stripped: bytes, shown: str) -> Any:
@@ -136,44 +137,10 @@ def _texts(graph: Any) -> Iterator[Any]:
     yield from (v.name for v in (*graph.input, *graph.output, *graph.initializer))
 
 
-MOST_NODES = 1_000_000
-"""With functions put in place of their calls; the largest networks have some 100,000 operations."""
-
-
-def _with_functions(model: Any) -> float:
-    """How many operations there are with functions in place of their calls; infinite in a circle."""
-    bodies = {(f.domain, f.name): f.node for f in model.functions}
-    known: dict[tuple[str, str], float] = {}
-
-    def nodes(of: Any) -> float:
-        attributes = [a for node in of for a in node.attribute]
-        graphs = [a.g for a in attributes if a.HasField("g")]
-        graphs += [graph for a in attributes for graph in a.graphs]
-        calls = sum(called((node.domain, node.op_type)) for node in of)
-        return calls + sum(nodes(graph.node) for graph in graphs)
-
-    def called(name: tuple[str, str]) -> float:
-        if name in bodies and name not in known:
-            known[name] = math.inf  # while it is being counted: who comes back goes in a circle
-            known[name] = nodes(bodies[name])
-        return known.get(name, 1)
-
-    return nodes(model.graph.node)
-
-
 def _inlined(model: Any, shown: str) -> Any:
     """The model with its local functions written out."""
     if not model.functions:
         return model
-    try:
-        nodes = _with_functions(model)
-    except RecursionError:
-        nodes = math.inf
-    if nodes > MOST_NODES:
-        raise NetworkError(
-            f"the functions in {shown!r} call each other so often, or themselves, that more than "
-            f"{MOST_NODES:,} operations come of it; export it without local functions"
-        )
     try:
         from onnx import inliner
 
@@ -233,8 +200,6 @@ def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[
             below = inside[number]
             if below is not None:
                 pieces = b"".join(_stripped(data, content, after, below))
-                if below is _TENSOR:
-                    _check_contents(data, content, after)
                 yield _as_varint(number << 3 | wire) + _as_varint(len(pieces)) + pieces
             continue
         if inside is _TENSOR and number in _CONTENTS:
@@ -242,30 +207,6 @@ def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[
             if after - content > KEPT_BYTES or packed > 2 * KEPT_BYTES:
                 continue
         yield data[begin:after]
-
-
-_ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
-"""By TensorProto's number of the element type; not those of less than a byte."""
-
-
-def _check_contents(data: Any, at: int, end: int) -> None:
-    """_DamagedError for a tensor, a message without faults, whose raw contents are not of its shape."""
-    shape, kind, raw, name = [], 0, 0, b""
-    for number, wire, _, content, after in _fields(data, at, end):
-        if number == 1:
-            while content < after:
-                value, content = _varint(data, content, after)
-                shape.append(value)
-        elif number == 2 and wire == 0:
-            kind, _ = _varint(data, content, after)
-        elif number == 8:
-            name = data[content:after]
-        elif number == 9:
-            raw = after - content
-    if raw and kind in _ITEM_BYTES and raw != math.prod(shape) * _ITEM_BYTES[kind]:
-        sizes = shortened("x".join(map(str, shape)) or "one number")
-        what = f"the tensor {name.decode(errors='replace')!r} in {raw:,} bytes that are not {sizes}"
-        raise _DamagedError(f"has {shortened(what)}")
 
 
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import NetworkError
+from lolat.errors import NetworkError, arg, worded
 from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx.file import LARGEST, Type
 from lolat.readers.onnx.nodes import (
@@ -91,9 +91,11 @@ def read_inputs(model: Any, size: Sequence[int], network: str) -> Inputs:
         inputs.dtypes[name] = value.type.tensor_type.elem_type
     if size and values and not changed:
         shown = "; ".join(f"{n}: {_shown(d, batch[n])}" for n, d in dims.items())
+        why = (
+            f"{arg('input_size')} {','.join(map(str, size))} fits no input of {network!r} ({shown})"
+        )
         raise NetworkError(
-            f"--input-size {','.join(map(str, size))} fits no input of {network!r} ({shown}); "
-            "give a size where it says ?, or all sizes without the batch"
+            f"{why}; give a size where it says ?, or all sizes without the batch", why=worded(why)
         )
     return inputs
 
@@ -160,12 +162,13 @@ def _filled(
         what = ""
         if not known:
             what = (
-                f"leaves sizes open: {_shown(dims, axis)}; give them with --input-size, for example "
-                "--input-size 224"
+                f"leaves sizes open: {_shown(dims, axis)}; give them with "
+                f"{arg('input_size')}, for example 224"
             )
         elif isinstance(n, int) and wanted.get(i, n) != n:
             what = (
-                f"is fixed at {_shown(dims, axis)} in the file; --input-size {','.join(map(str, size))} "
+                f"is fixed at {_shown(dims, axis)} in the file; {arg('input_size')} "
+                f"{','.join(map(str, size))} "
                 "cannot change it; export the network with dynamic axes, or at that size"
             )
         if what:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lolat.errors import NetworkError
+from lolat.errors import NetworkError, arg, worded
 from lolat.readers.torch.program import (
     Program,
     constants_and_inputs,
@@ -23,7 +23,7 @@ from lolat.readers.torch.program import (
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
-_GIVE = "give it: --input-size 224 or --input-size 3,224,224, in Python input_size=(3, 224, 224)"
+_GIVE = f"give {arg('input_size')}, for example 224 or 3,224,224"
 
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -217,10 +217,12 @@ def _first_that_works(model: Any, name: str, size: Any, example: Any) -> Any:
             return program
     # The first call is of numbers; where indices are needed, what is wrong with those says more.
     worst = failed[-1 if "indices" in str(failed[0]) else 0]
-    at = f" at --input-size {_said(size)}" if size else ""
+    at = f" at {arg('input_size')} {_said(size)}" if size else ""
+    why = f"network {name!r} cannot be read{at}: {reason(worst)}{user_line(worst)}"
     raise NetworkError(
-        f"network {name!r} cannot be read{at}: {reason(worst)}{user_line(worst)}; give an input size "
-        "that fits, and a forward whose operations do not depend on the values of tensors"
+        f"{why}; give an input size that fits, and a forward whose operations do not depend on the values "
+        "of tensors",
+        why=worded(why),
     ) from worst
 
 

@@ -13,8 +13,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import Any
-from unittest.mock import MagicMock
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.readers import did_you_mean
@@ -90,7 +90,9 @@ def _torchvision(name: str, weights: bool) -> Any:
     if name.lower() not in names:
         raise _unknown("torchvision", name, names)
     spec = f"torchvision:{name}"
-    model = _built(spec, lambda: models.get_model(name.lower(), weights=None), weights)
+    builder = models.get_model_builder(name.lower())
+    given = {w: None for w in signature(builder).parameters if w.startswith("weights")}
+    model = _built(spec, lambda: builder(**given), weights)
     if not hasattr(model, "default_cfg"):
         side = 299 if name.lower() == "inception_v3" else 224
         model.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
@@ -128,8 +130,7 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
             f"{DECODERS} or AutoModelForPreTraining"
         )
     length = size[0] if size else min(int(getattr(made, "max_position_embeddings", 512)), 512)
-    with _despite_torchvision():
-        model = _built(shown, lambda: auto.from_config(made), weights)
+    model = _built(shown, lambda: auto.from_config(made), weights)
     torch = import_torch()
     return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
 
@@ -166,7 +167,9 @@ def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
     module = "timm" if package == "timm" else "torchvision.models"
     others = f"{module}.list_models() lists its {len(names)} networks"
     hint = did_you_mean(name.lower(), {n: f"{package}:{n}" for n in names}, others)
-    return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
+    spec = f"{package}:{name}"
+    said = f"no network {shortened(spec)!r}; {hint}"
+    return NetworkError(said, code="unknown-network", network=spec)
 
 
 def _package(name: str) -> Any:
@@ -176,39 +179,30 @@ def _package(name: str) -> Any:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            if top == "torchvision":
-                return importlib.import_module(name)
-            with _despite_torchvision(MagicMock() if top == "timm" else None):
-                return importlib.import_module(name)
-    except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
+            _load_torchvision()
+            return importlib.import_module(name)
+    except Exception as error:  # whatever a package raises while it is imported
         missing = isinstance(error, ModuleNotFoundError)
-        more = (
-            "; its wheel must be of the same build as PyTorch's (CPU: pip install torchvision --index-url "
-            "https://download.pytorch.org/whl/cpu), timm: has most of its networks without it"
-            if top == "torchvision" and not missing
-            else f"; install it with: pip install {top}"
-        )
+        lacking = str(getattr(error, "name", None) or top).partition(".")[0]
         raise MissingPackageError(
-            f"the package {top} {'is not installed' if missing else 'does not load'} "
-            f"({one_line(error)}), which {top}:NAME needs{more}"
+            f"the package {lacking} {'is not installed' if missing else 'does not load'} "
+            f"({one_line(error)}), which {top}:NAME needs; install it with: pip install {lacking}"
         ) from error
 
 
-@contextlib.contextmanager
-def _despite_torchvision(stand_in: Any = None) -> Iterator[None]:
-    """Where torchvision does not load, `stand_in` in its place: it is for images, not for networks."""
-    names: list[str] = []
+def _load_torchvision() -> None:
+    """torchvision, also of another build than PyTorch, whose compiled part does not load.
+
+    timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
+    """
     try:
         importlib.import_module("torchvision")
-    except Exception:  # RuntimeError, where it is of another build than PyTorch
-        parts = ("", ".datasets", ".ops", ".ops.misc", ".transforms", ".transforms.functional")
-        names = [f"torchvision{part}" for part in parts]
-    sys.modules.update(dict.fromkeys(names, stand_in))
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
+    except ModuleNotFoundError:  # the package that needs it will say so
+        return
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            with contextlib.suppress(RuntimeError):  # it is there already
+                import_torch().library.define(f"torchvision::{name}", "(Tensor x) -> Tensor")
 
 
 # ---- A network without its weights.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.io.results import Result, plain_data
 from lolat.training.cost.prices import CPU, Offer, is_of, offers_of
 from lolat.training.exchange import MACHINE, Link, assumed_link
@@ -233,7 +233,9 @@ def plan(
     InputError: no devices, one below 1, no epochs.
     """
     if not devices:
-        raise InputError("no number of devices; expected one or more, such as --replicas 1,2,4,8")
+        raise InputError(
+            f"no number of devices; expected one or more, such as {arg('replicas')} 1,2,4,8"
+        )
     if epochs < 1:
         raise InputError(f"{epochs} epochs; expected 1 or more")
     options = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.io.tables import Row, read_table
 from lolat.units import plain
 
@@ -104,7 +104,8 @@ def offers_of(offers: Sequence[Offer], accelerator: str, where: str) -> tuple[Of
     if not own:
         raise InputError(
             f"no price of {plain(accelerator)} in {where}; expected one of "
-            f"{listed(accelerators(offers), near=accelerator)}; or give --price-per-hour"
+            f"{listed(accelerators(offers), near=accelerator)}; or give "
+            f"{arg('price_per_hour')}"
         )
     return own
 

@@ -1,37 +1,26 @@
-"""Builds a Graph, or opens an `.onnx` file, as a session of ONNX Runtime, and waits for its result."""
+"""Blocks as PyTorch exports them, and users' `.onnx` files, as sessions of ONNX Runtime."""
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
-from collections.abc import Mapping
+import io
+import warnings
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.onnx import file as onnx_file
-from lolat.readers.onnx import shapes as onnx_inputs
+from lolat.readers.onnx import file, shapes
+from lolat.readers.torch import import_torch
 from lolat.units import shortened
 from microbench.backends import Prepared, environment_of, imported
-from microbench.backends.onnxruntime.layers import block_model
 from microbench.backends.tape import at_batch
+from microbench.backends.torch.layers import block_module, materialize
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
          "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES")  # fmt: skip
 """Environment variables that make times different."""
-PROVIDERS = {"cpu": "CPUExecutionProvider", "gpu": "CUDAExecutionProvider"}
-SETTINGS = {
-    "session.use_env_allocators": "1",
-    "session.set_denormal_as_zero": "1",
-}
-"""Of every session: sessions share their memory, so that a hundred of them fit; and weights that nobody
-trained do not make numbers so small that they are slow."""
-ALONE = {"session.intra_op.allow_spinning": "0"}
-"""Where sessions have threads of their own: those of an idle session must not keep a processor busy."""
-ASK = ("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader,nounits")
-ASK_LIMIT_S = 20.0
 
 
 class OnnxRuntimeBackend:
@@ -40,100 +29,77 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
 
     def __init__(self, device: str, threads: int | None = None) -> None:
-        """`device`: cpu or gpu; `threads`: None for as many as cores.
-
-        Raises MissingPackageError or DeviceError when it is not there.
-        """
-        self.onnx = onnx_file.import_onnx()
-        hint = " (a GPU needs onnxruntime-gpu)"
-        self.runtime: Any = imported("onnxruntime", "the onnxruntime backend", hint)
-        self.provider = PROVIDERS[device]
+        """`threads`: None for as many as cores. MissingPackageError or DeviceError: not there."""
+        self.runtime = runtime = imported("onnxruntime", "the onnxruntime backend")
+        self.onnx, self.torch = file.import_onnx(), import_torch()
+        self.torch.set_num_threads(1)  # to export; more would stay in this process
         self.place = "cuda" if device == "gpu" else "cpu"
-        providers = self.runtime.get_available_providers()
-        if self.provider not in providers:
-            raise DeviceError(
-                f"no {device} here: ONNX Runtime {self.runtime.__version__} looked for "
-                f"{self.provider} and has {', '.join(providers)}; use `lolat learn cpu`, or install "
-                "onnxruntime-gpu"
-            )
-        self.device_name, _ = self._graphics_card() if device == "gpu" else (None, None)
-        self.threads = threads
-        self.shares_threads = share_pools(self.runtime, threads)
+        self.provider = f"{self.place.upper()}ExecutionProvider"
+        if self.provider not in (there := runtime.get_available_providers()):
+            why = f"ONNX Runtime has {', '.join(there)} and not {self.provider}"
+            mend = "use `lolat learn cpu`, or install onnxruntime-gpu"
+            raise DeviceError(f"no {device} here: {why}; {mend}", why=why)
+        self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None
+        # Within an operation; between operations, which run one after the other. 0: as many as cores.
+        self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
+        # Sessions share their memory, so that a hundred of them fit, and their threads.
+        arena, usual = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
+        memory = runtime.OrtMemoryInfo("Cpu", arena, 0, usual)
+        with contextlib.suppress(Exception):  # there already; a class of its own
+            runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(0, -1, -1, -1))
+        with contextlib.suppress(Exception):  # there already, or an older version
+            runtime.set_global_thread_pool_sizes(*self.pools)
+        self.shares_threads = hasattr(runtime, "set_global_thread_pool_sizes")
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads and flags: what makes times comparable. 0 threads: as many as cores."""
-        options = self.session_options()
+        """Versions, threads and flags: what makes times comparable."""
         return {
-            "framework": "onnxruntime",
-            "framework_version": self.runtime.__version__,
-            "execution_provider": self.provider,
-            "intra_op_threads": options.intra_op_num_threads,
-            "inter_op_threads": options.inter_op_num_threads,
-            "shared_threads": self.shares_threads,
-            "libraries": self.libraries(),
-            "optimisation": options.graph_optimization_level.name,
+            "framework": "onnxruntime", "framework_version": self.runtime.__version__,
+            "execution_provider": self.provider, "shared_threads": self.shares_threads,
+            "intra_op_threads": self.pools[0], "inter_op_threads": self.pools[1],
+            "libraries": {"build": str(self.runtime.get_build_info())},
+            "optimisation": self.runtime.SessionOptions().graph_optimization_level.name,
             **environment_of(self.threads, FLAGS),
-            **({"device_name": self.device_name} if self.device_name else {}),
-        }
-
-    def libraries(self) -> dict[str, Any]:
-        """How ONNX Runtime was built, as it says; older versions do not."""
-        build_info = getattr(self.runtime, "get_build_info", None)
-        return {} if build_info is None else {"build": str(build_info())}
+            **({"device_name": self.gpu.get_device_name()} if self.gpu else {}),
+        }  # fmt: skip
 
     def available_bytes(self) -> int | None:
-        """Free memory of the GPU, as its driver says; None for the host."""
-        return self._graphics_card()[1] if self.place == "cuda" else None
+        """Free memory of a GPU that PyTorch finds too; None for the host."""
+        return int(self.gpu.mem_get_info()[0]) if self.gpu else None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
-        model, weights, inputs = block_model(self.onnx, graph, batch_size)
-        options = self.session_options()
-        held = [self.runtime.OrtValue.ortvalue_from_numpy(v) for v in weights.values()]
-        if held:
-            options.add_external_initializers(list(weights), held)
-        session = self._session(model.SerializeToString(), options)
-        given = {
-            name: _values(at_batch(tensor, shape, batch_size), np.dtype(tensor.dtype))
-            for name, tensor, shape in inputs
-        }
-        return self._call(session, given)
+        module, sizes = block_module(self.torch, graph, "onnxruntime")
+        module, model = materialize(self.torch, module, "cpu"), io.BytesIO()
+        tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
+        arrays = [_values(at_batch(t, s, batch_size), np.dtype(t.dtype)) for t, s in tensors]
+        given = {f"x{i}": array for i, array in enumerate(arrays)}
+        with warnings.catch_warnings(action="ignore"), self.torch.no_grad():
+            inputs = tuple(map(self.torch.from_numpy, arrays))
+            # By tracing, which takes a tenth of the time of the newer exporter.
+            self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(given))
+        return self._call(model.getvalue(), given)
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """An `.onnx` file as one call; NetworkError for anything else."""
-        shown = shortened(spec)
         if not spec.lower().endswith(".onnx"):
-            raise NetworkError(
-                f"{shown!r} is no .onnx file, and the onnxruntime backend runs those alone; export the "
-                "network, with an open batch size, and give the file"
-            )
-        inputs = onnx_inputs.read_inputs(onnx_file.load(spec), input_size, shown)
-        if inputs.fixed is not None and inputs.fixed != batch_size:
-            raise MeasuringError(
-                f"{shown!r} is made for batch size {inputs.fixed} and cannot run at {batch_size}; export "
-                "it with an open batch size"
-            )
-        session = self._session(spec, self.session_options())
+            raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
+        inputs = shapes.read_inputs(file.load(spec), input_size, shortened(spec))
+        if inputs.fixed not in (None, batch_size):
+            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {inputs.fixed} alone")
         types = {n: self.onnx.helper.tensor_dtype_to_np_dtype(t) for n, t in inputs.dtypes.items()}
-        sizes = inputs.at(batch_size)
-        return self._call(session, {name: _values(sizes[name], types[name]) for name in sizes})
+        return self._call(spec, {n: _values(s, types[n]) for n, s in inputs.at(batch_size).items()})
 
-    def session_options(self) -> Any:
-        """Of every session of this process."""
+    def _call(self, model: str | bytes, given: dict[str, np.ndarray]) -> Prepared:
+        """A run on inputs that lie on the device; what comes out stays there."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
         options.use_per_session_threads = not self.shares_threads
-        # Where threads are shared, these say how large the shared pool is.
-        options.intra_op_num_threads, options.inter_op_num_threads = _pools(self.threads)
-        for key, value in (SETTINGS if self.shares_threads else SETTINGS | ALONE).items():
-            options.add_session_config_entry(key, value)
-        return options
-
-    def _session(self, model: Any, options: Any) -> Any:
-        return self.runtime.InferenceSession(model, options, providers=[self.provider])
-
-    def _call(self, session: Any, given: Mapping[str, np.ndarray]) -> Prepared:
-        """A run on inputs that lie on the device; what comes out stays there."""
+        options.intra_op_num_threads, options.inter_op_num_threads = self.pools
+        # No numbers so small that they are slow; idle threads of a session's own keep no processor busy.
+        for key in ("use_env_allocators=1", "set_denormal_as_zero=1", "intra_op.allow_spinning=0"):
+            options.add_session_config_entry(f"session.{key[:-2]}", key[-1])
+        session = self.runtime.InferenceSession(model, options, providers=[self.provider])
         binding = session.io_binding()
         for name, array in given.items():
             value = self.runtime.OrtValue.ortvalue_from_numpy(array, self.place, 0)
@@ -147,45 +113,7 @@ class OnnxRuntimeBackend:
 
         return Prepared(call, tuple(given.values()) if self.place == "cpu" else ())
 
-    def _graphics_card(self) -> tuple[str | None, int | None]:
-        """(name, free bytes) of the first GPU, which ONNX Runtime does not say; None where not known."""
-        with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
-            answer = subprocess.run(
-                ASK, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=True
-            )
-            name, _, free = answer.stdout.strip().splitlines()[0].rpartition(",")
-            return name.strip(), int(free) * 2**20
-        return None, None
-
-
-def _pools(threads: int | None) -> tuple[int, int]:
-    """Threads (within an operation, between operations); 0: as many as cores.
-
-    Operations run one after the other here, so that those between them have nothing to do.
-    """
-    return (0, 0) if threads is None else (threads, 1)
-
-
-def share_pools(runtime: Any, threads: int | None = None) -> bool:
-    """Let all sessions of this process have one pool of memory, and of threads where there can be one.
-
-    Whether they share threads: where there is a pool of these already and `threads` are given, each
-    session has its own.
-    """
-    kind = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-    memory = runtime.OrtMemoryInfo("Cpu", kind, 0, runtime.OrtMemType.DEFAULT)
-    with contextlib.suppress(Exception):  # there already; a class of its own
-        runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(0, -1, -1, -1))
-    if not hasattr(runtime, "set_global_thread_pool_sizes"):
-        return False
-    try:
-        runtime.set_global_thread_pool_sizes(*_pools(threads))
-    except Exception as error:  # a class of its own
-        return threads is None and "already" in str(error)
-    return True
-
 
 def _values(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    if np.issubdtype(dtype, np.floating):
-        return np.random.default_rng(1).standard_normal(shape, np.float32).astype(dtype)
-    return np.ones(shape, dtype)
+    random = np.random.default_rng(1).standard_normal(shape, np.float32)
+    return (random if np.issubdtype(dtype, np.floating) else np.ones(shape)).astype(dtype)

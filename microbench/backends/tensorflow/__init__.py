@@ -69,10 +69,14 @@ class TensorFlowBackend:
         devices = self.tf.config.list_physical_devices(device.upper())
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
+            why = (
+                f"TensorFlow {self.tf.__version__} looked for physical devices of type "
+                f"{device.upper()} and has {', '.join(others)}"
+            )
             raise DeviceError(
-                f"no {device} here: TensorFlow {self.tf.__version__} looked for physical devices of "
-                f"type {device.upper()} and has {', '.join(others)}; use `lolat learn cpu`, or "
-                "install a TensorFlow with CUDA and a driver"
+                f"no {device} here: {why}; use `lolat learn cpu`, or install a TensorFlow with CUDA "
+                "and a driver",
+                why=why,
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"
@@ -125,8 +129,7 @@ class TensorFlowBackend:
         if not isinstance(network.model, self.keras.Layer):  # a model is one
             raise NetworkError(
                 f"{shortened(spec)!r} is no Keras network, and the tensorflow backend runs those alone; "
-                "evaluate it with a model learned with the backend of its framework (lolat learn "
-                "cpu --backend)"
+                "evaluate it with a model learned with the backend of its framework"
             )
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())

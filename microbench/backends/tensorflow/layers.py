@@ -36,9 +36,7 @@ class KerasTape(Tape):
         self.permute, self.reshape, self.tile = self.ops.transpose, self.ops.reshape, self.ops.tile
         self.index = lambda node, index: node[index]
         self.matmul = self.ops.matmul
-        self.dense = lambda node, rank, inside, made, bias: keras.layers.Dense(made, use_bias=bias)(
-            node
-        )
+        self.dense = lambda node, inside, made, bias: keras.layers.Dense(made, use_bias=bias)(node)
         self.binary = lambda kind, left, right: getattr(self.ops, kind)(left, right)
 
     def merge(self, kind: str, nodes: Sequence[Any]) -> Any:

@@ -70,9 +70,10 @@ def cuda_device(torch: Any) -> Device:
     version = torch.version.cuda or getattr(torch.version, "hip", None)
     if not cuda.is_available():
         built = f"with CUDA {version}, but finds no device" if version else "without it"
+        why = f"PyTorch {torch.__version__} looked for a CUDA device and is built {built}"
         raise DeviceError(
-            f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and is built {built}; "
-            "use `lolat learn cpu`, or install a PyTorch with CUDA and a driver"
+            f"no gpu here: {why}; use `lolat learn cpu`, or install a PyTorch with CUDA and a driver",
+            why=why,
         )
 
     def free_bytes() -> int:

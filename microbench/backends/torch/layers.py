@@ -41,7 +41,7 @@ class TorchTape(Tape):
         self.grown = lambda node, shape: self.call(
             for_each_sample, node, next(n for n in self.graph.nodes if n.op == "placeholder")
         )
-        self.dense = lambda node, rank, inside, made, bias: self.module(
+        self.dense = lambda node, inside, made, bias: self.module(
             "dense", torch.nn.Linear(inside, made, bias=bias), node
         )
 
@@ -106,14 +106,14 @@ def for_each_sample(x: Any, like: Any) -> Any:
     return x.expand(like.shape[0] * x.shape[0], *x.shape[1:])
 
 
-def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
+def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any, list[Shape]]:
     """(an nn.Module of `graph` on the meta device, the shapes of its inputs at batch size 1).
 
-    The module returns a tuple. MeasuringError names an operation that cannot be built.
+    The module returns a tuple. MeasuringError names `backend` and an operation that cannot be built.
     """
     tape = TorchTape(torch)
     with torch.device("meta"), torch.no_grad():
-        outputs, shapes = build(graph, tape, MAKERS, "torch")
+        outputs, shapes = build(graph, tape, MAKERS, backend)
     tape.graph.output(tuple(outputs))
     return torch.fx.GraphModule(tape.root, tape.graph, "Block").eval(), shapes
 

@@ -115,7 +115,7 @@ def test_facts_of_another_gpu(lolat: Command, asked: tuple[Any, ...], tmp_path: 
     other = ("--gpu", "New", *USUAL[2:])
     refused = lolat.refused("mlp", "network", *asked, *other)
     assert "unknown GPU 'New'" in refused
-    assert "--facts FILE" in refused
+    assert "give the facts of a new one with --facts, a CSV" in refused
     facts = tmp_path / "gpus.csv"
     facts.write_text("name,bandwidth,cores,clock\nNew,1000,5000,1500\n")
     found = lolat.done("mlp", "network", *asked, *other, "--facts", facts)

@@ -12,11 +12,10 @@ from lolat.io import paths as places
 from lolat.model.file import write
 from lolat.readers import read as read_network
 from lolat.training.file import load_training
-from lolat.training.fitting import fit
 from tests.cli.commands import Command
 from tests.devices import made_up
 from tests.training import known_device
-from tests.training.epoch_tables import epochs, read, table
+from tests.training.epoch_tables import epochs, fit, read, table
 
 NETWORK = "generate:fc?layers=32,32&input=16"
 RUN = ("--batch-size", 25, "--samples", 1000)
@@ -78,8 +77,7 @@ def test_people_read_lines(lolat: Command, made: Path) -> None:
     ask = ("training", "predict", made, NETWORK, "--batch-size", 8)
     found = lolat.done(*ask, "--samples", 10**6, "--epochs", 2, "--optimizer", "adam")
     assert found.err == (
-        "lolat: warning: no row that the model was fitted on has normalizations of tensors without "
-        "positions: what they cost is not known, so the network takes longer than said\n"
+        "lolat: warning: no row that the model was fitted on has the operation softmax\n"
     )
     first, iteration, epoch, total = found.out.splitlines()
     assert first.endswith("· batch 8 · adam · a desk")
