@@ -227,8 +227,8 @@ def query_case(draw: random.Random, folder: Path) -> list[str]:
 
     fields = [*FIELDS, "price.epyc-2t", "memory.a100-fp32", "model", "q", "file"]
     values = [
-        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "generate:vgg?layers=2", "epyc-2t", "a100-fp32",
-        "1,8", "0.9", "adam", "a" * 64,
+        *damage.TEXTS, *map(str, damage.NUMBERS), "keras:ResNet50", "generate:vgg?layers=2",
+        "epyc-2t", "a100-fp32", "1,8", "0.9", "adam", "a" * 64,
     ]  # fmt: skip
     right = [("view", draw.choice(("latency", "budget", "training"))), ("model", "epyc-2t")]
     right.append(("source", draw.choice(("keras", "upload"))))
