@@ -6,13 +6,14 @@ A message says what was given, what is expected and how to mend it, in that orde
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 _MARKED = re.compile("\x01([a-z_]+)\x01")
 """A name that `arg` marked: between control characters that no message has otherwise."""
@@ -53,6 +54,12 @@ class LolatError(Exception):
     def arguments(self) -> list[str]:
         """The arguments that the message names, in its order."""
         return _MARKED.findall(self.message)
+
+    def reworded(self, message: str) -> Self:
+        """The same error, of the same code and data, with another message."""
+        other = copy.copy(self)
+        other.message, other.args = message, (message,)
+        return other
 
     def worded(self, name: Callable[[str], str] = str) -> str:
         """The message with each argument as `name` names it: if not given, as Python does."""

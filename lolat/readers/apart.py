@@ -63,11 +63,8 @@ def read_apart(spec: str, size: Any) -> Graph:
             error = failed.as_error(NetworkError)
             if type(error) is not NetworkError or Path(spec).stem in str(error):
                 raise error from None
-            raise NetworkError(
-                f"{shown}: {error.message} (LOLAT_DEBUG=1 shows more)",
-                code=error.code,
-                **error.data,
-            ) from None
+            said = f"{shown}: {error.message} (LOLAT_DEBUG=1 shows more)"
+            raise error.reworded(said) from None
         except ProcessDied as died:
             raise NetworkError(
                 f"{shown}: {died}; expected a network that can be read in {limit_s:g} s and {gib:g} GiB "

@@ -84,9 +84,7 @@ class EpochTraining(Training):
         if optimizer.name not in self.optimizers:
             found.append(f"{no_row} used {optimizer.name}, only {', '.join(self.optimizers)}")
         if strange := sorted(behaviors(graph.operations).difference(self.section.kinds)):
-            found.append(
-                f"{no_row} has the operation{'s' * (len(strange) > 1)} {', '.join(strange)}"
-            )
+            found.append(f"{no_row} has the operations {', '.join(strange)}")
         return tuple(found)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
@@ -112,9 +110,7 @@ def fit(
             network, optimizer = row["network"], optimizer_named(row["optimizer"])
             graph = graphs[network] = graphs.get(network) or read(network)
         except InputError as error:
-            raise InputError(
-                f"{row.where}: {error.message}", code=error.code, **error.data
-            ) from error
+            raise error.reworded(f"{row.where}: {error.message}") from error
         run = samples - samples % batch_size * drop_last
         rows.append(epoch_row(graph, batch_size, run, optimizer))
         same.append(str(operation_rows(graph, 1).sum(axis=0)))

@@ -119,9 +119,7 @@ class Reader:
             try:
                 return self.read(str(path), size)
             except NetworkError as error:
-                raise NetworkError(
-                    error.message.replace(str(path), name), code=error.code, **error.data
-                ) from error
+                raise error.reworded(error.message.replace(str(path), name)) from error
 
     def close(self) -> None:
         """End the process, and with it what another thread has it read."""

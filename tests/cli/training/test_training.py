@@ -77,7 +77,7 @@ def test_people_read_lines(lolat: Command, made: Path) -> None:
     ask = ("training", "predict", made, NETWORK, "--batch-size", 8)
     found = lolat.done(*ask, "--samples", 10**6, "--epochs", 2, "--optimizer", "adam")
     assert found.err == (
-        "lolat: warning: no row that the model was fitted on has the operation softmax\n"
+        "lolat: warning: no row that the model was fitted on has the operations softmax\n"
     )
     first, iteration, epoch, total = found.out.splitlines()
     assert first.endswith("· batch 8 · adam · a desk")
