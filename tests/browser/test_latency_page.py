@@ -15,7 +15,7 @@ pytest.importorskip("keras")
 import lolat
 from lolat.units import milliseconds
 from tests.browser.chromium import DONE, Chromium, answered, violations
-from tests.web.test_reader import keras_file, onnx_file, pt2_file
+from tests.web.test_reader import keras_file, onnx_file
 
 GPU = "rtx-4090-amp"
 VIEWS = {
@@ -136,7 +136,7 @@ def test_the_full_report_opens(page: Chromium, address: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "said"),
-    [(onnx_file, "dropped 3x8x8"), (pt2_file, "dropped 3x8x8"), (keras_file, "dropped 4")],
+    [(onnx_file, "dropped 3x8x8"), (keras_file, "dropped 4")],
 )
 def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: Any, said: str) -> None:
     path = make(tmp_path / f"dropped.{make.__name__.removesuffix('_file')}")

@@ -206,7 +206,7 @@ def test_the_backend_and_the_options_are_the_models(
 ) -> None:
     path = tmp_path / "other.json"
     document = synthetic.document(
-        environment={"device": "cpu", **environment}, noise={"floor": "low"}
+        environment={"device": "cpu", **environment}, noise={"floor": 0.1}
     )
     path.write_text(json.dumps(document))
     assert lolat("evaluate", path, "A", "--batch-size", 2).code == 0

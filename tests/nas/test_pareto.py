@@ -264,7 +264,10 @@ def test_half_a_line_at_the_end_of_a_journal_is_written_anew(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("arch,score,objective\n0-0-0-0-0,0.25,m:g\n", "scores of m:g, not of m:f; .* --journal"),
+        (
+            "arch,score,objective\n0-0-0-0-0,0.25,m:g\n",
+            "scores of m:g, not of m:f; give another journal",
+        ),
         # Not ours, so nothing to mend.
         ("arch,score\n0-0-0-0-0,0.25", "an objective without a name"),
         ("a,b\n1,2\n", "lacks the columns arch, score"),

@@ -83,11 +83,11 @@ def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> Non
 
 
 def test_a_process_that_dies_is_replaced(bare: Reader, tmp_path: Path) -> None:
-    first = bare.start().pid
-    os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not is_running(first), 30, "its end")
+    first = bare.start()
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: not first.is_running(), 30, "its end")
     assert bare.read(str(onnx_file(tmp_path / "n.onnx"))).operations
-    assert bare.start().pid != first
+    assert bare.start().pid != first.pid
 
 
 def test_one_that_takes_too_long_is_ended(bare: Reader) -> None:

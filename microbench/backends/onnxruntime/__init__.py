@@ -36,7 +36,7 @@ class OnnxRuntimeBackend:
         self.place = "cuda" if device == "gpu" else "cpu"
         self.provider = f"{self.place.upper()}ExecutionProvider"
         if self.provider not in (there := runtime.get_available_providers()):
-            why = f"ONNX Runtime has {', '.join(there)} and not {self.provider}"
+            why = f"ONNX Runtime looked for {self.provider} and has {', '.join(there)}"
             mend = "use `lolat learn cpu`, or install onnxruntime-gpu"
             raise DeviceError(f"no {device} here: {why}; {mend}", why=why)
         self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None

@@ -216,7 +216,7 @@ def _of_heads(c: Call, shape: Shape, heads: int) -> Any:
     return x if shape[2] == heads else c.tape.ops.repeat(x, heads // shape[2], axis=2)
 
 
-_ACTIVATIONS = "relu relu6 silu sigmoid hard_sigmoid hard_silu gelu"
+_ACTIVATIONS = "relu relu6 silu sigmoid tanh hard_sigmoid hard_silu gelu"
 _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "batch_norm": ("BatchNormalization", {}),
     "layer_norm": ("LayerNormalization", {"epsilon": 1e-6}),

@@ -196,7 +196,7 @@ def _flatten(c: Call) -> Any:
     return shared.reshape(c)
 
 
-_LAYERS = {"sigmoid": "Sigmoid", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
+_LAYERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
 _IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Hardswish"}
 
 MAKERS: dict[str, Maker] = {
