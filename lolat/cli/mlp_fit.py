@@ -217,7 +217,9 @@ def learn(
     with interruptible(path), contextlib.closing(journal):
         table, facts = output.with_suffix(".csv"), output.with_suffix(".devices.json")
         write_text(table, rows)
-        known = find(name, DEVICES) or Device(name, 20.0, 16, 2500.0)  # the same in all rows
+        if (known := find(name, DEVICES)) is None:  # the same in all rows, so that any do here
+            known = Device(name, 20.0, 16, 2500.0)
+            remarks += [f"no data sheet of {name} is known: the facts in {facts} are made up"]
         write_text(facts, json.dumps({name: known.to_dict()}))
         common.warn(remarks)
         common.say(f"{len(rows.splitlines()) - 1} {layer} layers are in {table}")

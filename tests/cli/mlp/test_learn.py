@@ -157,7 +157,8 @@ def test_a_whole_run(lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(learn_layers, "SETTINGS", Settings(rounds=2))
     monkeypatch.setattr(learn_layers, "MOST_MACS", {"cpu": 5e7})
     output, table = tmp_path / "m.json", tmp_path / "m.csv"
-    lolat.done(*learn(output), "--layer", "dense", "--recipe", "paper", "--epochs", 3)
+    done = lolat.done(*learn(output), "--layer", "dense", "--recipe", "paper", "--epochs", 3)
+    assert f"the facts in {tmp_path / 'm.devices.json'} are made up" in done.err
     rows = read_table(table, "dense")
     assert len(rows) == 20
     assert (rows["time_ms_min"] > 0).all()
