@@ -6,6 +6,7 @@ learned time. The model holds where the median ratio is within LIMIT of 1.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,36 @@ def measured_again(references: Sequence[Reference], measured: Levels) -> tuple[A
     return tuple(
         Again(p, measured.jobs[key].latency_ms) for p, key in keyed if key in measured.jobs
     )
+
+
+def once_more(
+    points: Sequence[Point], backend: str, device: str, progress: Progress | None = None
+) -> tuple[Again, ...]:
+    """Some networks of `points` as a process of its own times them now, in some ten seconds.
+
+    InputError where there is none among them, LolatError where they cannot be measured.
+    """
+    references = references_of(points, known_blocks(backend, NETWORKS))
+    with Runner(backend, device, progress) as runner:
+        jobs = [r.job for r in references]
+        outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
+    return measured_again(references, levels(outcome.visits))
+
+
+def repeatability(again: Sequence[Again]) -> float:
+    """How far times of the same are apart, relative: the root of the mean square of the logarithms."""
+    squares = [math.log(a.ratio) ** 2 for a in again]
+    return math.expm1(math.sqrt(statistics.fmean(squares))) if squares else 0.0
+
+
+def ratio_to(former: Sequence[Point], points: Sequence[Point]) -> float | None:
+    """How many times as long the networks of `points` took as in a `former` learning, the median.
+
+    None where they have no network in common.
+    """
+    known = {(p.name, p.batch_size): p for p in former if p.whole}
+    pairs = ((p, known.get((p.name, p.batch_size))) for p in points if p.whole)
+    return median_ratio([Again(old, p.latency_ms) for p, old in pairs if old is not None])
 
 
 def examine(

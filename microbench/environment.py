@@ -43,9 +43,9 @@ def facts(system: Path = SYSTEM) -> dict[str, Any]:
     """What is known of the first processor and its machine, as JSON holds it.
 
     `vendor`, `family`, `model`, `stepping`; `instruction_sets` (of INSTRUCTION_SETS, sorted); `l1d_bytes`,
-    `l2_bytes`, `l3_bytes`, and under `..._shared_by` how many logical processors share each;
-    `memory_bytes` of the machine; `hypervisor` (whether there is one), `hypervisor_type`,
-    `system_vendor`; `governor` of its clock. What the system does not say is left out.
+    `l2_bytes`, `l3_bytes`, and under `..._shared_by` how many logical processors share each; `cores` that
+    this process may use, `clock_mhz`; `memory_bytes` of the machine; `hypervisor` (whether there is one),
+    `hypervisor_type`, `system_vendor`; `governor` of its clock. What the system does not say is left out.
     """
     info = text(system / "proc/cpuinfo")
     if not info and sys.platform == "darwin":
@@ -142,11 +142,22 @@ def _machine(system: Path, info: str) -> dict[str, Any]:
     clock = system / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
     return {
         "memory_bytes": _kilobytes(text(system / "proc/meminfo"), "MemTotal"),
+        "cores": core_count(system),
+        "clock_mhz": _clock_mhz(system, info),
         "hypervisor": True if hypervisor else guest,
         "hypervisor_type": hypervisor,
         "system_vendor": text(system / "sys/class/dmi/id/sys_vendor").strip(),
         "governor": text(clock).strip(),
     }
+
+
+def _clock_mhz(system: Path, info: str) -> float | None:
+    """The nominal clock: the fastest that the system allows, or what it says of a processor."""
+    fastest = text(system / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    if fastest.isdigit():
+        return int(fastest) / 1e3
+    told = _field(info, "cpu MHz")
+    return float(told) if told and re.fullmatch(r"\d+(\.\d+)?", told) else None
 
 
 def _sysctl(*names: str) -> dict[str, str]:
@@ -184,6 +195,42 @@ def cpu_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def core_count(system: Path = SYSTEM) -> int | None:
+    """How many cores this process may use, of which each may have two processors; None if not known."""
+    cores = set()
+    for one in text(system / "proc/cpuinfo").split("\n\n"):
+        ids = [_field(one, name) for name in ("processor", "physical id", "core id")]
+        if None not in ids and _is_ours(int(ids[0] or 0)):
+            cores.add(tuple(ids[1:]))
+    return len(cores) or None
+
+
+def _is_ours(processor: int) -> bool:
+    return not hasattr(os, "sched_getaffinity") or processor in os.sched_getaffinity(0)
+
+
+MACS_A_CYCLE = {"avx512f": 32, "fma": 16, "avx": 8, "asimd": 8}
+"""Instruction set -> multiply-accumulates in float32 that a core does in a cycle, with two units."""
+HALF_WIDE = ("AuthenticAMD", 25)
+"""The vendor and family of the processors that do their widest vectors in two halves: as those with fma."""
+
+
+def peak_macs(known: Mapping[str, Any], threads: int) -> float | None:
+    """Multiply-accumulates a ms that `threads` on a processor do at its nominal clock, `known`: its facts.
+
+    None where the system does not tell clock or instruction sets. A processor that runs above its nominal
+    clock does more.
+    """
+    sets = known.get("instruction_sets", ())
+    able = next((name for name in MACS_A_CYCLE if name in sets), None)
+    clock = known.get("clock_mhz")
+    if able is None or not clock:
+        return None
+    if (known.get("vendor"), known.get("family")) == HALF_WIDE and able == "avx512f":
+        able = "fma"
+    return float(MACS_A_CYCLE[able] * clock * 1e3 * min(threads, known.get("cores", threads)))
 
 
 def load() -> float | None:
@@ -257,7 +304,7 @@ def with_threads(named: str, threads: int | None = None) -> str:
 
 def label_of(device: str, where: Mapping[str, Any]) -> str:
     """`device_label` by what an environment says of the device's name and threads."""
-    return device_label(device, where.get("device_name"), where.get("threads_asked"))
+    return device_label(device, where.get("device_name"), where.get("threads"))
 
 
 def slug(name: str) -> str:
@@ -287,12 +334,12 @@ def describe(device: str) -> dict[str, Any]:
 
 FIELDS = (
     "framework", "framework_version", "keras_version", "execution_provider", "libraries",
-    "intra_op_threads", "inter_op_threads", "shared_threads", "jit", "compile", "channels_last", "half",
+    "threads", "inter_op_threads", "shared_threads", "jit", "compile", "channels_last", "half",
     "float32_products", "tf32", "cuda_version", "cudnn_version", "cudnn_benchmark", "optimisation",
     "keeps_freed_memory", "flags",
 )  # fmt: skip
 """Of the framework and its backend; a backend has some of these."""
-OF_PROCESSOR = ("processor", "instruction_sets", *CACHES, "threads")
+OF_PROCESSOR = ("processor", "instruction_sets", *CACHES, "threads_given")
 """Fields of a Difference that make a CPU another device."""
 UNSAID = (
     "the model does not say which processor it was learned on, only its name, which others have too; "
@@ -391,7 +438,16 @@ def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
         only = [" ".join(sorted(a - b)) for a, b in ((sets[0], sets[1]), (sets[1], sets[0]))]
         yield Difference("instruction_sets", *only)
     yield from _fields(CACHES, then, is_)
-    yield from _fields(("threads",), learned, now)
+    given = [_threads_given(where) for where in (learned, now)]
+    if None not in given and given[0] != given[1]:
+        yield Difference("threads_given", *given)
+
+
+def _threads_given(where: Mapping[str, Any]) -> int | None:
+    """How many threads a framework may use: what was asked for, or what the machine has."""
+    own = _facts(where).get("threads", where.get("threads"))
+    given: int | None = where.get("threads_asked", own)
+    return given
 
 
 def _fields(

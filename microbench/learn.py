@@ -7,23 +7,29 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
+from lolat.units import changed, off
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
 from microbench.journal import Journal, fingerprint
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
 
-USUAL = Settings(rounds=8, most_rounds=24, enough_s=90.0)
-"""A fast machine measures more rounds in the time that a slow one needs for the first 8."""
+USUAL = Settings(rounds=6, most_rounds=24, enough_s=60.0)
+"""A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 UNSTEADY = 1.5  # slowest over fastest tenth of a run, from which on it is said
 BUSY_LOAD = 0.6
 FLOOR = 0.08
+OTHERS = 0.2  # processors that other programs use, from which on it is said
+MOVED = 0.1  # as much faster or slower than before is said
+USUAL_SHARE = 0.4  # of a processor's nominal peak that large convolutions reach, at least
+LARGE_FLOPS = 2e8  # multiply-accumulates of what is large
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
@@ -180,13 +186,14 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     `floor`: what measuring a point again gives (median over the points of how far two halves of its samples
     are apart, the machine's state taken out); `quiet`, `busy`: how long things took in the calmest and the
     most disturbed tenth of the run, as factors of the usual; `others`: how many processors other programs
-    used, which is told and corrects nothing.
+    used, which is told and corrects nothing; `trend`: the last quarter of the run over the first.
     """
     return {
         "floor": round(measured.floor, 5),
         "quiet": round(measured.quiet, 4),
         "busy": round(measured.busy, 4),
         "others": round(measured.others, 3),
+        "trend": round(measured.trend, 4),
     }
 
 
@@ -211,6 +218,17 @@ def warnings(
             "far as it can be; close other programs and run again for narrower intervals (on a virtual "
             "machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
         )
+    if noise["others"] > OTHERS:
+        remarks.append(
+            f"other programs used {noise['others']:.1f} of {threads} processors while learning, and the "
+            "times are with them: learn again when they have ended, or keep this for a machine that is "
+            "as busy"
+        )
+    if off(noise["trend"]) > MOVED:
+        remarks.append(
+            f"the machine became {changed(noise['trend'])} while learning (the last quarter of the run "
+            "against the first): heat, or neighbors on a virtual machine; learn again when it has settled"
+        )
     if failures:
         key, reason = next(iter(failures.items()))
         remarks.append(
@@ -218,3 +236,40 @@ def warnings(
             f"{reason}); the model is fitted on the others"
         )
     return remarks
+
+
+def slow_spell(noise: Mapping[str, Any], where: Mapping[str, Any]) -> list[str]:
+    """Remarks on a whole learning: whether this may be a slow hour of the machine.
+
+    `noise`: with `repeatability` and `again`, `former` where this machine was learned before; `where`: its
+    environment, with `peak_share`.
+    """
+    remarks = []
+    if noise.get("repeatability", 0.0) > MOVED:
+        ratio = median(a["last_ms"] / a["first_ms"] for a in noise["again"])
+        remarks.append(
+            f"the same networks, timed again at the end by another process, took {ratio:.2f} times as "
+            f"long; times on this machine repeat within {100 * noise['repeatability']:.0f} %, and a "
+            "prediction cannot be surer: close other programs and learn again"
+        )
+    if (former := noise.get("former")) and off(former["ratio"]) > MOVED:
+        remarks.append(
+            f"this machine is {changed(former['ratio'])} than when it was learned on "
+            f"{former['date'][:10]}: learn again later, and keep what agrees"
+        )
+    share = where.get("peak_share")
+    if share is not None and share < USUAL_SHARE:
+        remarks.append(
+            f"large convolutions reach {100 * share:.0f} % of the processor's nominal peak; usual are 60 "
+            "to 130: a slow hour of the machine, or a framework that does not use its vectors"
+        )
+    return remarks
+
+
+def peak_share(points: Sequence[Point], where: Mapping[str, Any]) -> float | None:
+    """The part of a processor's nominal peak that the fastest large point reaches; None if not known."""
+    peak = environment.peak_macs(where.get("processor", {}), where["threads"])
+    large = [p for p in points if p.counts["flops"] > LARGE_FLOPS]
+    if peak is None or not large or where["device"] != "cpu":
+        return None
+    return round(max(p.counts["flops"] / p.latency_ms for p in large) / peak, 3)

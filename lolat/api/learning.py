@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import Any
 
 from lolat.api import Model
 from lolat.errors import InputError, LolatError, arg
+from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
-from microbench import backends, environment, worker
+from microbench import backends, doctor, environment, worker
 from microbench import learn as of_blocks
 from microbench import learn_training as of_training
 from microbench.journal import interruptible
@@ -75,6 +77,8 @@ def learn_device(
         points, where, noise, warnings, journal = of_blocks.measure_blocks(
             joined, device, journal_path, time.time(), restart, shown
         )
+        found = _repeated(points, joined, device, target, where, shown)
+        noise, warnings = noise | found, [*warnings, *of_blocks.slow_spell(found, where)]
         where["seconds"] = round(time.monotonic() - started, 1)
         label = environment.label_of(device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
@@ -87,6 +91,42 @@ def learn_device(
     if training:
         return _with_training(document, target, joined, device, restart, shown), True
     return Model(document, str(target)), True
+
+
+def _repeated(
+    points: Sequence[Point], backend: str, device: str, target: Path, where: dict[str, Any],
+    shown: Progress,
+) -> dict[str, Any]:  # fmt: skip
+    """How well times repeat here, as `noise` has it: see `doctor.repeatability`, and `doctor.ratio_to` of
+    the model of this machine that stands in `target`. `peak_share` is put into `where`, the environment.
+    """
+    found: dict[str, Any] = {}
+    shown.note("timing some networks once more, by another process")
+    try:
+        again = doctor.once_more(points, backend, device, shown)
+    except LolatError as error:
+        again = ()
+        shown.note(f"warning: how well times repeat is not known: {error}")
+    if again:
+        found["repeatability"] = round(doctor.repeatability(again), 4)
+        found["again"] = [
+            {
+                "name": a.point.name,
+                "batch_size": a.point.batch_size,
+                "first_ms": a.point.latency_ms,
+                "last_ms": round(a.now_ms, 6),
+            }
+            for a in again
+        ]
+    if (share := of_blocks.peak_share(points, where)) is not None:
+        where["peak_share"] = share
+    with contextlib.suppress(LolatError, KeyError, TypeError, AttributeError):
+        old = read(target)
+        learned = old["environment"]
+        ratio = doctor.ratio_to([Point.from_dict(p) for p in old["points"]], points)
+        if ratio and not environment.differences(str(old["device"]), learned, where):
+            found["former"] = {"ratio": round(ratio, 4), "date": learned["date"]}
+    return found
 
 
 def _with_training(

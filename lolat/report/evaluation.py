@@ -110,7 +110,7 @@ FIELDS = {
     "l3_bytes": "bytes of third-level cache",
     "framework_version": "framework version",
     "keras_version": "Keras version",
-    "intra_op_threads": "threads within an operation",
+    "threads_given": "threads that the framework may use",
     "inter_op_threads": "threads between operations",
 }
 

@@ -159,10 +159,12 @@ def imported(package: str, who: str) -> Any:
         ) from error
 
 
-def environment_of(threads: int | None, flags: Sequence[str]) -> dict[str, Any]:
-    """What every backend's environment says: the variables `flags` that are set, and `threads` if given."""
-    said: dict[str, Any] = {"flags": {n: os.environ[n] for n in flags if n in os.environ}}
-    return said if threads is None else {**said, "threads": threads, "threads_asked": threads}
+def environment_of(asked: int | None, used: int, flags: Sequence[str]) -> dict[str, Any]:
+    """What every backend's environment says: the variables `flags` that are set, the threads that one
+    operation is `used` to have, and those that were `asked` for.
+    """
+    said = {"flags": {n: os.environ[n] for n in flags if n in os.environ}, "threads": used}
+    return said if asked is None else {**said, "threads_asked": asked}
 
 
 # ---- threads -------------------------------------------------------------------------------------

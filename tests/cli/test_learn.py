@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lolat.cli import learn
+from lolat.fitting.points import Point
 from microbench.backends import threads_of
+from microbench.doctor import Again
+from tests import synthetic
 from tests.cli.commands import ROOT, one_line
 
 
@@ -140,7 +146,8 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         number = threads_of(backend)
         assert number == (int(arguments[2]) if threads else None)
         name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
-        return [], {**name, "threads_asked": number}, {}, [], None
+        where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
+        return [], where, {}, [], None
 
     monkeypatch.setattr("microbench.worker.pick", pick)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
@@ -156,6 +163,49 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
     assert ("lolat: measuring with torch" in said) == (picked == "torch")
 
 
+def test_the_file_says_how_well_times_repeat_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Learned twice: the second time all takes twice as long, and its end a quarter longer than that."""
+    output, made = tmp_path / "m.json", synthetic.measured()
+    made[0] = replace(made[0], whole=True)
+    where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
+    noise = {"floor": 0.01, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
+    factor = 1.0
+
+    def measured(*_: object) -> Any:
+        points = [replace(p, latency_ms=factor * p.latency_ms) for p in made]
+        journal = SimpleNamespace(remove=lambda: None)
+        return points, dict(where), dict(noise), [], journal
+
+    def once_more(points: list[Point], *_: object) -> Any:
+        return (Again(points[0], 1.25 * points[0].latency_ms),)
+
+    monkeypatch.setattr("microbench.learn.measure_blocks", measured)
+    monkeypatch.setattr("microbench.doctor.once_more", once_more)
+    assert learn.main(["cpu", "--output", str(output)]) == 0
+    first = json.loads(output.read_text())["noise"]
+    assert first == noise | {
+        "repeatability": 0.25,
+        "again": [
+            {
+                "name": made[0].name,
+                "batch_size": made[0].batch_size,
+                "first_ms": made[0].latency_ms,
+                "last_ms": pytest.approx(1.25 * made[0].latency_ms),
+            }
+        ],
+    }
+    factor = 2.0
+    assert learn.main(["cpu", "--output", str(output)]) == 0
+    document = json.loads(output.read_text())
+    assert document["noise"]["former"] == {"ratio": 2.0, "date": where["date"]}
+    (repeat, former) = document["warnings"]
+    assert "repeat within 25 %" in repeat
+    assert "2.0 times slower than when it was learned on 2026-11-22" in former
+    assert former in " ".join(capsys.readouterr().err.split())
+
+
 def test_ctrl_c_while_fitting_keeps_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +213,7 @@ def test_ctrl_c_while_fitting_keeps_the_journal(
 
     def measured(*_: object) -> Any:
         journal.write_text("all of it")
-        return [], {}, {}, [], None
+        return [], {"device": "cpu", "threads": 2}, {}, [], None
 
     monkeypatch.setattr("microbench.learn.measure_blocks", measured)
     monkeypatch.setattr("lolat.model.learning.model_document", interrupt)

@@ -17,7 +17,7 @@ PROCESSOR = {
     "l3_shared_by": 2, "memory_bytes": 2**34, "hypervisor": True, "governor": "performance", "threads": 2,
 }  # fmt: skip
 LEARNED = {
-    "device": "cpu", "cpu": "AMD EPYC", "threads": 2, "processor": PROCESSOR, "available_bytes": 2**33,
+    "device": "cpu", "cpu": "AMD EPYC", "processor": PROCESSOR, "available_bytes": 2**33,
     "load_at_start": 0.1, "operating_system": "Linux-6.1", "python": "3.11.7", "date": "2026-01-01",
     **{field: f"{field} then" for field in FIELDS},
 }  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_same_is_the_same_whatever_its_load_memory_date_or_python() -> None:
         available_bytes=1, load_at_start=2.0, date="2027", python="3.12.1", operating_system="else"
     )
     assert differences(LABEL, LEARNED, later) == ()
-    assert differences(LABEL, LEARNED, chip(l3_shared_by=8, memory_bytes=1, threads=8)) == ()
+    assert differences(LABEL, LEARNED, chip(l3_shared_by=8, memory_bytes=1)) == ()
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -72,7 +72,8 @@ THEN = f"AMD EPYC ({KIND})"
         (chip(stepping=2), "processor", THEN, THEN.replace("stepping 1", "stepping 2"), "on"),
         (now(cpu="AMD EPYC 7B13"), "processor", THEN, f"AMD EPYC 7B13 ({KIND})", "on"),
         *((chip(**{f: 1}), f, PROCESSOR[f], 1, "with") for f in ("l1d_bytes", "l2_bytes", "l3_bytes")),
-        (now(threads=8), "threads", 2, 8, "with"),
+        (chip(threads=8), "threads_given", 2, 8, "with"),
+        (now(threads_asked=1), "threads_given", 2, 1, "with"),
     ],
 )  # fmt: skip
 def test_what_makes_another_processor(
@@ -118,22 +119,24 @@ def test_what_one_side_does_not_say_is_no_difference(field: str) -> None:
 
 
 def test_an_old_label_alone_is_no_other_processor() -> None:
-    old = {k: v for k, v in LEARNED.items() if k != "processor"}
-    assert differences("AMD EPYC, 2 threads", old, LEARNED) == ()
+    old = {k: v for k, v in LEARNED.items() if k != "processor"} | {"threads": 2}
+    here = LEARNED | {"threads": 2}
+    assert differences("AMD EPYC, 2 threads", old, here) == ()
     assert comparable.unsaid(old) == UNSAID
     assert comparable.unsaid(LEARNED) == ""
     assert comparable.unsaid({"device": "gpu"}) == ""
     # What an old file does say still counts.
-    (found,) = differences("Xeon, 2 threads", old | {"cpu": "Xeon"}, LEARNED)
+    (found,) = differences("Xeon, 2 threads", old | {"cpu": "Xeon"}, here)
     assert found == Difference("processor", "Xeon", f"AMD EPYC ({KIND})")
-    (found,) = differences("AMD EPYC, 4 threads", old | {"threads": 4}, LEARNED)
-    assert found == Difference("threads", 4, 2)
+    found = differences("AMD EPYC, 4 threads", old | {"threads": 4}, here)
+    assert found == (Difference("threads_given", 4, 2), Difference("threads", 4, 2))
 
 
 @pytest.mark.parametrize("label", ["AMD EPYC, 2 threads", LABEL])
 def test_a_file_with_a_label_alone(label: str) -> None:
-    assert differences_of_device(label, {}, LEARNED) == ()
-    (found,) = differences_of_device("a phone", {}, LEARNED)
+    here = LEARNED | {"threads": 2}
+    assert differences_of_device(label, {}, here) == ()
+    (found,) = differences_of_device("a phone", {}, here)
     assert found == Difference("device", "a phone", LABEL)
     assert str(found) == f"this is another device: learned on a phone, here {LABEL}"
 

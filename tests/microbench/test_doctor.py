@@ -121,8 +121,9 @@ KIND = "AuthenticAMD family 25 model 17 stepping 1"
     ("label", "where", "differences"),
     [
         ("a rack, 64 threads", {"cpu": "a rack", "threads": 64}, (
-            Difference("processor", "a rack", f"a desk ({KIND})"), Difference("threads", 64, 2))),
-        ("a desk, 8 threads", HERE | {"threads": 8, "threads_asked": 8}, (Difference("threads", 8, 2),)),
+            Difference("processor", "a rack", f"a desk ({KIND})"), Difference("threads_given", 64, 2))),
+        ("a desk, 8 threads", HERE | {"threads": 8, "threads_asked": 8}, (
+            Difference("threads_given", 8, 2),)),
     ],
     ids=["name and threads", "threads asked for"],
 )  # fmt: skip
@@ -268,3 +269,35 @@ def test_of_a_model_of_this_version_the_five_references(backend: str) -> None:
     if backend.startswith("onnxruntime"):
         with pytest.raises(InputError, match="whole network of this version"):
             references_of([p for p in points if p.name == REFERENCES[0]], ALL_NETWORKS)
+
+
+# ---- Once more at the end of learning ------------------------------------------------------------
+
+
+def test_another_process_times_the_networks_once_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "NETWORKS", NETWORKS)
+    desk.ms = dict.fromkeys(KEYS, 2.5)
+    again = doctor.once_more(learned(ms=2.0), "fake", "cpu")
+    assert [a.point.name for a in again] == list("abcde")
+    assert [a.ratio for a in again] == pytest.approx([1.25] * 5)
+    assert doctor.repeatability(again) == pytest.approx(0.25)
+    with pytest.raises(InputError, match="none of the model's 0 points is a whole network"):
+        doctor.once_more([], "fake", "cpu")
+
+
+def test_repeatability_by_hand() -> None:
+    """The root of the mean square of log(1.1), log(1 / 1.1), 0 and log(1.21)."""
+    point = learned()[0]
+    again = [doctor.Again(point, 2.0 * ratio) for ratio in (1.1, 1 / 1.1, 1.0, 1.21)]
+    assert doctor.repeatability(again) == pytest.approx(1.1**1.5**0.5 - 1.0, rel=1e-9)
+    assert doctor.repeatability([]) == 0.0
+
+
+def test_the_ratio_to_a_former_learning_is_of_the_networks_in_common() -> None:
+    former, points = learned(ms=2.0), learned(NETWORKS[:3], ms=3.0)
+    block = Point("block", 1, former[0].counts, 1.0)
+    other = Point("a", 4, former[0].counts, 1.0, whole=True)
+    assert doctor.ratio_to([*former, block], [*points, block, other]) == 1.5
+    assert doctor.ratio_to(former, []) is None

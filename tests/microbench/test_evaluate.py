@@ -70,7 +70,7 @@ def test_the_models_networks_are_measured_again_in_the_same_rounds(device: FakeD
     keys = device.keys("sample")
     assert {len(set(keys[i : i + 4])) for i in range(0, len(keys), 4)} == {4}, "once a round"
     assert found.environment == {"framework": "fake"}
-    assert found.noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+    assert found.noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
     assert found.measured[0].spread == pytest.approx(0.0)
 
 

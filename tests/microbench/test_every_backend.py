@@ -301,8 +301,8 @@ def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> Non
     pytest.importorskip(NEEDED[name])
     with WorkerProcess(f"{name}+threads=1", "cpu") as worker:
         found = worker.request({"do": "environment"}, 60)["environment"]
-        names = ("threads", "threads_asked", "intra_op_threads", "inter_op_threads")
-        assert [found[n] for n in names] == [1, 1, 1, 1]
+        names = ("threads", "threads_asked", "inter_op_threads")
+        assert [found[n] for n in names] == [1, 1, 1]
         before, after = tasks(worker), computing(worker)
     assert after == before, "one thread computes: the one that there is"
     if len(os.sched_getaffinity(0)) > 1:
@@ -338,10 +338,8 @@ def test_a_tiny_run_in_a_real_worker(
     assert backends.of_model(where) == name
     assert 0 < noise["quiet"] <= noise["busy"]
     found = made[0].environment
-    assert not {"threads", "threads_asked"} & set(found)
-    # 0: as many as there are, to TensorFlow and ONNX Runtime.
-    own = len(os.sched_getaffinity(0)) if framework == "torch" else 0
-    assert found["intra_op_threads"] == own
+    assert "threads_asked" not in found
+    assert found["threads"] == len(os.sched_getaffinity(0))
     if framework == "tensorflow" and platform.machine() == "x86_64":
         assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
     # All is compared, or with the device: else two environments could differ without a word.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError, MeasuringError
+from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import Predefined
@@ -61,7 +62,7 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert (net.to_dict()["whole"], "whole" in point.to_dict()) == (True, False)
     assert "conv" in point.kinds
     assert (where["framework"], where["device"]) == ("fake", "cpu")
-    assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+    assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == []
 
@@ -207,10 +208,13 @@ def test_a_worker_that_cannot_say_what_is_free(device: FakeDevice, tmp_path: Pat
 def test_noise_by_hand() -> None:
     spreads = (0.01, 0.05, None, 0.02)
     found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456, 0.41111)
-    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.411}
+    assert learn.noise_of(found) == {
+        "floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.411, "trend": 1.0,
+    }  # fmt: skip
     assert learn.noise_of(Levels({"a": Level(1.0, None)}, 1.0, 1.0))["floor"] == 0.0
 
 
+STEADY = {"quiet": 1.0, "busy": 1.0, "floor": 0.0, "others": 0.0, "trend": 1.0}
 BUSY, UNSTEADY = "busy before the run", "unsteady machine"
 REPEATED = "repeated measurements were 9 % apart"
 
@@ -218,18 +222,18 @@ REPEATED = "repeated measurements were 9 % apart"
 @pytest.mark.parametrize(
     ("load", "noise", "words"),
     [
-        (1.3, {"quiet": 1.0, "busy": 1.0, "floor": 0.0}, [f"{BUSY} (load 1.3 on 2 threads)"]),
+        (1.3, {}, [f"{BUSY} (load 1.3 on 2 threads)"]),
         (1.2, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, []),
-        (None, {"quiet": 0.8, "busy": 1.28, "floor": 0.01}, ["all took 1.6 times as long in its"]),
-        (0.0, {"quiet": 1.0, "busy": 1.0, "floor": 0.09}, [REPEATED]),
-        (9.0, {"quiet": 1.0, "busy": 4.0, "floor": 0.5}, [BUSY, UNSTEADY]),
+        (None, {"quiet": 0.8, "busy": 1.28}, ["all took 1.6 times as long in its"]),
+        (0.0, {"floor": 0.09}, [REPEATED]),
+        (9.0, {"busy": 4.0, "floor": 0.5}, [BUSY, UNSTEADY]),
     ],
 )
 def test_a_noisy_run_says_so_and_what_to_do(
     load: float | None, noise: dict[str, float], words: list[str]
 ) -> None:
     where = {"load_at_start": load, "threads": 2}
-    remarks = learn.warnings(where, noise, {})
+    remarks = learn.warnings(where, STEADY | noise, {})
     assert len(remarks) == len(words)
     for remark, part in zip(remarks, words, strict=True):
         assert part in remark
@@ -238,16 +242,75 @@ def test_a_noisy_run_says_so_and_what_to_do(
 
 
 def test_the_load_is_that_of_the_machine_not_of_the_threads_asked_for() -> None:
-    noise = {"quiet": 1.0, "busy": 1.0, "floor": 0.0}
     where = {"load_at_start": 1.0, "threads": 1, "processor": {"threads": 8}}
-    assert learn.warnings(where, noise, {}) == []
-    assert "(load 1.0 on 1 threads)" in learn.warnings(where | {"processor": {}}, noise, {})[0]
+    assert learn.warnings(where, STEADY, {}) == []
+    assert "(load 1.0 on 1 threads)" in learn.warnings(where | {"processor": {}}, STEADY, {})[0]
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        ({"others": 0.2, "trend": 1.09}, []),
+        ({"others": 1.02}, ["used 1.0 of 2 processors while learning"]),
+        ({"trend": 1.3}, ["became 30 % slower while learning"]),
+        ({"trend": 0.8}, ["became 20 % faster while learning"]),
+    ],
+)
+def test_what_moved_the_machine_while_learning_is_told(
+    noise: dict[str, float], words: list[str]
+) -> None:
+    remarks = learn.warnings({"threads": 2}, STEADY | noise, {})
+    assert len(remarks) == len(words)
+    for remark, part in zip(remarks, words, strict=True):
+        assert part in remark
+        assert "learn again" in remark
+
+
+def timed(**more: Any) -> dict[str, Any]:
+    return {"repeatability": 0.02, "again": [{"first_ms": 10.0, "last_ms": 10.2}], **more}
+
+
+@pytest.mark.parametrize(
+    ("noise", "share", "words"),
+    [
+        (timed(), None, []),
+        (timed(former={"ratio": 0.95, "date": "2026-11-22T08:00:00"}), 0.62, []),
+        ({}, 0.4, []),
+        ({}, 0.31, ["reach 31 % of the processor's nominal peak"]),
+        (timed(repeatability=0.25, again=[{"first_ms": 10.0, "last_ms": 12.5}]), None,
+         ["took 1.25 times as long; times on this machine repeat within 25 %"]),
+        (timed(former={"ratio": 2.4, "date": "2026-11-22T08:00:00"}), None,
+         ["2.4 times slower than when it was learned on 2026-11-22"]),
+    ],
+)  # fmt: skip
+def test_a_slow_hour_is_recognized(
+    noise: dict[str, Any], share: float | None, words: list[str]
+) -> None:
+    remarks = learn.slow_spell(noise, {} if share is None else {"peak_share": share})
+    assert len(remarks) == len(words)
+    assert all(part in remark for remark, part in zip(remarks, words, strict=True))
+
+
+def test_the_share_of_the_peak_by_hand() -> None:
+    """Two cores at 2 GHz with fma: 2 * 16 * 2e6 multiply-accumulates a ms. Small points do not count."""
+    processor = {"instruction_sets": ["avx", "fma"], "clock_mhz": 2000.0, "cores": 2, "threads": 4}
+    where = {"device": "cpu", "threads": 4, "processor": processor}
+    counts = {"acts": 1, "inp": 1}
+    points = [
+        Point("large", 1, counts | {"flops": 320_000_000}, 10.0),
+        Point("slower", 1, counts | {"flops": 320_000_000}, 20.0),
+        Point("small", 1, counts | {"flops": 1_000_000}, 0.001),
+    ]
+    assert learn.peak_share(points, where) == 0.5
+    assert learn.peak_share(points, where | {"threads": 1}) == 1.0
+    assert learn.peak_share(points[2:], where) is None
+    assert learn.peak_share(points, where | {"processor": {}}) is None
+    assert learn.peak_share(points, where | {"device": "gpu"}) is None
 
 
 def test_points_that_are_remarked_on() -> None:
-    noise = {"quiet": 1.0, "busy": 1.0, "floor": 0.0}
     failures = {"a x1": "no memory", "b x1": "no"}
-    (remark,) = learn.warnings({"threads": 2}, noise, failures)
+    (remark,) = learn.warnings({"threads": 2}, STEADY, failures)
     assert remark.startswith("2 points could not be measured (first: a x1: no m")
 
 

@@ -18,6 +18,7 @@ from lolat.readers.onnx import read_model
 from microbench.backends import create, onnxruntime
 from microbench.backends.tape import first
 from microbench.blocks import BLOCKS, Predefined, as_known
+from microbench.environment import core_count, cpu_count
 from tests.microbench.fakes import covering, exported, session_of
 
 onnx: Any = pytest.importorskip("onnx")
@@ -135,7 +136,7 @@ def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
 def test_the_environment_says_what_makes_times_comparable() -> None:
     expected = {
         "execution_provider": "CPUExecutionProvider",
-        "intra_op_threads": 0,
+        "threads": core_count() or cpu_count(),
         "inter_op_threads": 0,
         "shared_threads": hasattr(runtime, "set_global_thread_pool_sizes"),
         "libraries": {"build": runtime.get_build_info()},

@@ -202,7 +202,7 @@ def test_what_others_read_is_not_overwritten() -> None:
 def test_the_environment_says_what_makes_times_comparable() -> None:
     found = create("torch+compile+half", "cpu").environment()
     assert found.items() >= {
-        "intra_op_threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads(),
         "inter_op_threads": torch.get_num_interop_threads(),
         "float32_products": "highest",
         "keeps_freed_memory": keep_freed_memory(),

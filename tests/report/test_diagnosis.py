@@ -171,7 +171,7 @@ def test_another_version_is_said_with_what_was_measured(
     ("difference", "words"),
     [
         (Difference("l3_bytes", 1, 2), "learned with bytes of third-level cache 1, here it is 2"),
-        (Difference("intra_op_threads", 1, 2), "threads within an operation 1, here it is 2"),
+        (Difference("threads_given", 1, 2), "threads that the framework may use 1, here it is 2"),
         (Difference("float32_products", "high", ""), "float32 products high, here it is none"),
         (Difference("instruction_sets", "", "avx512"), "instruction sets none, here it is avx512"),
         (Difference("device", "NVIDIA T4", None), "learned with device NVIDIA T4, here it is not there"),

@@ -17,6 +17,7 @@ from lolat.units import shortened
 from microbench.backends import Prepared, environment_of, imported
 from microbench.backends.tape import at_batch
 from microbench.backends.torch.layers import block_module, materialize
+from microbench.environment import core_count, cpu_count
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
          "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES")  # fmt: skip
@@ -53,13 +54,14 @@ class OnnxRuntimeBackend:
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
+        used = self.threads or core_count() or cpu_count()
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
             "execution_provider": self.provider, "shared_threads": self.shares_threads,
-            "intra_op_threads": self.pools[0], "inter_op_threads": self.pools[1],
+            "inter_op_threads": self.pools[1],
             "libraries": {"build": str(self.runtime.get_build_info())},
             "optimisation": self.runtime.SessionOptions().graph_optimization_level.name,
-            **environment_of(self.threads, FLAGS),
+            **environment_of(self.threads, used, FLAGS),
             **({"device_name": self.gpu.get_device_name()} if self.gpu else {}),
         }  # fmt: skip
 

@@ -18,6 +18,7 @@ from lolat.units import shortened
 from microbench.backends import Prepared, environment_of, imported
 from microbench.backends.tape import at_batch
 from microbench.backends.tensorflow.layers import build_graph as build
+from microbench.environment import cpu_count
 
 FLAGS = (
     "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
@@ -92,13 +93,19 @@ class TensorFlowBackend:
             "framework": "tensorflow",
             "framework_version": self.tf.__version__,
             "keras_version": self.keras.__version__,
-            "intra_op_threads": threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
             "libraries": self.libraries(),
-            **environment_of(self.threads, FLAGS),
+            **environment_of(self.threads, self.threads_used(), FLAGS),
             **({"device_name": name} if name else {}),
         }
+
+    def threads_used(self) -> int:
+        """How many threads compute an operation: as set, as a variable says, or one a processor."""
+        told = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        of_variable = int(told) if told.isdigit() else 0
+        set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
+        return set_here or of_variable or cpu_count()
 
     def libraries(self) -> dict[str, Any]:
         """How TensorFlow was built, as it says, and whether oneDNN computes: "onednn", where it says so.

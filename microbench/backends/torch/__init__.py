@@ -162,13 +162,12 @@ class TorchBackend:
         return {
             "framework": "torch",
             "framework_version": torch.__version__,
-            "intra_op_threads": torch.get_num_threads(),
             "inter_op_threads": torch.get_num_interop_threads(),
             "float32_products": torch.get_float32_matmul_precision(),
             "keeps_freed_memory": self.keeps_memory,
             "libraries": libraries(torch),
             **self.options,
-            **environment_of(self.threads, FLAGS),
+            **environment_of(self.threads, torch.get_num_threads(), FLAGS),
             **self.device.environment(),
         }
 
