@@ -190,7 +190,6 @@ def _row(network: MeasuredNetwork, predicted: Prediction) -> dict[str, Any]:
         "spread": network.spread,
         "predicted_ms": latency,
         "error": latency / ms - 1,
-        "quiet_ms": predicted.quiet_ms,
         "coverage": predicted.coverage,
         "interval_ms": interval and list(interval),
         "interval_width": interval and (interval[1] - interval[0]) / (latency or 1.0),

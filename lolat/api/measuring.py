@@ -46,7 +46,6 @@ class EvaluatedNetwork:
     spread: float | None
     predicted_ms: float
     error: float
-    quiet_ms: float | None
     coverage: float | None
     interval_ms: tuple[float, float] | None
     interval_width: float | None

@@ -21,7 +21,6 @@ STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
 OUTLIER = 2.5
-DRIFT = 0.25  # of the way from the calmest to the busiest tenth, either side
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
 
@@ -116,14 +115,14 @@ def student_quantile(probability: float, degrees: int) -> float:
     )
 
 
-def drift(document: Mapping[str, Any]) -> float:
-    """Half of how far, as a logarithm, the machine's speed usually moves; 0 where a file does not say.
+def machine(document: Mapping[str, Any], coverage: float) -> float:
+    """Half of the interval, as a logarithm, of the machine's own speed; 0 where a file does not say.
 
-    A prediction is for the machine as it usually is; when somebody measures, it is somewhere between its
-    calm and its busy tenth (`microbench.timing`).
+    Times of the same networks, minutes apart, are off by `repeatability` (`microbench.doctor`): the
+    standard deviation of a normal distribution.
     """
-    quiet, busy = (document["noise"].get(name) for name in ("quiet", "busy"))
-    return DRIFT * math.log(busy / quiet) if quiet and busy and busy > quiet else 0.0
+    repeatability = document["noise"].get("repeatability", 0.0)
+    return math.log1p(repeatability) * NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
@@ -192,17 +191,15 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
 
 
 class Intervals:
-    """How wide the intervals of a model file's predictors are; each width is made once.
-
-    `drift`: half of how far the machine moves, as of `drift`; `quiet`: times on a calm one over the usual
-    ones, None where not told.
-    """
+    """How wide the intervals of a model file's predictors are; each width is made once."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
-        self.drift = drift(document)
-        self.quiet: float | None = document["noise"].get("quiet")
         self._widths: dict[tuple[str, float], Width] = {}
+
+    def machine(self, coverage: float | None) -> float:
+        """Half of the interval of the machine's speed, as of `machine`; None: of the usual coverage."""
+        return machine(self.document, COVERAGE if coverage is None else coverage)
 
     def half(
         self, predictor: str, coverage: float | None, times: np.ndarray, ops: np.ndarray

@@ -100,14 +100,13 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. `quiet_ms`: on the machine in
-    its calmest moments, where known. The blocks, the last one "call", the fixed cost of a call, add up to
-    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are
-    multiply-accumulates.
+    is most of it; both None where the model does not say what was measured. The blocks, the last one
+    "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model as it was given, among
+    several answers. FLOPs are multiply-accumulates.
     """
 
     KEYS = (
-        "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms", "quiet_ms",
+        "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
         "warnings", "counts", "blocks", "device",
     )  # fmt: skip
@@ -125,7 +124,6 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
-    quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
@@ -355,7 +353,7 @@ def _predicted(
     interval = None
     if half is not None:
         half = widened(half, outside.beyond, outside.unmeasured)
-        interval = within(latency, math.hypot(half, intervals.drift))
+        interval = within(latency, math.hypot(half, intervals.machine(coverage)))
     return Prediction(
         network=graph.name,
         batch_size=batch_size,
@@ -382,7 +380,6 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )
 
 

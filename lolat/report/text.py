@@ -124,17 +124,10 @@ def summary(prediction: Prediction) -> Iterator[str]:
         yield f"note: {plain(warning)}"
 
 
-SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
-
-
 def latency(prediction: Prediction) -> str:
-    """The latency and its interval, what it is for, and the quiet machine where that is another."""
-    found = milliseconds(prediction.latency_ms)
-    found += interval_words(prediction.interval_ms, prediction.coverage)
-    quiet = prediction.quiet_ms
-    if quiet is not None and quiet < (1.0 - SAME_QUIET) * prediction.latency_ms:
-        found += f"; {milliseconds(quiet)} when the machine is quiet"
-    return found
+    """The latency and its interval."""
+    interval = interval_words(prediction.interval_ms, prediction.coverage)
+    return milliseconds(prediction.latency_ms) + interval
 
 
 def totals(prediction: Prediction) -> str:

@@ -20,10 +20,10 @@ from lolat.fitting.intervals import (
     Scale,
     Width,
     conformal_quantile,
-    drift,
     effective_ops,
     interval_entry,
     interval_width,
+    machine,
     network_entry,
     noise_floor,
     student_quantile,
@@ -371,21 +371,17 @@ def test_networks_are_not_known_better_than_can_be_measured_either() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise", "expected"),
+    ("noise", "coverage", "expected"),
     [
-        ({"quiet": 0.8, "busy": 1.3}, 0.25 * math.log(1.3 / 0.8)),
-        ({"quiet": 1, "busy": 2}, 0.25 * math.log(2)),
-        ({"quiet": 1.0, "busy": 1.0}, 0.0),
-        ({"quiet": 1.3, "busy": 0.8}, 0.0),
-        ({}, 0.0),
-        ({"quiet": 0.8}, 0.0),
-        ({"busy": 1.5}, 0.0),
-        ({"quiet": 0.0, "busy": 1.5}, 0.0),
-        ({"quiet": None, "busy": 1.5}, 0.0),
+        ({"repeatability": 0.1}, 0.9, 1.6449 * math.log(1.1)),
+        ({"repeatability": 0.1}, 0.5, 0.6745 * math.log(1.1)),
+        ({"repeatability": 0.0}, 0.9, 0.0),
+        ({"quiet": 0.8, "busy": 1.3}, 0.9, 0.0),
     ],
 )
-def test_how_far_a_machine_moves(noise: dict[str, Any], expected: float) -> None:
-    assert drift({"noise": noise}) == pytest.approx(expected)
+def test_how_far_a_machine_moves(noise: dict[str, Any], coverage: float, expected: float) -> None:
+    """The normal distribution's quantiles are those of tables."""
+    assert machine({"noise": noise}, coverage) == pytest.approx(expected, rel=1e-4)
 
 
 RESIDUALS = [i / 100 for i in range(-50, 50)]  # the 91st smallest of their sizes is 0.45
@@ -445,10 +441,10 @@ def test_intervals_of_a_file() -> None:
             "a": {"residuals": RESIDUALS},
             "b": {"residuals": [r / 100 for r in RESIDUALS]},
         },
-        "noise": {"floor": 0.02, "quiet": 0.8, "busy": 1.3},
+        "noise": {"floor": 0.02, "repeatability": 0.1},
     }
     intervals, one = Intervals(document), np.ones(1)
-    assert (intervals.quiet, intervals.drift) == (0.8, 0.25 * math.log(1.3 / 0.8))
+    assert intervals.machine(None) == machine(document, 0.9) > 0.0
     for _ in range(2):  # made once, and the same again
         assert intervals.half("a", None, one, one) == (0.45, ())
         assert intervals.half("a", 0.5, one, one) == (0.25, ())
