@@ -15,6 +15,8 @@ from lolat.io.writing import shown_path
 
 LOCAL = "local"
 SHIPPED = "shipped"
+STATE = ".state.json"
+"""How the name of a file ends that says when a model was last checked; see `lolat.model.state`."""
 
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
@@ -38,6 +40,11 @@ def local_folder() -> Path:
     """
     root = repository_root()
     return root / "models" / "local" if root else _user_data_folder() / "lolat" / "models"
+
+
+def state_folder() -> Path:
+    """The folder of the states of models whose own folder cannot be written to; errors as above."""
+    return _user_data_folder() / "lolat" / "state"
 
 
 def shipped_folder() -> Path:
@@ -96,7 +103,7 @@ def _newest_local() -> Path:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """The model files in a folder, by name; a journal or a half-written file is none."""
+    """The model files in a folder, by name; a journal, a state or a half-written file is none."""
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
@@ -107,7 +114,7 @@ def _models_in(folder: Path) -> list[Path]:
             f"{shown_path(folder)}: the folder of models cannot be read ({error.strerror}); expected "
             "one that this user can read: change its permissions, or name a model file"
         ) from None
-    visible = (n for n in names if not n.startswith("."))
+    visible = (n for n in names if not n.startswith(".") and not n.endswith(STATE))
     return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
 
 
