@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.io.writing import shown_path
 
 LOCAL = "local"
@@ -81,6 +81,30 @@ def find_model(name: str) -> Path:
             return path
     said = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
     raise ModelFileError(said, code="unknown-model", model=name)
+
+
+def called(path: str | os.PathLike[str]) -> str:
+    """How a command names a model file in as few words as can be: `local`, a name, or the file."""
+    here = Path(path).resolve()
+    try:
+        if find_model(LOCAL).resolve() == here:
+            return LOCAL
+    except LolatError:  # none was learned yet, or nobody knows where
+        pass
+    try:
+        if find_model(here.stem).resolve() == here:
+            return here.stem
+    except LolatError:
+        pass
+    return near(path)
+
+
+def near(path: str | os.PathLike[str]) -> str:
+    """A path as people read it: from the working directory on, where it is below it."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd().resolve()))
+    except (OSError, ValueError):
+        return os.fspath(path)
 
 
 def _newest_local() -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 from lolat.fitting.domain import fit_again
 from lolat.model import Model
 from lolat.model.state import LIMIT
-from lolat.report.text import headline
+from lolat.report.device import headline
 from lolat.units import milliseconds, percent, plain
 
 
