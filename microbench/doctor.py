@@ -1,7 +1,8 @@
 """Whether a model still holds: a few of its whole networks measured again within seconds, and the verdict.
 
 They are measured as learning does it: in loops of their own, in rounds of random order. A ratio is new over
-learned time. The model holds where the median ratio is within LIMIT of 1.
+learned time. The model holds where the median ratio is within 10 % of 1, or within what the model's own
+repeated measurements differ by, where that is more (`lolat.model.state.limit_of`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.progress import Progress
 from lolat.model import Model
+from lolat.model.state import limit_of
 from lolat.units import off
 from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
@@ -29,7 +31,6 @@ from microbench.timing import Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
-LIMIT = 0.1
 FEW = 3
 SAME_COUNTS = ("acts", "inp", "flops", "weights")
 """A network of this name that counts otherwise is another one."""
@@ -209,9 +210,9 @@ def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
 
     `measured` is what the networks alone say, `verdict` the same unless the machine is another one.
     """
-    again = examination.again
+    again, limit = examination.again, limit_of(model.document)
     ratios, ratio = [a.ratio for a in again], median_ratio(again)
-    measured = None if ratio is None else _of_networks(ratio, examination)
+    measured = None if ratio is None else _of_networks(ratio, limit, examination)
     return {
         "model": model.name,
         "device": model.device,
@@ -219,7 +220,7 @@ def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
         "ratio": ratio,
         "measured": measured,
         "spread": [min(ratios), max(ratios)] if ratios else None,
-        "limit": LIMIT,
+        "limit": limit,
         "networks": [
             {
                 "name": a.point.name,
@@ -244,13 +245,13 @@ def median_ratio(again: Sequence[Again]) -> float | None:
     return statistics.median(a.ratio for a in again) if again else None
 
 
-def _of_networks(ratio: float, examination: Examination) -> str:
+def _of_networks(ratio: float, limit: float, examination: Examination) -> str:
     """What the measured networks say: OK, DRIFTED or UNSETTLED.
 
     Where they are off and other programs are at work, or the machine changes while it is looked at, that
     is its state and no drift.
     """
-    if off(ratio) <= LIMIT:
+    if off(ratio) <= limit:
         return OK
     unsteady = examination.unrest is not None and examination.unrest > UNSTEADY
     return UNSETTLED if examination.busy or unsteady else DRIFTED

@@ -16,7 +16,9 @@ from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.figures import figures, intervals
 from lolat.model.prediction import Prediction
+from lolat.model.state import limit_of
 from lolat.readers import read
+from lolat.units import off
 from microbench import backends
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
@@ -158,25 +160,85 @@ def compare(
     """Everything `evaluate --json` prints. Raises MeasuringError where nothing was measured.
 
     What is compared is the prediction as `predict` gives it. `ratio`: how many times as long as learned the
-    model's own networks took meanwhile, the median; it corrects nothing.
+    model's own networks took meanwhile, the median. It corrects nothing; beside the errors stands what they
+    are with it taken out.
     """
     if not measured:
         reasons = [f"{key}: {reason}" for key, reason in failures.items()]
         raise MeasuringError(f"no network could be measured ({'; '.join(reasons) or 'none given'})")
     rows = [_row(n, model.predict(n.graph, n.batch_size)) for n in measured]
     predicted, times = (np.array([r[k] for r in rows]) for k in ("predicted_ms", "measured_ms"))
+    found, floor, limit = (
+        figures(predicted, times),
+        noise_floor(model.document),
+        limit_of(model.document),
+    )
+    taken_out = None if ratio is None else figures(ratio * predicted, times)
+    outside = [r["network"] for r in rows if r["in_domain"] is False]
+    judged = Judged(found, taken_out, ratio, limit, floor or 0.0, len(outside) / len(rows))
     return {
         "model": model.name,
         "device": model.device,
         "predictor": model.default,
         "ratio": ratio,
+        "limit": limit,
+        "ratio_taken_out": taken_out and {k: taken_out[k] for k in TAKEN_OUT},
+        "verdict": judged.verdict,
+        "cause": judged.cause,
         "networks": rows,
-        "summary": figures(predicted, times),
+        "summary": found,
         "inside_interval": sum(r["inside"] is True for r in rows),
         "intervals": intervals(rows),
-        "noise_floor": noise_floor(model.document),
+        "noise_floor": floor,
         "failures": dict(failures),
     }
+
+
+GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+TAKEN_OUT = ("median", "bias", "within_10_percent")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a verdict is made from: figures of the errors as predicted, and with `ratio` taken out.
+
+    `limit`: how far the ratio may be from 1; `floor`: the noise floor; `outside`: which share of the
+    networks is outside the measured domain.
+    """
+
+    found: Mapping[str, Any]
+    taken_out: Mapping[str, Any] | None
+    ratio: float | None
+    limit: float
+    floor: float
+    outside: float
+
+    @property
+    def verdict(self) -> str:
+        """good, fair or poor: of the error as predicted, whatever its cause."""
+        error = self.found["median"]
+        return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
+
+    @property
+    def cause(self) -> str | None:
+        """What an error is from; None of a good model.
+
+        machine: it moved further than the limit. domain: most of the networks hold what was never measured.
+        noise: points of the model are not known better. level: the machine is within its limit of how it
+        was learned, and the error is small without that. formula: none of these. unknown: the same, but
+        nothing tells whether the machine moved.
+        """
+        if self.verdict == "good":
+            return None
+        if self.ratio is not None and off(self.ratio) > self.limit:
+            return "machine"
+        if self.outside > 0.5:
+            return "domain"
+        if self.floor > self.found["median"] / 2:
+            return "noise"
+        if self.taken_out is None:
+            return "unknown"
+        return "level" if self.taken_out["median"] <= GOOD else "formula"
 
 
 def _row(network: MeasuredNetwork, predicted: Prediction) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Model(core.Model, Result):
         """The device, when and with what it was learned, and how far off its default formula is."""
         from lolat.api.summary import errors_of
         from lolat.model.file import knows
-        from lolat.report.text import headline
+        from lolat.report.device import headline
         from lolat.units import percent
 
         if not self.predictors:

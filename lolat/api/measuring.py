@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, convert
 
@@ -22,6 +22,7 @@ from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.model import Model
+from lolat.model.state import write_check
 from lolat.readers.many import Said
 from lolat.units import percent, plain, plural
 from microbench import backends, environment
@@ -69,14 +70,21 @@ class IntervalsKept:
 class Evaluation(Result):
     """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
-    `summary`: relative errors (0.05 is 5 %), and how it ranks; `ratio`: how many times as long as learned
-    the model's own networks took meanwhile, the median; None where it has none.
+    `summary`: relative errors (0.05 is 5 %) as `predict` answers, and how it ranks; `ratio`: how many times
+    as long as learned the model's own networks took meanwhile, the median, None where it has none;
+    `ratio_taken_out`: the errors of predictions times that ratio; `limit`: how far the ratio may be from 1.
+    `verdict`: good, fair or poor; `cause`: of an error that is not good, one of machine (which moved beyond
+    the limit), domain, noise, level (of the machine, within the limit), formula, unknown.
     """
 
     model: str
     device: str
     predictor: str
     ratio: float | None
+    limit: float
+    ratio_taken_out: Mapping[str, float | None] | None
+    verdict: Literal["good", "fair", "poor"]
+    cause: Literal["machine", "domain", "noise", "level", "formula", "unknown"] | None
     networks: tuple[EvaluatedNetwork, ...]
     summary: Mapping[str, float | None]
     inside_interval: int
@@ -91,10 +99,13 @@ class Evaluation(Result):
         return float(self.summary["median"] or 0.0)
 
     def words(self) -> str:
-        """How far off the predictions are at the median."""
+        """How far off the predictions are at the median, and what that is from."""
+        from lolat.report.evaluation import verdict
+
         networks = plural(len(self.networks), "network")
         device = plain(self.device)
-        return f"{networks} measured on {device}: median error {percent(self.median_error)}"
+        words = f"{networks} measured on {device}: median error {percent(self.median_error)}"
+        return f"{words}\n{verdict(self.to_dict())}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
@@ -174,7 +185,8 @@ class Diagnosis(Result):
     """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
 
     `measured`: what the networks alone say; `ratio`: new over learned time, the median over the networks;
-    the model holds where it is within `limit` of 1. `differences`: from when it was learned.
+    the model holds where it is within `limit` of 1: 10 %, or what the model's own repeated measurements
+    differ by where that is more. `differences`: from when it was learned.
     """
 
     model: str
@@ -241,6 +253,9 @@ def evaluate(
     now = environment.differences(model.device, where, here | run.environment)
     _tell(warn, [d for d in now if d not in known])
     ratio = again.median_ratio(run.again)
+    other = environment.differences_of_device(model.device, where, here | run.environment)
+    if ratio is not None and not other:
+        _keep(model, "evaluate", ratio)
     result = measuring.compare(model, run.measured, run.failures, ratio)
     return convert({**result, "noise": run.noise}, Evaluation)
 
@@ -268,7 +283,16 @@ def evaluate_table(
 
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
-    return convert(again.diagnose(model, examined(model, progress)), Diagnosis)
+    found = convert(again.diagnose(model, examined(model, progress)), Diagnosis)
+    if found.ratio is not None:  # else it is of another device, and this one says nothing of it
+        _keep(model, "doctor", found.ratio)
+    return found
+
+
+def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
+    """Write the state of the machine beside the model, and have the model's next answers say it."""
+    write_check(model.document, model.source, by, ratio)
+    model.__dict__.pop("knowledge", None)
 
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:

@@ -58,7 +58,8 @@ def evaluate(
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
     Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
-    machine is meanwhile. Predictions are compared as `lolat predict` gives them.
+    machine is meanwhile. Predictions are compared as `lolat predict` gives them; beside the error stands
+    what it is with the machine's speed taken out.
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
@@ -162,8 +163,9 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
 def doctor(model: str, as_json: bool) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
-    Exit code 0: it does, their median time is within 10 % of what was learned. 3: it does not (drifted,
-    another machine), or that cannot be told now (the machine is busy). Nothing is written.
+    Exit code 0: it does, their median time is within 10 % of what was learned, or within what MODEL's own
+    repeated measurements differ by. 3: it does not (drifted, another machine), or that cannot be told now
+    (the machine is busy). What was found is kept beside MODEL, for `lolat predict` to say.
     """
     from lolat.api.measuring import doctor as diagnose
     from lolat.report.evaluation import doctor_lines

@@ -49,7 +49,8 @@ def fit(
 
     Without POINTS: from the data sheet of --name in --facts alone.
     """
-    from lolat.report.text import learned
+    from lolat.io.paths import called, near
+    from lolat.report.device import learned
 
     common.check_writable(output)
     with common.progress() as bar:
@@ -58,4 +59,4 @@ def fit(
             progress=bar,
         )  # fmt: skip
     common.warn(made.document["warnings"])
-    common.answer("model-summary", made, as_json, learned(made.document, str(output)))
+    common.answer("model-summary", made, as_json, learned(made, near(output), called(output)))

@@ -76,7 +76,8 @@ def _learn(
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
     from lolat.api.learning import learn_device
-    from lolat.report.text import learned
+    from lolat.io.paths import called, near
+    from lolat.report.device import learned
 
     more = ", and four to six more for training" if training else ""
     with common.progress(
@@ -85,9 +86,10 @@ def _learn(
         made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")
-    lines = [*learned(document, made.source)] if is_new else []
+    path, model = near(made.source), called(made.source)
+    lines = [*learned(made, path, model)] if is_new else []
     if training and section:
-        lines += learned_training(section, Path(made.source))
+        lines += learned_training(section, path, model)
     elif section:
         lines += ["training: kept as it was measured before (--mode training --restart: all anew)"]
     common.answer("model-summary", made, as_json, lines)
@@ -101,8 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 # ---- What `lolat learn --mode training` says.
 
 
-def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:
-    """What a person reads after it."""
+def learned_training(section: Mapping[str, Any], path: str, model: str) -> list[str]:
+    """What a person reads after it; `model`: how commands name it."""
     blocks = {p["name"] for p in section["points"]}
     both = section["error"]["left_out_median"]
     noise = section["noise"]
@@ -113,6 +115,6 @@ def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:
         f"  forward and backward of blocks left out: median error {100 * both:.1f} %; noise "
         f"{100 * noise['floor']:.1f} %, {noise['busy'] / noise['quiet']:.1f} times as long in the busiest "
         "tenth of the run as in the calmest",
-        f"written: {plain(str(output))}",
-        f"Next: lolat training predict {quote(str(output))} keras:ResNet50 --batch-size 32 --samples 50000",
+        f"written: {plain(path)}",
+        f"Next: lolat training predict {quote(model)} keras:ResNet50 --batch-size 32 --samples 50000",
     ]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -29,17 +30,22 @@ if TYPE_CHECKING:
 
 
 def opened(model: str) -> Model:
-    """The model, with a warning where `local` is of another processor than this one, or does not say."""
+    """The model; says where it is old or its last check was off, or `local` is of another processor."""
     loaded = lolat.load(model)
-    where = loaded.document["environment"]
-    if model == LOCAL and where.get("device") == "cpu":
+    where, state = loaded.document["environment"], loaded.state
+    found: tuple[object, ...] = ()
+    if where.get("device") == "cpu" and (model == LOCAL or state is not None):
         from microbench import environment as comparable
 
         here = comparable.here(where, "cpu")
         found = comparable.differences_of_device(loaded.device, where, here)
         said = "; ".join(map(str, found)) + "; learn again with: lolat learn cpu"
-        if said := said if found else comparable.unsaid(where):
-            common.say(f"warning: {loaded.source}: {said}")
+        if model == LOCAL and (said := said if found else comparable.unsaid(where)):
+            common.say(f"warning: {model}: {said}")
+    if state is not None and state.remark is not None and not found:
+        # Of another processor's model nothing can be checked here.
+        check = "" if state.is_recent else f"; `lolat doctor {quote(model)}` takes 10 seconds"
+        common.say(f"{model}: {state.remark}{check}")
     return loaded
 
 
@@ -274,7 +280,7 @@ def explain(
     block: str | None,
 ) -> None:
     """Which milliseconds of NETWORK come from what, and what a change would save."""
-    found = lolat.load(model).explain(
+    found = opened(model).explain(
         network, batch_size, predictor, input_size=input_size, block=block
     )
     if as_json:
@@ -318,7 +324,7 @@ def budget(
     """The widest, largest or most of NETWORK that stays within a time."""
     asked = (batch_size, predictor, coverage_of(sure, coverage))
     with common.json_of_no("budget", as_json):
-        found = lolat.load(model).budget(
+        found = opened(model).budget(
             network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
         )
     from lolat.report.explanation import budget_lines

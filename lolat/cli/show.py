@@ -11,16 +11,23 @@ from lolat.cli import common
 from lolat.cli.parsing import Number
 
 
-@common.command("lolat show epyc-2t", "lolat show local --plot fit.svg")
+@common.command("lolat show epyc-2t", "lolat show local --formula")
 @common.model_argument
+@common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 @common.plot_option(more="Points and fit.")
 @common.json_option
-def show(model: str, plot: str | None, as_json: bool) -> None:
-    """What MODEL knows of its device: inference, training, epochs, search spaces; how well."""
-    from lolat.report.text import describe
+def show(model: str, formula: bool, plot: str | None, as_json: bool) -> None:
+    """What MODEL knows of its device: how far off it is, where the time goes, what was measured.
+
+    With --formula how it computes a time: families of work with a rate each, and below how far each kind of
+    work is from that. --json has both.
+    """
+    from lolat.report.device import describe, formula_lines
 
     loaded = lolat.load(model)
-    common.answer("model-summary", loaded, as_json, describe(loaded))
+    common.answer(
+        "model-summary", loaded, as_json, (formula_lines if formula else describe)(loaded)
+    )
     if plot is not None:
         from lolat.report.plots import fit_plot
 

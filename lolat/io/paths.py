@@ -10,11 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.io.writing import shown_path
 
 LOCAL = "local"
 SHIPPED = "shipped"
+STATE = ".state.json"
+"""How the name of a file ends that says when a model was last checked; see `lolat.model.state`."""
 
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
@@ -38,6 +40,11 @@ def local_folder() -> Path:
     """
     root = repository_root()
     return root / "models" / "local" if root else _user_data_folder() / "lolat" / "models"
+
+
+def state_folder() -> Path:
+    """The folder of the states of models whose own folder cannot be written to; errors as above."""
+    return _user_data_folder() / "lolat" / "state"
 
 
 def shipped_folder() -> Path:
@@ -76,6 +83,30 @@ def find_model(name: str) -> Path:
     raise ModelFileError(said, code="unknown-model", model=name)
 
 
+def called(path: str | os.PathLike[str]) -> str:
+    """How a command names a model file in as few words as can be: `local`, a name, or the file."""
+    here = Path(path).resolve()
+    try:
+        if find_model(LOCAL).resolve() == here:
+            return LOCAL
+    except LolatError:  # none was learned yet, or nobody knows where
+        pass
+    try:
+        if find_model(here.stem).resolve() == here:
+            return here.stem
+    except LolatError:
+        pass
+    return near(path)
+
+
+def near(path: str | os.PathLike[str]) -> str:
+    """A path as people read it: from the working directory on, where it is below it."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd().resolve()))
+    except (OSError, ValueError):
+        return os.fspath(path)
+
+
 def _newest_local() -> Path:
     folder = local_folder()
 
@@ -96,7 +127,7 @@ def _newest_local() -> Path:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """The model files in a folder, by name; a journal or a half-written file is none."""
+    """The model files in a folder, by name; a journal, a state or a half-written file is none."""
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
@@ -107,7 +138,7 @@ def _models_in(folder: Path) -> list[Path]:
             f"{shown_path(folder)}: the folder of models cannot be read ({error.strerror}); expected "
             "one that this user can read: change its permissions, or name a model file"
         ) from None
-    visible = (n for n in names if not n.startswith("."))
+    visible = (n for n in names if not n.startswith(".") and not n.endswith(STATE))
     return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
 
 

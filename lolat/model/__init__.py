@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lolat.graph import Graph
     from lolat.graph.analysis import Analysis
     from lolat.model.prediction import Knowledge, Prediction
+    from lolat.model.state import State
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -68,7 +69,14 @@ class Model:
         """What the file says besides its formulas."""
         from lolat.model.prediction import Knowledge
 
-        return Knowledge(self.inference, self.given)
+        return Knowledge(self.inference, self.given, self.state)
+
+    @property
+    def state(self) -> State | None:
+        """How old it is and what its last check found; None of a model that was not learned here."""
+        from lolat.model.state import state_of
+
+        return state_of(self.document, self.source)
 
     @property
     def domain(self) -> Domain | None:

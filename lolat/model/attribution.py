@@ -112,9 +112,9 @@ class Explanation(Result):
     """
 
     KEYS = (
-        *of("prediction", "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage"),
-        "prediction.in_domain", "warnings", "prediction.call_ms", "terms=total.by_term", "block", "blocks",
-        "operations", "counterfactuals", "batches",
+        *of("prediction", "state", "network", "batch_size", "predictor", "latency_ms", "interval_ms"),
+        *of("prediction", "coverage", "in_domain"), "warnings", "prediction.call_ms",
+        "terms=total.by_term", "block", "blocks", "operations", "counterfactuals", "batches",
     )  # fmt: skip
 
     prediction: Prediction

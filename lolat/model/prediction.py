@@ -30,6 +30,7 @@ from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
 from lolat.graph.work import work_of
 from lolat.io.results import Result
+from lolat.model.state import State
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -106,7 +107,7 @@ class Prediction(Result):
     """
 
     KEYS = (
-        "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
+        "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
         "warnings", "counts", "blocks", "device",
     )  # fmt: skip
@@ -128,6 +129,7 @@ class Prediction(Result):
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
+    state: State | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
     device: str | UnsetType = UNSET
 
@@ -238,8 +240,11 @@ class Outside:
 class Knowledge:
     """What a model file says besides its formulas, and what was found out of networks with it."""
 
-    def __init__(self, document: Mapping[str, Any], source: str) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], source: str, state: State | None = None
+    ) -> None:
         self.source = source
+        self.state = state
         self.model: str = document["name"]
         self.environment: Mapping[str, Any] = document["environment"]
         date = self.environment.get("date")
@@ -366,6 +371,7 @@ def _predicted(
         memory=memory,
         model=knowledge.model,
         learned=knowledge.learned,
+        state=knowledge.state,
         input_shapes=tuple((batch_size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(
             *analysis.counts.warnings,

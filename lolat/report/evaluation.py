@@ -8,8 +8,9 @@ from typing import Any
 
 from lolat.fitting.domain import fit_again
 from lolat.model import Model
-from lolat.report.text import beside, headline
-from lolat.units import milliseconds, off, percent, plain
+from lolat.model.state import LIMIT
+from lolat.report.device import headline
+from lolat.units import milliseconds, percent, plain
 
 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -23,69 +24,98 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
         )
         yield line + "  outside the domain" * (row["in_domain"] is False)
     yield ""
-    floor, found = result["noise_floor"], result["summary"]
-    yield (
-        f"{result['predictor']}: median error {percent(found['median'])}{beside(floor)}, "
-        f"{100 * found['bias']:+.0f} % bias, {100 * found['within_10_percent']:.0f} % within 10 %, "
-        f"{_sizes(found)}R² {_figure(found['r2'])}, Pearson {_figure(found['pearson'])}, "
-        f"Spearman {_figure(found['spearman'])}"
-    )
-    if result["intervals"] is not None:
-        yield from _interval_lines(result["intervals"])
-    if floor is not None:
-        yield "noise floor: what measuring a block again gives; no predictor can beat it"
-    yield _machine(result["ratio"])
+    yield from _headline(result)
+    yield _machine(result)
     yield verdict(result)
+    yield ""
+    yield from _details(result)
     for key, reason in result["failures"].items():
         yield f"not measured: {key}: {reason}"
 
 
-def _machine(ratio: float | None) -> str:
-    """How fast the machine was while measuring."""
-    if ratio is None:
-        return "the model has no networks of its own that say how fast the machine was meanwhile"
+def _headline(result: Mapping[str, Any]) -> Iterator[str]:
+    """The errors of the predictions as `predict` gives them."""
+    kept = result["intervals"]
+    inside = "" if kept is None else f", {kept['inside']} of {kept['of']} inside their intervals"
+    yield f"as predicted: {_errors(result['summary'])}{inside}"
+
+
+def _errors(found: Mapping[str, Any]) -> str:
     return (
-        f"the machine meanwhile: the model's own networks took {ratio:.2f} times as long as when it was "
-        "learned"
+        f"median error {percent(found['median'])}, bias {100 * found['bias']:+.0f} %, "
+        f"{100 * found['within_10_percent']:.0f} % within 10 %"
     )
 
 
-GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
-MOVED = 0.1  # of the machine, from when the model was learned: as far as `doctor` lets it be
+def _machine(result: Mapping[str, Any]) -> str:
+    """How fast the machine was while measuring, and the errors without that."""
+    ratio = result["ratio"]
+    if ratio is None:
+        return "machine meanwhile: not known, the model has no networks of its own that tell"
+    found = result["ratio_taken_out"]
+    return f"machine meanwhile: {times_as_long(ratio)}; with that taken out {_errors(found)}"
+
+
+def times_as_long(ratio: float) -> str:
+    """A ratio of new to learned time in words."""
+    return (
+        "as fast as learned" if 0.995 < ratio < 1.005 else f"{ratio:.2f} times as long as learned"
+    )
 
 
 def verdict(result: Mapping[str, Any]) -> str:
-    """How good the model is here, what limits it, and what to do, in a sentence."""
-    found, ratio = result["summary"], result["ratio"]
-    error, floor = found["median"], result["noise_floor"] or 0.0
-    outside = [r["network"] for r in result["networks"] if r["in_domain"] is False]
-    if error <= GOOD:
-        return f"This model is good here: half of these networks are within {percent(error)}."
-    word = "fair" if error <= FAIR else "poor"
-    if len(outside) > len(result["networks"]) / 2:
-        limit = (
-            f"most of these networks ({outside[0]} ...) hold what was never measured: write their times "
-            f"into timed.csv and fit them in: {fit_again(result['model'])}"
-        )
-    elif floor > error / 2:
-        limit = "the machine is noisy: close other programs, learn and evaluate again"
-    elif ratio is not None and off(ratio) > MOVED:
-        limit = "the machine has changed since it was learned: close other programs, or learn again"
-    elif abs(found["bias"]) > 0.7 * error:
-        limit = f"all come out too {'fast' if found['bias'] < 0 else 'slow'}: learn again"
-    else:
-        limit = "the formula does not know something about this device: its errors go both ways"
-    return f"This model is {word} here, off by {percent(error)} at the median; {limit}."
+    """How good the model is here, what limits it, and what to do."""
+    found, cause = result["summary"], result["cause"]
+    error = percent(found["median"])
+    if cause is None:
+        return f"This model is good here: half of these networks are within {error}."
+    said = f"This model is {result['verdict']} here, off by {error} at the median"
+    return f"{said}{_causes(result)[cause]}."
 
 
-def _interval_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    low, high = (100 * share for share in found["bounds"])
+def _causes(result: Mapping[str, Any]) -> dict[str, str]:
+    """Each cause in words, with what to do."""
+    found, limit = result["summary"], percent(result["limit"])
+    way = "fast" if found["bias"] < 0 else "slow"
+    one_way = abs(found["bias"]) > 0.7 * found["median"]
+    ways = f"most come out too {way}" if one_way else "its errors go both ways"
+    outside = next((r["network"] for r in result["networks"] if r["in_domain"] is False), "")
+    fit = f"write their times into timed.csv and fit them in: {fit_again(result['model'])}"
+    return {
+        "machine": (
+            f"; the machine has moved by more than {limit} since it was learned: close other programs and "
+            "ask `lolat doctor` again, or learn again if it stays so"
+        ),
+        "domain": f"; most of these networks ({outside} ...) hold what was never measured: {fit}",
+        "noise": (
+            "; half of that or more is noise of the points that it was learned from: close other programs "
+            "and learn again"
+        ),
+        "level": (
+            f"; most of that is the machine's level, which is within {limit} of the learned one, as it "
+            "usually is"
+        ),
+        "formula": f"; the machine is as it was, so the formula lacks something here: {ways}; {fit}",
+        "unknown": f"; nothing tells whether the machine or the formula is the cause: {ways}; learn again",
+    }
+
+
+def _details(result: Mapping[str, Any]) -> Iterator[str]:
+    """The other figures."""
+    found, kept, floor = result["summary"], result["intervals"], result["noise_floor"]
     yield (
-        f"inside the {100 * found['coverage']:g} % interval: {found['inside']} of {found['of']} "
-        f"({low:.0f} .. {high:.0f} % with {100 * found['certainty']:g} % certainty)"
+        f"{result['predictor']}: {_sizes(found)}R² {_figure(found['r2'])}, Pearson "
+        f"{_figure(found['pearson'])}, Spearman {_figure(found['spearman'])}"
     )
-    width = percent(found["median_width"])
-    yield f"width of the intervals, from low to high: {width} of the prediction at the median"
+    if kept is not None:
+        low, high = (100 * share for share in kept["bounds"])
+        yield (
+            f"intervals of {100 * kept['coverage']:g} %: {low:.0f} .. {high:.0f} % inside with "
+            f"{100 * kept['certainty']:g} % certainty; from low to high {percent(kept['median_width'])} of "
+            "the prediction at the median"
+        )
+    if floor is not None:
+        yield f"noise floor {percent(floor)}: what measuring a block again gives; no predictor can beat it"
 
 
 def _sizes(found: Mapping[str, Any]) -> str:
@@ -156,12 +186,24 @@ def _answer(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"{MEASURED[result['measured']]}: {_median(result)}."
     elif verdict == "ok":
         yield "ok: the model holds on this machine."
-        yield f"The networks are {_median(result)}; up to {percent(result['limit'])} is noise."
+        yield f"The networks are {_median(result)}; {_limit(result['limit'])}."
     elif verdict == "unsettled":
         yield "cannot tell: the machine is busy or unsteady now."
         yield f"The networks are {_median(result)}."
     else:
-        yield f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}."
+        yield (
+            f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}; "
+            f"{_limit(result['limit'])}."
+        )
+
+
+def _limit(limit: float) -> str:
+    """How far it may be off, and why so far."""
+    if limit > LIMIT:
+        return (
+            f"up to {percent(limit)} is what this model's own measurements differ by when repeated"
+        )
+    return f"up to {percent(limit)} is usual"
 
 
 def _difference(d: Mapping[str, Any]) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from lolat.errors import InputError, arg
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import Block
-from lolat.graph.counts import COLUMNS, KINDS, MEANINGS, count
-from lolat.model import Model
+from lolat.graph.counts import COLUMNS, MEANINGS, count
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.units import digits, milliseconds, plain, quantity
+from lolat.units import digits, plain, quantity
 
 # ---- A network's parameters, MACs and activations as torchinfo, Keras and fvcore print them.
 #
@@ -142,40 +139,6 @@ def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 def enumeration(names: Sequence[str]) -> str:
     """a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def bound_sentence(model: Model) -> str:
-    """What the device is bound by, from the coefficients of the default predictor.
-
-    Nothing of `kernels`, whose linear part is the best of all classes and what no network reaches.
-    """
-    formula = model.predictor()
-    if isinstance(formula, Kernels):
-        return ""
-    cost = dict(zip(formula.features, formula.coefficients, strict=True))
-    flop = cost.get("flops", 0.0) or _usual(cost, "flops")
-    element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
-    element = element or _usual(cost, "elements")
-    started = cost.get("ops", 0.0) or _usual(cost, "ops")
-    parts = []
-    if flop > 0:
-        parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
-    if flop > 0 and element > 0:
-        parts.append(
-            f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
-            "element are bound by memory, the others by compute"
-        )
-    if started > 0:
-        parts.append(f"starting one operation costs {1e3 * started:.3g} µs")
-    parts.append(f"one call costs {milliseconds(formula.constant)}")
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _usual(cost: Mapping[str, float], family: str) -> float:
-    """The median cost of a family's kinds that cost anything; 0 of a formula that has none of them."""
-    found = [cost[name] for name in KINDS[family] if cost.get(name, 0.0) > 0]
-    return statistics.median(found) if found else 0.0
 
 
 def table_lines(

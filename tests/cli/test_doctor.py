@@ -28,7 +28,7 @@ def test_a_model_that_holds(lolat: Command, model: Path, doctor: Doctor) -> None
     assert "The networks are 2.0 % slower at the median (1.02 to 1.02 times as long)" in out
     assert f"Next: lolat evaluate {model}" in out
     assert model.read_bytes() == before
-    assert list(model.parent.iterdir()) == [model]
+    assert list(model.parent.iterdir()) == [model], "of a model without a date there is no state"
     assert doctor.calls == [
         {"points": 105, "learned": json.loads(before)["environment"], "label": "a desk, 2 threads",
          "backend": "tensorflow", "device": "cpu"},

@@ -79,10 +79,10 @@ def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: De
     assert len(networks) == 10
     assert all(spec.startswith("keras:") for spec in networks)
     assert device.points == 105, "of the model, to choose from"
-    error = "extended: median error 9.1 % (noise floor 3.0 %), -9 % bias, 100 % within 10 %"
-    assert error in out
-    assert re.search(r"inside the 90 % interval: \d+ of 20 \(\d+ .. \d+ % with 95 % ", out)
-    assert "the model has no networks of its own that say how fast the machine was" in out
+    error = "as predicted: median error 9.1 %, bias -9 %, 100 % within 10 %, "
+    assert re.search(error + r"\d+ of 20 inside their intervals\n", out)
+    assert re.search(r"intervals of 90 %: \d+ .. \d+ % inside with 95 % certainty", out)
+    assert "machine meanwhile: not known, the model has no networks of its own that tell\n" in out
 
 
 def test_json(lolat: Command, model: Path, device: Device) -> None:
@@ -104,13 +104,20 @@ def test_what_the_models_networks_say_of_the_machine_is_told_and_corrects_nothin
     alone = lolat.json(*ask)
     device.ratio = 1.2
     answer = lolat.json(*ask)
-    assert answer == alone | {"ratio": pytest.approx(1.2)}
+    taken_out = answer["ratio_taken_out"]
+    assert answer == alone | {
+        "ratio": pytest.approx(1.2), "ratio_taken_out": taken_out, "cause": "machine",
+    }  # fmt: skip
+    assert taken_out["bias"] == pytest.approx(1.2 / 1.1 - 1)
+    assert (answer["verdict"], answer["limit"], alone["cause"]) == ("fair", 0.1, "unknown")
     predicted = device.model.predict(synthetic.network(stages=1, size=32, name="keras:A"), 2)
     first = answer["networks"][0]
     assert first["predicted_ms"] == pytest.approx(predicted.latency_ms)
     assert first["interval_ms"] == pytest.approx(list(predicted.interval_ms))
     assert answer["noise"] == {"floor": 0.02, "quiet": 0.9, "busy": 1.3}
-    told = "the machine meanwhile: the model's own networks took 1.20 times as long as when it was"
+    told = (
+        "machine meanwhile: 1.20 times as long as learned; with that taken out median error 9.1 %"
+    )
     assert told in lolat("evaluate", model, "keras:A").out
 
 

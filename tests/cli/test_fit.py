@@ -31,7 +31,7 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert again["name"] == "again"
     assert again["warnings"] == ["the machine was busy"]  # what was said of the points stays true
     assert found.err == "lolat: warning: the machine was busy\n"
-    assert found.out.splitlines()[0] == "105 points on a desk, 2 threads"
+    assert found.out.splitlines()[0] == "a desk, 2 threads · tensorflow 2.21.0 · 105 points"
     assert f"written: {new}" in found.out
 
 
@@ -147,8 +147,9 @@ def fitted(lolat: Command, folder: Path) -> Path:
     operations, facts = made_up.write_tables(folder)
     out = folder / "desk.json"
     found = lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "140 points on desk (from 140 operations, float32)"
-    assert "kernels (default): each operation by the terms of its class (" in found.out
+    assert found.out.splitlines()[0] == "desk (from 140 operations, float32) · torch · 140 points"
+    told = lolat.text("show", out, "--formula")
+    assert "kernels (default): each operation by the terms of its class (" in told
     assert found.err.count("\n") == 1, found.err
     return out
 

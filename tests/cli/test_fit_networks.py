@@ -60,7 +60,7 @@ def table(folder: Path, *more: str) -> Path:
 def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "30 points on desk (from 30 networks, float32)"
+    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch · 30 points"
     assert "all networks are of one family (net)" in found.err
     document = read(out)
     assert document["default"] == "kernels"

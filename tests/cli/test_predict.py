@@ -331,7 +331,7 @@ def test_the_local_model_of_another_processor(
     local.write_text(json.dumps(document))
     found = lolat.done("predict", "local", "keras:A", "--json")
     if words:
-        assert one_line(found.err).startswith(f"lolat: warning: {local}: {words}")
+        assert one_line(found.err).startswith(f"lolat: warning: local: {words}")
         assert words == UNSAID or found.err.endswith("lolat learn cpu\n")
     else:
         assert found.err == ""

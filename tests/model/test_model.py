@@ -475,7 +475,7 @@ class TestNetworks:
     def test_the_json_has_the_words_of_the_contract(self) -> None:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
-            "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
+            "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
             "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
             "memory", "warnings", "counts", "blocks",
         ]  # fmt: skip

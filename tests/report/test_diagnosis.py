@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 
 from lolat.fitting.points import Point
 from lolat.model import Model
+from lolat.model.state import LIMIT
 from lolat.report.evaluation import doctor_lines as lines
 from lolat.units import off
-from microbench.doctor import (
-    LIMIT,
-    Again,
-    Difference,
-    Examination,
-    diagnose,
-)
+from microbench.doctor import Again, Difference, Examination, diagnose
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())
@@ -90,6 +85,23 @@ def test_the_limit_is_the_same_however_noisy_the_learning_was() -> None:
 
 
 @pytest.mark.parametrize(
+    ("repeatability", "limit", "verdict"),
+    [(0.06, 0.1, "drifted"), (0.25, 0.25, "ok"), (0.15, 0.15, "drifted"),
+     (None, 0.1, "drifted"), ("low", 0.1, "drifted"), (float("nan"), 0.1, "drifted")],
+)  # fmt: skip
+def test_the_limit_is_at_least_what_the_model_itself_repeats_to(
+    repeatability: Any, limit: float, verdict: str
+) -> None:
+    noise = {"floor": 0.03, "repeatability": repeatability}
+    model = Model(dict(MODEL.document) | {"noise": noise})
+    far = found(1.2, 1.22, 1.18, 1.2, 1.21)
+    told, text = said(far, model)
+    assert (told, diagnose(model, far)["limit"]) == (verdict, limit)
+    assert ("up to 25 % is what this model's own measurements differ by" in text) == (limit == 0.25)
+    assert ("up to 10 % is usual" in text) == (limit == 0.1)
+
+
+@pytest.mark.parametrize(
     ("ratios", "verdict", "words"),
     [
         ((1.02,) * 5, "ok", "2.0 % slower at the median (1.02 to 1.02 times as long)"),
@@ -107,7 +119,7 @@ def test_the_verdict_says_how_much_and_what_to_do(
     assert words in text
     assert ("What to do: learn" in text) == (verdict == "drifted")
     assert ("lolat learn cpu" in text) == (verdict == "drifted")
-    assert ("10 % is noise" in text) == (verdict == "ok")
+    assert ("up to 10 % is usual" in text) == (verdict in ("ok", "drifted"))
     gpu = Model(synthetic.document(environment={"device": "gpu"}))
     assert "with `lolat learn gpu`" in said(found(2.0, 2.0, 2.0), gpu)[1]
 

@@ -17,7 +17,7 @@ from lolat.errors import MeasuringError
 from lolat.model import Model
 from lolat.model.figures import correlation, figures, r_squared, share_bounds
 from lolat.report.evaluation import lines, verdict
-from microbench.evaluate import compare
+from microbench.evaluate import Judged, compare
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())
@@ -104,65 +104,95 @@ def test_a_machine_that_moved_is_told_and_corrects_nothing() -> None:
     assert row["error"] == found["summary"]["bias"] == pytest.approx(-0.5)
     assert (found["ratio"], row["inside"], found["inside_interval"]) == (2.0, False, 0)
     text = "\n".join(lines(found))
-    assert "the model's own networks took 2.00 times as long as when it was learned" in text
-    assert "off by 50 % at the median; the machine has changed since it was learned" in text
+    wanted = (
+        "machine meanwhile: 2.00 times as long as learned; with that taken out median error 0.0 %"
+    )
+    assert wanted in text
+    assert found["ratio_taken_out"] == pytest.approx(
+        {"median": 0.0, "bias": 0.0, "within_10_percent": 1.0}
+    )
+    assert (found["verdict"], found["cause"], found["limit"]) == ("poor", "machine", 0.1)
+    assert "off by 50 % at the median; the machine has moved by more than 10 %" in text
 
 
 def test_without_networks_nothing_says_how_fast_the_machine_was() -> None:
     found = compare(MODEL, measured(), {})
     assert found["ratio"] is None
-    wanted = "the model has no networks of its own that say how fast the machine was meanwhile"
+    assert (found["ratio_taken_out"], found["cause"]) == (None, "unknown")
+    wanted = "machine meanwhile: not known, the model has no networks of its own that tell"
     assert wanted in list(lines(found))
 
 
 def judged(
     error: float,
     bias: float = 0.0,
-    floor: float | None = 0.03,
+    floor: float = 0.03,
     outside: int = 0,
     of: int = 3,
-    ratio: float | None = None,
-) -> str:
-    """The verdict on `of` networks, `outside` of them outside the domain."""
-    return verdict({
-        "model": "desk", "noise_floor": floor, "ratio": ratio,
-        "summary": {"median": error, "bias": bias},
-        "networks": [{"network": f"keras:N{i}", "in_domain": i >= outside} for i in range(of)],
+    ratio: float | None = 1.0,
+    rest: float = 0.2,
+    limit: float = 0.1,
+) -> tuple[str | None, str]:
+    """The cause and the words of a verdict on `of` networks, `outside` of them outside the domain.
+
+    `rest`: the error with the machine's ratio taken out.
+    """
+    taken_out = None if ratio is None else {"median": rest}
+    found = {"median": error, "bias": bias}
+    made = Judged(found, taken_out, ratio, limit, floor, outside / of)
+    networks = [{"network": f"keras:N{i}", "in_domain": i >= outside} for i in range(of)]
+    words = verdict({
+        "model": "desk", "summary": found, "networks": networks, "limit": limit,
+        "verdict": made.verdict, "cause": made.cause,
     })  # fmt: skip
+    return made.cause, words
 
 
 def test_a_good_model() -> None:
     said = "This model is good here: half of these networks are within 8.0 %."
-    assert judged(0.08) == said
-    assert judged(0.08, bias=-0.08, floor=0.5, outside=3) == said, "there is nothing to mend"
-    assert judged(0.0801).startswith("This model is fair here, off by 8.0 % at the median; ")
-    assert judged(0.15).startswith("This model is fair here, off by 15 % at the median; ")
-    assert judged(0.151).startswith("This model is poor here, off by 15 % at the median; ")
+    assert judged(0.08) == (None, said)
+    far = judged(0.08, bias=-0.08, floor=0.5, outside=3, ratio=2.0)
+    assert far == (None, said), "there is nothing to mend"
+    for error, words in (
+        (0.0801, "This model is fair here, off by 8.0 % at the median; "),
+        (0.15, "This model is fair here, off by 15 % at the median; "),
+        (0.151, "This model is poor here, off by 15 % at the median; "),
+    ):
+        assert judged(error)[1].startswith(words)
 
 
-MOVED = "the machine has changed since it was learned: close other programs, or learn again."
-BOTH_WAYS = "the formula does not know something about this device: its errors go both ways."
+FIT = (
+    "write their times into timed.csv and fit them in: lolat fit desk timed.csv --output mine.json."
+)
 
 
 @pytest.mark.parametrize(
-    ("given", "limit"),
+    ("given", "cause", "words"),
     [
-        ({"outside": 2, "bias": 0.2, "floor": 0.5},
-         "most of these networks (keras:N0 ...) hold what was never measured: write their times into "
-         "timed.csv and fit them in: lolat fit desk timed.csv --output mine.json."),
-        ({"outside": 1, "floor": 0.11, "bias": 0.2},
-         "the machine is noisy: close other programs, learn and evaluate again."),
-        ({"bias": -0.15, "ratio": 1.11}, MOVED),
-        ({"bias": 0.15, "ratio": 0.9}, MOVED),
-        ({"bias": 0.15, "ratio": 0.95}, "all come out too slow: learn again."),
-        ({"bias": -0.15}, "all come out too fast: learn again."),
-        ({"bias": 0.13}, BOTH_WAYS),
-        ({"floor": 0.1}, BOTH_WAYS),
-        ({"floor": None}, BOTH_WAYS),
+        ({"outside": 2, "bias": 0.2, "floor": 0.5}, "domain",
+         f"most of these networks (keras:N0 ...) hold what was never measured: {FIT}"),
+        ({"outside": 1, "floor": 0.11, "bias": 0.2}, "noise", "noise of the points"),
+        # Only a machine that moved beyond its limit is blamed, and then nothing else is.
+        ({"bias": -0.15, "ratio": 1.11}, "machine", "the machine has moved by more than 10 %"),
+        ({"bias": 0.15, "ratio": 0.9}, "machine", "ask `lolat doctor` again, or learn again if it"),
+        ({"ratio": 1.11, "outside": 3, "floor": 0.5}, "machine", "has moved"),
+        ({"ratio": 1.2, "limit": 0.25}, "formula", "the machine is as it was"),
+        ({"ratio": 1.3, "limit": 0.25}, "machine", "has moved by more than 25 %"),
+        # Only where it did not move, the formula is.
+        ({"bias": 0.15, "ratio": 0.95}, "formula", f"most come out too slow; {FIT}"),
+        ({"bias": -0.15}, "formula", f"most come out too fast; {FIT}"),
+        ({"bias": 0.13}, "formula", f"its errors go both ways; {FIT}"),
+        ({"bias": -0.15, "ratio": 1.09, "rest": 0.05}, "level", "within 10 % of the learned one"),
+        # Where nothing tells whether it moved, neither is.
+        ({"bias": -0.15, "ratio": None}, "unknown", "whether the machine or the formula is the cause"),
+        ({"floor": 0.1, "ratio": None}, "unknown", "its errors go both ways; learn again."),
     ],
 )  # fmt: skip
-def test_what_limits_a_model(given: dict[str, Any], limit: str) -> None:
-    assert judged(0.2, **given) == f"This model is poor here, off by 20 % at the median; {limit}"
+def test_what_an_error_is_from(given: dict[str, Any], cause: str, words: str) -> None:
+    found, said = judged(0.2, **given)
+    assert found == cause
+    assert said.startswith("This model is poor here, off by 20 % at the median; ")
+    assert words in said
 
 
 def test_the_verdict_is_printed() -> None:
@@ -175,14 +205,19 @@ def test_the_lines_say_all_of_it() -> None:
     text = "\n".join(lines(compare(MODEL, measured(), {"keras:VGG16 at batch 4": "no memory"})))
     assert "keras:Big" in text
     assert "-20.0 %" in text
-    assert "extended: median error 20 % (noise floor 3.0 %), -20 % bias, 33 % within 10 %, " in text
+    wanted = (
+        r"^as predicted: median error 20 %, bias -20 %, 33 % within 10 %, \d of 3 inside their "
+        r"intervals$"
+    )
+    assert re.search(wanted, text, re.MULTILINE)
     assert "R² " in text
     assert "Spearman " in text
-    wanted = r"^inside the 90 % interval: \d of 3 \(\d+ \.\. \d+ % with 95 % certainty\)$"
+    wanted = (
+        r"^intervals of 90 %: \d+ \.\. \d+ % inside with 95 % certainty; from low to high [\d.]+ % of the "
+        r"prediction at the median$"
+    )
     assert re.search(wanted, text, re.MULTILINE)
-    wanted = r"^width of the intervals, from low to high: [\d.]+ % of the prediction at the median$"
-    assert re.search(wanted, text, re.MULTILINE)
-    assert "noise floor: what measuring a block again gives; no predictor can beat it" in text
+    assert "noise floor 3.0 %: what measuring a block again gives; no predictor can beat it" in text
     assert "not measured: keras:VGG16 at batch 4: no memory" in text
     widths = {len(line) for line in text.splitlines()[:4]}
     assert max(widths) < 100
@@ -192,9 +227,7 @@ def test_one_network_is_enough() -> None:
     text = "\n".join(lines(compare(MODEL, measured()[:1], {})))
     assert "R² -, Pearson -, Spearman -" in text
     # One of one, where a share of 2.5 % gives one of one in 2.5 % of all cases.
-    assert re.search(
-        r"inside the 90 % interval: 1 of 1 \([23] \.\. 100 % with 95 % certainty\)", text
-    )
+    assert re.search(r"intervals of 90 %: [23] \.\. 100 % inside with 95 % certainty", text)
 
 
 def test_a_model_without_residuals_or_noise() -> None:
@@ -209,7 +242,7 @@ def test_a_model_without_residuals_or_noise() -> None:
     assert found["networks"][0]["interval_width"] is None
     assert found["networks"][0]["inside"] is None
     text = "\n".join(lines(found))
-    assert "inside the" not in text
+    assert "inside" not in text
     assert "noise floor" not in text
 
 

@@ -24,8 +24,8 @@ NETWORK = synthetic.network()
         (Term("spatial_macs", 3_860_000_000, 6.1e-9, 23.5), "3.86 GMACs", "6.10 ms/G"),
         (Term("dense_weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
         (Term("pair_elements", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
-        (Term("conv_ops", 53, 0.02, 1.06), "53 started", "0.020 ms"),
-        (Term("serial", 12, 0.02, 0.24), "12 in line", "0.020 ms"),
+        (Term("conv_ops", 53, 0.02, 1.06), "53 operations", "0.020 ms"),
+        (Term("serial", 12, 0.02, 0.24), "12 operations", "0.020 ms"),
     ],
 )
 def test_a_term_in_its_units(term: Term, count: str, each: str) -> None:

@@ -1,0 +1,145 @@
+"""A model's age and its last check, as `predict`, `report`, `explain` and `budget` say them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.model import state
+from tests import synthetic
+from tests.cli.commands import Command, Doctor, one_line
+
+LEARNED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ASKED = {
+    "predict": (), "report": (), "explain": (), "budget": ("--max-ms", 1e6, "--vary", "batch"),
+}  # fmt: skip
+
+
+class Desk:
+    """This machine: its processor, its clock, and the model that was learned on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now, self.path = LEARNED + timedelta(hours=1), folder / "desk.json"
+        self.facts = {"family": 25, "model": 17}
+        self.where = {
+            "cpu": "a desk", "threads": 2, "processor": dict(self.facts), "date": LEARNED.isoformat(),
+        }  # fmt: skip
+        self.write()
+
+    def write(self, **noise: Any) -> None:
+        """The model, as learned."""
+        document = synthetic.document()
+        document["environment"] |= self.where
+        document["noise"] |= noise
+        self.path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    made = Desk(folder)
+    monkeypatch.setattr(state, "now", lambda: made.now)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: folder)
+    monkeypatch.setattr("lolat.readers.read", lambda name, size=None: synthetic.network(name=name))
+    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a desk")
+    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("microbench.environment.processor_facts", lambda: made.facts)
+    return made
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_an_old_model_is_told_once_on_stderr(lolat: Command, desk: Desk, command: str) -> None:
+    ask = (command, "local", "keras:A", *ASKED[command])
+    assert lolat.done(*ask).err == "", "an hour is no age"
+    desk.now = LEARNED + timedelta(days=3)
+    found = lolat.done(*ask)
+    said = "local: learned 3 days ago, not checked since; `lolat doctor local` takes 10 seconds"
+    assert one_line(found.err) == f"lolat: {said}"
+    assert "3 days ago, not checked" not in found.out
+    if command != "budget":
+        told = lolat.answer(*ask)["state"]
+        assert (told["age_days"], told["check"]) == (3, None)
+        assert told["remark"] == "learned 3 days ago, not checked since"
+        both = lolat.done(command, desk.path, "keras:A", *ASKED[command])
+        assert f"`lolat doctor {desk.path}` takes 10 seconds" in one_line(both.err)
+
+
+def test_several_networks_and_sizes_say_it_once(lolat: Command, desk: Desk) -> None:
+    desk.now = LEARNED + timedelta(days=3)
+    found = lolat.done("predict", "local", "keras:A", "keras:B", "--batch-size", "1,4", "--json")
+    one_line(found.err)
+    assert {a["state"]["age_days"] for a in json.loads(found.out)["answers"]} == {3}
+
+
+def test_what_doctor_found_is_told_until_it_holds_again(
+    lolat: Command, desk: Desk, doctor: Doctor
+) -> None:
+    before = desk.path.read_bytes()
+    doctor.ratio = 1.3
+    answer = lolat.json("doctor", "local", code=3)
+    assert answer["verdict"] == "drifted"
+    desk.now += timedelta(minutes=30)
+    found = lolat.done("predict", "local", "keras:A", "--json")
+    assert one_line(found.err) == (
+        "lolat: local: learned 90 minutes ago, checked 30 minutes ago: 1.30 times as long as learned, "
+        "which is more than 10 % off; `lolat doctor local` takes 10 seconds"
+    )
+    told = json.loads(found.out)["state"]
+    assert told["check"] == {
+        "by": "doctor", "date": (LEARNED + timedelta(hours=1)).isoformat(),
+        "ratio": pytest.approx(1.3), "limit": 0.1,
+    }  # fmt: skip
+    doctor.ratio = 1.04
+    lolat.json("doctor", "local")
+    assert lolat.done("predict", "local", "keras:A").err == ""
+    desk.now += timedelta(days=2)
+    assert "checked 2 days ago: 1.04 times as long" in lolat.done("predict", "local", "keras:A").err
+    lolat.json("doctor", "local")
+    old = lolat.done("predict", "local", "keras:A").err
+    assert old.endswith("learned 2 days ago, checked just now: 1.04 times as long as learned\n")
+    assert desk.path.read_bytes() == before
+
+
+def test_the_models_own_repeatability_is_the_limit(
+    lolat: Command, desk: Desk, doctor: Doctor
+) -> None:
+    desk.write(repeatability=0.4)
+    doctor.ratio = 1.3
+    out = lolat.text("doctor", "local")
+    assert "up to 40 % is what this model's own measurements differ by when repeated" in out
+    assert lolat.done("predict", "local", "keras:A").err == ""
+
+
+def test_a_model_of_another_machine(lolat: Command, desk: Desk, doctor: Doctor) -> None:
+    """It is not checked here, nothing is kept of it, and an answer for it asks for no check here."""
+    from microbench.doctor import Difference
+
+    desk.now = LEARNED + timedelta(days=3)
+    doctor.networks = 0
+    doctor.differences = (Difference("processor", "a desk", "a rack"),)
+    assert lolat.json("doctor", "local", code=3)["verdict"] == "another machine"
+    assert [p.name for p in desk.path.parent.iterdir()] == ["desk.json"]
+    desk.facts = {"family": 26, "model": 2}
+    assert "another processor" in one_line(lolat.done("predict", "local", "keras:A").err)
+    assert lolat.done("predict", desk.path, "keras:A").err == ""
+
+
+def test_python_says_it_too(desk: Desk, doctor: Doctor) -> None:
+    import lolat
+
+    model = lolat.load(desk.path)
+    network = synthetic.network()
+    first = model.predict(network).state
+    assert first is not None
+    assert first.remark is None
+    doctor.ratio = 0.7
+    assert not model.doctor().holds
+    later = model.predict(network).state
+    assert later is not None
+    assert later == model.state
+    assert "0.70 times as long as learned, which is more than 10 % off" in (later.remark or "")

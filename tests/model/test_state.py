@@ -1,0 +1,260 @@
+"""How old a model is and what its last check found, with a clock and folders of the tests'."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.errors import InputError
+from lolat.io.paths import list_models
+from lolat.model import Model, load, state
+from lolat.model.state import limit_of, state_of, write_check
+from tests import synthetic
+
+NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+LEARNED = "2026-03-10T09:00:00+00:00"
+
+
+class Clock:
+    """In place of the machine's."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(state, "now", made)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return made
+
+
+def document(date: object = LEARNED, **changes: Any) -> dict[str, Any]:
+    made = synthetic.document(**changes)
+    made["environment"] = made["environment"] | {"date": date}
+    return made
+
+
+def saved(folder: Path, made: dict[str, Any]) -> str:
+    path = folder / "desk.json"
+    path.write_text(json.dumps(made))
+    return str(path)
+
+
+def remark(source: str, made: dict[str, Any]) -> str | None:
+    found = state_of(made, source)
+    assert found is not None
+    return found.remark
+
+
+@pytest.mark.parametrize(
+    ("date", "days", "said"),
+    [
+        (LEARNED, 0, None),
+        ("2026-03-09T12:00:01+00:00", 0, None),  # a second less than a day
+        ("2026-03-09T12:00:00+00:00", 1, "learned 24 hours ago, not checked since"),
+        ("2026-03-09T05:00:00-07:00", 1, "learned 24 hours ago, not checked since"),
+        ("2026-03-07T11:00:00+00:00", 3, "learned 3 days ago, not checked since"),
+        ("2026-03-10T12:04:00+00:00", 0, None),  # two clocks
+        ("2026-03-10T12:06:00+00:00", None,
+         "learned on 2026-03-10 12:06 UTC, which is still to come (a clock is or was wrong), not checked "
+         "since"),
+    ],
+)  # fmt: skip
+def test_the_age(clock: Clock, tmp_path: Path, date: str, days: int | None, said: str) -> None:
+    made = document(date)
+    found = state_of(made, saved(tmp_path, made))
+    assert found is not None
+    assert (found.learned, found.age_days, found.check, found.remark) == (date, days, None, said)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (timedelta(seconds=30), "just now"), (timedelta(minutes=119), "119 minutes ago"),
+        (timedelta(hours=2), "2 hours ago"), (timedelta(hours=47.9), "47 hours ago"),
+        (timedelta(days=2), "2 days ago"), (timedelta(days=400), "400 days ago"),
+    ],
+)  # fmt: skip
+def test_how_long_ago_a_check_was(
+    clock: Clock, tmp_path: Path, after: timedelta, said: str
+) -> None:
+    made = document()
+    source = saved(tmp_path, made)
+    write_check(made, source, "evaluate", 1.4)
+    clock.now += after
+    told = remark(source, made)
+    assert told is not None
+    assert f", checked {said}: 1.40 times as long as learned, which is more than 10 % off" in told
+
+
+@pytest.mark.parametrize(
+    ("ratio", "limit", "is_off"),
+    [(1.09, 0.0, False), (1.11, 0.0, True), (0.9, 0.0, True), (0.91, 0.0, False), (1.2, 0.25, False),
+     (1.3, 0.25, True)],
+)  # fmt: skip
+def test_a_young_model_speaks_only_of_a_check_that_was_off(
+    clock: Clock, tmp_path: Path, ratio: float, limit: float, is_off: bool
+) -> None:
+    made = document(noise={"floor": 0.03, "repeatability": limit})
+    source = saved(tmp_path, made)
+    write_check(made, source, "doctor", ratio)
+    found = state_of(made, source)
+    assert found is not None
+    assert found.check is not None
+    assert (found.check.by, found.check.ratio) == ("doctor", ratio)
+    assert found.check.limit == limit_of(made) == max(limit, 0.1)
+    assert found.check_is_off is is_off
+    assert (found.remark is not None) is is_off
+    assert found.is_recent is not is_off
+    clock.now += timedelta(days=2)
+    later = state_of(made, source)
+    assert later is not None
+    assert later.remark is not None
+    assert f"{ratio:.2f} times as long as learned" in later.remark
+    assert not later.is_recent
+
+
+def test_the_file_beside_the_model_is_no_model(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = document()
+    source = saved(tmp_path, made)
+    before = Path(source).read_bytes()
+    write_check(made, source, "doctor", 1.02)
+    assert sorted(os.listdir(tmp_path)) == ["desk.json", "desk.state.json"]
+    assert Path(source).read_bytes() == before
+    assert json.loads((tmp_path / "desk.state.json").read_text()) == {
+        "schema": "lolat-state", "version": 1, "learned": LEARNED,
+        "check": {"by": "doctor", "date": NOW.isoformat(), "ratio": 1.02, "limit": 0.1},
+    }  # fmt: skip
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
+    assert [name for name, _, origin in list_models() if origin == "local"] == ["desk"]
+    assert load("local").source == source
+
+
+def test_in_the_users_data_folder_where_the_models_cannot_be_written_to(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = document()
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    sources = [saved(folder, made) for folder in folders]
+    write = state.write_bytes
+
+    def refuse(path: Path, content: bytes) -> None:
+        if path.parent in folders:
+            raise InputError("no permission")
+        write(path, content)
+
+    monkeypatch.setattr(state, "write_bytes", refuse)
+    for source, ratio in zip(sources, (1.3, 1.5), strict=True):
+        write_check(made, source, "doctor", ratio)
+    told = [remark(source, made) or "" for source in sources]
+    assert ["1.30" in told[0], "1.50" in told[1]] == [True, True]
+    assert len(os.listdir(tmp_path / "data" / "lolat" / "state")) == 2
+    # The newer of both counts, wherever it is.
+    monkeypatch.setattr(state, "write_bytes", write)
+    clock.now += timedelta(minutes=1)
+    write_check(made, sources[0], "doctor", 1.0)
+    assert remark(sources[0], made) is None
+    # Nowhere to write to is no error.
+    monkeypatch.setattr(state, "write_bytes", lambda *_: refuse(folders[0] / "x", b""))
+    write_check(made, sources[0], "doctor", 9.0)
+    assert remark(sources[0], made) is None
+
+
+DATE = NOW.isoformat()
+CHECK: dict[str, Any] = {"by": "doctor", "date": DATE, "ratio": 1.5, "limit": 0.1}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "\x00", json.dumps({"schema": "lolat-model"}),
+     *(json.dumps({"schema": "lolat-state", "version": 1, "learned": LEARNED, "check": CHECK} | change)
+       for change in ({"version": 2}, {"learned": 3}, {"check": None}, {"check": CHECK | {"ratio": -1.0}},
+                      {"check": CHECK | {"ratio": "much"}}, {"check": CHECK | {"by": "somebody"}},
+                      {"check": CHECK | {"date": "soon"}}, {"check": CHECK | {"limit": 0.0}},
+                      # of an earlier learning, which the same file had
+                      {"learned": "2026-03-01T09:00:00+00:00"}))],
+)  # fmt: skip
+def test_a_damaged_file_is_as_none(clock: Clock, tmp_path: Path, content: str) -> None:
+    made = document()
+    source = saved(tmp_path, made)
+    (tmp_path / "desk.state.json").write_text(content)
+    found = state_of(made, source)
+    assert found is not None
+    assert (found.check, found.remark) == (None, None)
+    write_check(made, source, "doctor", 1.5)
+    assert remark(source, made) is not None
+
+
+def test_a_folder_in_the_files_place(clock: Clock, tmp_path: Path) -> None:
+    made = document()
+    source = saved(tmp_path, made)
+    (tmp_path / "desk.state.json").mkdir()
+    write_check(made, source, "doctor", 1.5)
+    assert remark(source, made) is not None, "in the user's data folder"
+
+
+def test_a_check_of_the_future_is_told_with_its_day(clock: Clock, tmp_path: Path) -> None:
+    made = document()
+    source = saved(tmp_path, made)
+    clock.now += timedelta(days=30)
+    write_check(made, source, "doctor", 1.5)
+    clock.now = NOW
+    assert "checked on 2026-04-09 12:00 UTC, which is still to come: 1.50 times" in (
+        remark(source, made) or ""
+    )
+    found = state_of(made, source)
+    assert found is not None
+    assert not found.is_recent
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"date": None}, {"date": "2026-03-01"}, {"date": 17}, {"device": "unknown"}, {"device": None},
+     {"source": {"sample": "a table"}}],
+)  # fmt: skip
+def test_only_a_model_that_was_learned_here_has_a_state(
+    clock: Clock, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    made = document("2026-03-01T00:00:00+00:00")
+    source = saved(tmp_path, made)
+    assert state_of(made, source) is not None
+    assert state_of(made, str(tmp_path / "gone.json")) is None
+    made["environment"] |= changes
+    assert state_of(made, source) is None
+    write_check(made, source, "doctor", 1.5)
+    assert os.listdir(tmp_path) == ["desk.json"]
+
+
+def test_a_shipped_model_has_none(clock: Clock) -> None:
+    """Its folder is the checkout's, which nothing changes."""
+    shipped = load("epyc-2t")
+    before = sorted(os.listdir(Path(shipped.source).parent))
+    write_check(shipped.document, shipped.source, "doctor", 1.5)
+    assert sorted(os.listdir(Path(shipped.source).parent)) == before
+    assert shipped.state is None
+    assert shipped.predict(synthetic.network()).state is None
+
+
+def test_a_prediction_says_it(clock: Clock, tmp_path: Path) -> None:
+    made = document("2026-03-01T00:00:00+00:00")
+    model = load(saved(tmp_path, made))
+    found = model.predict(synthetic.network()).to_dict()["state"]
+    assert found == {
+        "learned": "2026-03-01T00:00:00+00:00", "age_days": 9, "check": None,
+        "remark": "learned 9 days ago, not checked since",
+    }  # fmt: skip
+    assert Model(made).predict(synthetic.network()).state is None, "of no file"

@@ -1,0 +1,249 @@
+"""What the terminal shows of a model: `lolat show`, and what `learn` and `fit` end with."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lolat.model import Model, load
+from lolat.report import device
+from tests import synthetic
+
+
+@pytest.mark.parametrize(
+    ("date", "words"),
+    [("2026-03-02T00:01:00+00:00", " · learned today, 2026-03-02 00:01 UTC"),
+     ("2026-03-01T16:30:00-07:00", " · learned yesterday, 2026-03-01 23:30 UTC"),
+     ("2026-02-28T23:00:00+00:00", " · learned 2 days ago, 2026-02-28 23:00 UTC"),  # 25 hours
+     ("2026-03-05T00:00:00+00:00",  # a clock was wrong
+      " · learned at a time that is still to come, 2026-03-05 00:00 UTC"),
+     *((wrong, "") for wrong in (None, 17, "17", "soon", "2026-01-01", "2026-01-01T00:00:00",
+                                 "0001-01-01T00:00:00+14:00"))],
+)  # fmt: skip
+def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
+    model = Model(synthetic.document(environment={"date": date}))
+    assert device.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
+    model = Model(synthetic.document(environment={"date": 17}, noise={"floor": "low"}))
+    assert device.headline(model) == "desk: a desk, 2 threads"
+
+
+def test_two_models_of_a_processor_are_told_apart() -> None:
+    """By the file, and by what was set while each was measured."""
+    document = synthetic.document()
+    where = document["environment"]
+    first = device.headline(Model(document, "models/desk.json"))
+    assert first.startswith("desk: a desk, 2 threads · tensorflow")
+    assert "desk (busy.json): a desk" in device.headline(Model(document, "models/busy.json"))
+    for changes, words in (
+        ({"compile": True, "half": False}, "compiled"),
+        ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
+        ({"libraries": {"onednn": False}}, "without oneDNN"),
+        ({"libraries": {"onednn": True, "cpu_capability": "AVX512"}}, "AVX512"),
+        ({"load_at_start": 2.03}, "load 2.0 at the start"),
+        ({"flags": None, "libraries": 3, "load_at_start": "low"}, ""),
+    ):
+        found = device.headline(
+            Model({**document, "environment": {**where, **changes}}, "desk.json")
+        )
+        assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
+
+
+def test_show() -> None:
+    document = synthetic.document()
+    document["warnings"] = ["a noisy \x1b[1m point"]
+    lines = list(device.describe(Model(document)))
+    assert lines[0] == "desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %"
+    assert "how far off, each left out of the fit" in lines
+    assert "where the time of its networks goes" in lines
+    assert "while learning" not in lines, "nothing disturbed it"
+    assert "  this machine: blocks measured again differ by 3.0 %" in lines
+    assert lines[-1] == r"note: a noisy \x1b[1m point"
+
+
+def test_the_errors_are_those_of_the_file_and_the_interval_is_what_predict_gives() -> None:
+    model = load("epyc-2t")
+    errors = model.document["predictors"]["extended"]["error"]
+    lines = list(device.describe(model))
+    networks, blocks = (
+        next(x for x in lines if x.startswith(f"  {n}: ")) for n in ("networks", "single blocks")
+    )
+    assert f"{100 * errors['networks_left_out']['median']:.1f} % at the median" in networks
+    assert f"{100 * errors['left_out']['median']:.1f} % at the median" in blocks
+    found = model.predict(synthetic.network(stages=60))
+    ends = [100 * (end / found.latency_ms - 1) for end in found.interval_ms or ()]
+    assert found.in_domain
+    told = re.search(r"90 % of them within (-\d+) \.\. (\+\d+) %$", networks)
+    assert told is not None
+    assert [float(end) for end in told.groups()] == pytest.approx(ends, abs=2)
+
+
+def test_the_formula() -> None:
+    document = synthetic.document()
+    document["predictors"]["two-regime"] |= {
+        "coefficients": {"acts": 2e-6, "inp": 0.0, "flops": 1e-8, "call": 0.25},
+        "breakpoint_ms": 5.0, "slope": 0.5, "offset_ms": 2.5,
+    }  # fmt: skip
+    document["predictors"]["extended"] |= {
+        "coefficients": {"exps": 3e-6, "flat_macs": 16e-9, "spatial_macs": 0.0, "pointwise_macs": 4e-9,
+                         "call": 0.25},
+        "families": {"flops": 8e-9, "weights": 0.0, "elements": 0.0, "ops": 0.0},
+    }  # fmt: skip
+    lines = list(device.formula_lines(Model(document)))
+    assert lines[0] == "desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %"
+    assert "1 MAC is one multiply-accumulate" in lines[1]
+    assert "  computing, 8.00 ms a GMAC. Multiplying and adding." in lines
+    kinds = [line for line in lines if line.startswith("     2.00 x ") or " 0.50 x " in line]
+    assert ["dense layers." in kinds[0], "1x1 convolution." in kinds[1]] == [True, True]
+    assert "      free: larger convolution" in lines
+    assert any(
+        line.startswith("        + exponentials, 3.00 ms a million elements.") for line in lines
+    )
+    assert "  a call of the network, 0.250 ms" in lines
+    assert "two-regime: t = 2e-06*ACTS + 1e-08*FLOPs + 0.25 ms" in lines
+    assert "  below 5.00 ms: 0.500 * t + 2.500" in lines
+    left_out = [line for line in lines if line.startswith("  each block left out: median error ")]
+    assert len(left_out) == 2
+    assert all(" % (noise floor 3.0 %), " in line for line in left_out)
+    assert sum(line.startswith("  90 % intervals: -") for line in lines) == 2
+
+
+def test_show_of_a_damaged_section_says_so_and_shows_the_others() -> None:
+    spaces = {"fbnet": 3, "nasbench201": {"samples": [{}]}}
+    found = list(device.section_lines({"training": [], "epochs": {"points": 3}, "spaces": spaces}))
+    assert found[3].endswith("(`lolat nas search nasbench201 MODEL`): 1 measured network")
+    assert [line.partition(":")[0] for line in found if ": damaged; " in line] == [
+        "training", "epochs", "fbnet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [1.0, "x", [3], {}, None])
+def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
+    document = load("epyc-2t").document
+    section = document["training"]
+    whole, damaged = (
+        [*device.section_lines({"training": section | {"warnings": warnings}})]
+        for warnings in (["a \x1b[1m remark"], damage)
+    )
+    assert whole[1:] == [r"note on training: a \x1b[1m remark"]
+    assert damaged == ["training: damaged; `lolat training predict` says where"]
+
+
+SPELL = "if this was a slow spell, learn again when it is over (`lolat doctor` tells)"
+
+
+@pytest.mark.parametrize(
+    ("noise", "where", "said"),
+    [
+        ({"others": 0.19}, {}, []),
+        ({"others": 0.2}, {}, ["other programs used 0.2 of 2 processors: "]),
+        ({"others": 0.9}, {}, ["another program used 1 of 2 processors: learn again when it has ended"]),
+        ({"others": 1.5}, {}, ["other programs used 1.5 of 2 processors: "]),
+        ({"others": 7.9}, {"processor": {"threads": 16}}, ["other programs used 8 of 16 processors: "]),
+        ({"others": "many"}, {}, []),
+        ({"former": {"ratio": 2.4, "date": "2026-03-01T10:00:00+00:00"}}, {},
+         [f"all took 2.4 times as long as when this machine was learned on 2026-03-01: {SPELL}"]),
+        ({"former": {"ratio": 0.5}}, {}, ["all took 0.5 times as long as when this machine was learned: "]),
+        ({"former": {"ratio": 1.09, "date": "2026-03-01T10:00:00+00:00"}}, {}, []),
+        ({"former": {"ratio": 1.3}, "repeatability": 0.4}, {}, []),
+        ({"former": 3}, {}, []),
+        ({"former": {"ratio": 0}}, {}, []),
+        ({}, {"peak_share": 0.31}, ["large convolutions reach 31 % of the processor's peak (usual: "]),
+        ({}, {"peak_share": 0.5}, []),
+    ],
+)  # fmt: skip
+def test_what_disturbed_the_learning(
+    noise: dict[str, Any], where: dict[str, Any], said: list[str]
+) -> None:
+    document = synthetic.document()
+    document["noise"] |= noise
+    document["environment"] |= {"threads": 2, **where}
+    lines = list(device.device_lines(Model(document)))
+    text = " ".join(line.strip() for line in lines)
+    assert ("while learning" in lines) is bool(said)
+    assert all(words in text for words in said)
+    assert text.count("used") + text.count("all took") + text.count("(usual: ") == len(said)
+    assert max(map(len, lines)) <= device.WIDE
+    if "peak_share" in where:
+        assert f"reach {100 * where['peak_share']:.0f} % of the processor's peak" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "noise", "lines"),
+    [
+        *((few, None, []) for few in ({}, {"fitted": {}}, {"fitted": {"median": 0.1}}, None)),
+        ({"fitted": {"median": 0.1, "within_10_percent": 0.5}}, None,
+         ["  on its points: median error 10 %, 50 % within 10 %"]),
+        ({"fitted": {"median": 0.1, "within_10_percent": 0.5, "median_below_2_ms": 0.2}}, 0.016,
+         ["  on its points: median error 10 % (noise floor 1.6 %), 20 % below, 50 % within 10 %"]),
+        ({"networks_left_out": {"median": 0.06, "within_10_percent": 0.75}}, None,
+         ["  whole networks among them: median error 6.0 %, 75 % within 10 %"]),
+    ],
+)  # fmt: skip
+def test_errors_as_far_as_a_file_has_them(
+    error: Any, noise: float | None, lines: list[str]
+) -> None:
+    assert list(device.error_lines({} if error is None else {"error": error}, noise)) == lines
+
+
+SCORES = [0.1] * 90 + [0.2] * 10
+
+
+@pytest.mark.parametrize(
+    ("entry", "noise", "lines"),
+    [
+        ({}, 0.03, []),
+        ({"residuals": [0.1] * 8}, 0.03, []),
+        ({"residuals": SCORES}, None, ["-18 .. +22 %"]),
+        # The 91st of 100 scores, 0.2, times (n / 12)**-0.5: 0.4 at 3 operations, 0.1 at 48.
+        ({"interval": {"exponent": 0.5, "ops": [3, 48], "scores": SCORES}}, 0.03,
+         ["-33 .. +49 % up to 3 operations, -10 .. +11 % from 48 on"]),
+        # Noise as large as what is measured.
+        ({"interval": {"exponent": 0.5, "ops": [3, 48], "scores": SCORES}}, 1.0, ["-50 .. +100 %"]),
+        # t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12) is 0.0935.
+        ({"residuals": [0.1] * 100, "networks": {"ops": 90, "spread": 0.05, "count": 12}}, None,
+         ["-10 .. +11 %, -9 .. +10 % of whole networks"]),
+    ],
+)  # fmt: skip
+def test_how_wide_intervals_are(
+    entry: dict[str, Any], noise: float | None, lines: list[str]
+) -> None:
+    entry = {"residuals": SCORES, **entry} if entry else {}
+    told = list(device.interval_line(entry, noise))
+    assert told == [f"  90 % intervals: {line}" for line in lines]
+
+
+def test_what_learning_says_at_its_end_is_one_screen() -> None:
+    """With everything that there may be to say."""
+    document = dict(load("epyc-2t").document)
+    where = {"date": "2026-03-01T10:00:00+00:00", "seconds": 174.6, "peak_share": 0.31}
+    document["environment"] = document["environment"] | where
+    document["noise"] = document["noise"] | {
+        "repeatability": 0.061, "others": 1.02, "again": [],
+        "former": {"ratio": 2.4, "date": "2026-02-01T10:00:00+00:00"},
+    }  # fmt: skip
+    lines = list(device.learned(Model(document), "models/local/desk.json", "local"))
+    assert lines[0] == (
+        "AMD EPYC, 2 threads · tensorflow 2.21.0 · load 5.8 at the start · 118 points measured in 175 s"
+    )
+    wanted = (
+        "  this machine: blocks measured again differ by 4.8 %; at the end of learning by 6.1 %"
+    )
+    assert wanted in lines
+    assert any(line.startswith("  another program used 1 of 2 processors: ") for line in lines)
+    assert "written: models/local/desk.json" in lines
+    assert lines[-1] == (
+        "Next: lolat report local keras:ResNet50 · lolat evaluate local · lolat show local --formula"
+    )
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= device.WIDE
+
+
+def test_a_name_that_a_shell_would_take_apart_is_quoted() -> None:
+    document = synthetic.document()
+    *_, written, following = device.learned(Model(document), "my models/a.json", "my models/a.json")
+    assert written == "written: my models/a.json"
+    assert following.startswith("Next: lolat report 'my models/a.json' keras:ResNet50")
