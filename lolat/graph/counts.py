@@ -33,12 +33,14 @@ from lolat.graph.kinds import (
 
 @dataclass(frozen=True)
 class Meaning:
-    """Of a count: what its time goes to in a word (flops: computing, weights, memory, patches, ops); what
-    it is called in front of people; its unit; the family that it is a kind of, if any.
+    """Of a count: what its time goes to in a word (flops: computing, weights, memory, patches, ops); its
+    name in front of people; why a unit of it costs what it does; its unit; the family that it is a kind
+    of, if any.
     """
 
     group: str
     words: str
+    why: str
     unit: str = "elements"
     family: str = ""
 
@@ -46,94 +48,121 @@ class Meaning:
 _macs = partial(Meaning, "flops", unit="MACs", family="flops")
 _weights = partial(Meaning, "weights", unit="weights", family="weights")
 _elements = partial(Meaning, "memory", family="elements")
-_ops = partial(Meaning, "ops", unit="started", family="ops")
+_ops = partial(Meaning, "ops", unit="operations", family="ops")
+_memory = partial(Meaning, "memory")
+_exps = partial(Meaning, "flops")
+_repacks = partial(Meaning, "weights", unit="weights")
+_starts = partial(Meaning, "ops", unit="operations")
+_groups = partial(Meaning, "ops", unit="groups")
+_windows = partial(Meaning, "patches")
 
 
+# fmt: off
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
     The first six are those of every model file; the others tell apart what costs more on some devices,
-    the last ones (those of a family) the same work by kinds of operations. `narrow`, `passes`, `ragged`,
+    most of them (those of a family) the same work by kinds of operations. `narrow`, `passes`, `ragged`,
     `repacked`, `threaded` and `streamed` are of training alone; all but `passes` know constants of one
     processor.
 
     A new count is a row here, and a formula below that fills it in.
     """
 
-    acts: Annotated[int, Meaning("memory", "convolution output")] = 0
-    inp: Annotated[int, Meaning("memory", "convolution input")] = 0
-    flops: Annotated[int, Meaning("flops", "compute", "MACs")] = 0
-    traffic: Annotated[int, Meaning("memory", "memory traffic")] = 0
-    weights: Annotated[int, Meaning("weights", "reading weights", "weights")] = 0
-    ops: Annotated[int, Meaning("ops", "starting operations", "started")] = 0
-    patches: Annotated[int, Meaning("patches", "grouped convolution")] = 0
-    """Elements that grouped convolutions unfold (output positions x kernel x input channels), because
-    CPUs run them through a slow path where that is what costs."""
-    narrow: Annotated[int, Meaning("patches", "narrow groups")] = 0
-    """Patches of groups of fewer than VECTOR channels, too narrow for vector instructions, and the traffic
-    of a normalization of so few, as of an image."""
-    groups: Annotated[int, Meaning("ops", "starting groups", "groups")] = 0
-    """Groups of grouped convolutions, which are run one after the other."""
-    passes: Annotated[int, Meaning("memory", "further passes over data")] = 0
-    """Traffic of the further passes of operations that go over their data more than once."""
-    serial: Annotated[int, Meaning("ops", "operations in line", "in line")] = 0
-    """Operations on the longest path: branches side by side may run side by side."""
-    ragged: Annotated[int, Meaning("ops", "channels that fill no vectors", "convolutions")] = 0
-    """Convolutions whose channels (of a group) do not fill vectors of PANEL elements."""
-    repacked: Annotated[int, Meaning("weights", "repacking kernels", "weights")] = 0
-    """Kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into another order
-    before each call (those applied at a single position cost REPACKED_FLAT times that)."""
-    threaded: Annotated[int, Meaning("ops", "waking threads", "operations")] = 0
-    """Operations on more than THREADED_FROM elements, for which further threads are woken."""
-    streamed: Annotated[int, Meaning("memory", "data beyond the caches")] = 0
-    """Elements of operations on more than STREAMED_FROM, which no cache holds."""
-    maxima: Annotated[int, Meaning("memory", "windows of max pools")] = 0
-    """Elements in the windows (outputs x kernel), which some frameworks go through one by one."""
-    means: Annotated[int, Meaning("memory", "windows of average pools")] = 0
-    exps: Annotated[int, Meaning("flops", "exponentials")] = 0
-    """Elements of results that take an exponential or the like for each (silu, softmax, gelu ...)."""
-    border: Annotated[int, Meaning("memory", "inputs and outputs of the network")] = 0
-    """Elements of the graph's own inputs and outputs, which a runtime that keeps tensors in another order
-    inside puts into that order and back."""
-    pointwise_macs: Annotated[int, _macs("1x1 convolution")] = 0
-    spatial_macs: Annotated[int, _macs("larger convolution")] = 0
-    depthwise_macs: Annotated[int, _macs("depthwise convolution")] = 0
-    grouped_macs: Annotated[int, _macs("convolution in groups")] = 0
-    dense_macs: Annotated[int, _macs("dense layers on many positions")] = 0
-    flat_macs: Annotated[int, _macs("dense layers")] = 0
-    product_macs: Annotated[int, _macs("products of activations")] = 0
-    pointwise_weights: Annotated[int, _weights("weights of 1x1 convolutions")] = 0
-    spatial_weights: Annotated[int, _weights("weights of larger convolutions")] = 0
-    grouped_weights: Annotated[int, _weights("weights of grouped convolutions")] = 0
-    dense_weights: Annotated[int, _weights("weights of dense layers")] = 0
-    conv_reads: Annotated[int, _elements("convolution input")] = 0
-    conv_writes: Annotated[int, _elements("convolution output")] = 0
-    depthwise_reads: Annotated[int, _elements("depthwise convolution input")] = 0
-    depthwise_writes: Annotated[int, _elements("depthwise convolution output")] = 0
-    dense_elements: Annotated[int, _elements("dense layers' inputs and outputs")] = 0
-    pool_elements: Annotated[int, _elements("pooling")] = 0
-    norm_elements: Annotated[int, _elements("batch normalization")] = 0
-    layer_norm_elements: Annotated[int, _elements("layer normalization")] = 0
-    curve_elements: Annotated[int, _elements("activations with an exponential")] = 0
-    clip_elements: Annotated[int, _elements("relu and its like")] = 0
-    pair_elements: Annotated[int, _elements("adding and multiplying")] = 0
-    joined_elements: Annotated[int, _elements("concatenation")] = 0
-    moved_elements: Annotated[int, _elements("slices, transposes and copies")] = 0
-    conv_ops: Annotated[int, _ops("starting convolutions")] = 0
-    depthwise_ops: Annotated[int, _ops("starting depthwise convolutions")] = 0
-    dense_ops: Annotated[int, _ops("starting dense layers")] = 0
-    pool_ops: Annotated[int, _ops("starting pools")] = 0
-    norm_ops: Annotated[int, _ops("starting normalizations")] = 0
-    curve_ops: Annotated[int, _ops("starting activations")] = 0
-    pair_ops: Annotated[int, _ops("starting additions and the like")] = 0
-    move_ops: Annotated[int, _ops("starting slices, joins and copies")] = 0
-    unfolded: Annotated[int, Meaning("memory", "windows of convolutions")] = 0
-    """Elements of the windows that convolutions larger than 1x1 go over (im2col)."""
-    gelus: Annotated[int, Meaning("flops", "gelu")] = 0
-    """Elements of results of gelu and erf, dearer than an exponential."""
-    maps: Annotated[int, Meaning("ops", "groups one after the other", "groups")] = 0
-    """Groups x batch size: a backend that has no kernel of its own for grouped and depthwise convolutions
-    convolves the groups of every sample one after the other."""
+    acts: Annotated[int, _memory("convolution output", "Elements that convolutions write.")] = 0
+    inp: Annotated[int, _memory("convolution input", "Elements that convolutions read.")] = 0
+    flops: Annotated[int, _exps("compute", "Multiplying and adding, of all layers.", "MACs")] = 0
+    traffic: Annotated[int, _memory("memory traffic", "Elements that other layers read and write.")] = 0
+    weights: Annotated[int, _repacks("reading weights", "Read once a pass, whatever the batch size.")] = 0
+    ops: Annotated[int, _starts("starting operations", "Each costs something before it does anything.")] = 0
+    patches: Annotated[int, _windows("grouped convolution",
+        "Windows of grouped convolutions (output positions x kernel x input channels), which CPUs copy out "
+        "where they have no code of their own for groups.")] = 0
+    narrow: Annotated[int, _windows("narrow groups",
+        "Patches of groups of fewer than VECTOR channels, too narrow for vector instructions, and the "
+        "traffic of a normalization of so few, as of an image.")] = 0
+    groups: Annotated[int, _groups("starting groups", "Groups of a convolution run one by one.")] = 0
+    passes: Annotated[int, _memory("further passes over data",
+        "Traffic of the further passes of operations that go over their data more than once.")] = 0
+    serial: Annotated[int, _starts("operations in line",
+        "Operations on the longest path wait for each other; branches beside it may run meanwhile.")] = 0
+    ragged: Annotated[int, _starts("channels that fill no vectors",
+        "Convolutions whose channels (of a group) do not fill vectors of PANEL elements.",
+        unit="convolutions")] = 0
+    repacked: Annotated[int, _repacks("repacking kernels",
+        "Kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into another "
+        "order before each call (those applied at a single position cost REPACKED_FLAT times that).")] = 0
+    threaded: Annotated[int, _starts("waking threads",
+        "Operations on more than THREADED_FROM elements, for which further threads are woken.")] = 0
+    streamed: Annotated[int, _memory("data beyond the caches",
+        "Elements of operations on more than STREAMED_FROM, which no cache holds.")] = 0
+    maxima: Annotated[int, _memory("windows of max pools",
+        "Elements in the windows (outputs x kernel), which some frameworks go through one by one.")] = 0
+    means: Annotated[int, _memory("windows of average pools",
+        "Elements in the windows (outputs x kernel), which some frameworks go through one by one.")] = 0
+    exps: Annotated[int, _exps("exponentials",
+        "Results that take an exponential or the like (silu, softmax, gelu), as dear as many MACs.")] = 0
+    border: Annotated[int, _memory("inputs and outputs of the network",
+        "A runtime that keeps tensors in another order inside puts these into that order and back.")] = 0
+    pointwise_macs: Annotated[int, _macs("1x1 convolution",
+        "A plain matrix product, near the best that the processor does.")] = 0
+    spatial_macs: Annotated[int, _macs("larger convolution",
+        "An input is used by a whole window; some libraries need fewer products (Winograd).")] = 0
+    depthwise_macs: Annotated[int, _macs("depthwise convolution",
+        "A kernel reads one channel: few products an element, so computing waits for memory.")] = 0
+    grouped_macs: Annotated[int, _macs("convolution in groups",
+        "A small product for each group, which fills neither vectors nor threads.")] = 0
+    dense_macs: Annotated[int, _macs("dense layers on many positions", "A plain matrix product.")] = 0
+    flat_macs: Annotated[int, _macs("dense layers",
+        "At one position a sample each weight is used once: reading it costs more than its product.")] = 0
+    product_macs: Annotated[int, _macs("products of activations",
+        "Many small products (one a head), whose operands are put into order each time.")] = 0
+    pointwise_weights: Annotated[int, _weights("weights of 1x1 convolutions",
+        "Read as they are used, or put into another order before each call.")] = 0
+    spatial_weights: Annotated[int, _weights("weights of larger convolutions",
+        "Put into another order, or transformed (Winograd), before each call by some libraries.")] = 0
+    grouped_weights: Annotated[int, _weights("weights of grouped convolutions",
+        "Few and in small pieces, one for each group.")] = 0
+    dense_weights: Annotated[int, _weights("weights of dense layers",
+        "Large matrices, read as fast as memory gives them.")] = 0
+    conv_reads: Annotated[int, _elements("convolution input",
+        "Read by each tile of the kernel that needs it; computing hides some of it.")] = 0
+    conv_writes: Annotated[int, _elements("convolution output", "Computing hides some of it.")] = 0
+    depthwise_reads: Annotated[int, _elements("depthwise convolution input",
+        "Read once for each row of the kernel; computing hides little.")] = 0
+    depthwise_writes: Annotated[int, _elements("depthwise convolution output", "Hidden by little.")] = 0
+    dense_elements: Annotated[int, _elements("dense layers' inputs and outputs",
+        "Read and written beside the product, which hides some of it.")] = 0
+    pool_elements: Annotated[int, _elements("pooling", "Read in windows, by simple code.")] = 0
+    norm_elements: Annotated[int, _elements("batch normalization",
+        "One pass, or none where it is folded into the convolution before it.")] = 0
+    layer_norm_elements: Annotated[int, _elements("layer normalization",
+        "Several passes: for the mean, for the variance, for the result.")] = 0
+    curve_elements: Annotated[int, _elements("activations with an exponential",
+        "Each element is computed by a curve of many steps.")] = 0
+    clip_elements: Annotated[int, _elements("relu and its like",
+        "One cheap pass, and none where the operation before it does it too.")] = 0
+    pair_elements: Annotated[int, _elements("adding and multiplying",
+        "Two tensors in and one out, at the speed of memory.")] = 0
+    joined_elements: Annotated[int, _elements("concatenation", "Copies all that it joins.")] = 0
+    moved_elements: Annotated[int, _elements("slices, transposes and copies",
+        "Read or written with gaps, which memory is slow at.")] = 0
+    conv_ops: Annotated[int, _ops("starting convolutions",
+        "The code for its shape is found, the threads are woken.")] = 0
+    depthwise_ops: Annotated[int, _ops("starting depthwise convolutions", "As other convolutions.")] = 0
+    dense_ops: Annotated[int, _ops("starting dense layers", "As convolutions.")] = 0
+    pool_ops: Annotated[int, _ops("starting pools", "Little is to be set up.")] = 0
+    norm_ops: Annotated[int, _ops("starting normalizations", "Nothing where it is folded.")] = 0
+    curve_ops: Annotated[int, _ops("starting activations", "Nothing where it is fused.")] = 0
+    pair_ops: Annotated[int, _ops("starting additions and the like", "Little is to be set up.")] = 0
+    move_ops: Annotated[int, _ops("starting slices, joins and copies", "Little is to be set up.")] = 0
+    unfolded: Annotated[int, _memory("windows of convolutions",
+        "Windows of convolutions larger than 1x1, copied out before the product (im2col).")] = 0
+    gelus: Annotated[int, _exps("gelu", "Results of gelu and erf, dearer than an exponential.")] = 0
+    maps: Annotated[int, _groups("groups one after the other",
+        "Groups x batch size: a backend that has no kernel of its own for grouped and depthwise "
+        "convolutions convolves the groups of every sample one after the other.")] = 0
+# fmt: on
 
 
 MEANINGS: dict[str, Meaning] = {

@@ -122,6 +122,7 @@ class Predictor(Struct):
     training_residuals: list[Number] | UnsetType = UNSET
     interval: Interval | UnsetType = UNSET
     alone: dict[str, NotNegative] | UnsetType = UNSET
+    families: dict[str, NotNegative] | UnsetType = UNSET
     networks: Networks | UnsetType = UNSET
     six_counts: Predictor | UnsetType = UNSET
 

@@ -343,8 +343,8 @@ def test_the_table_says_what_each_count_is() -> None:
     """The six first; the document explains each."""
     assert COLUMNS[:6] == FEATURES == ("acts", "inp", "flops", "traffic", "weights", "ops")
     assert set(GROUPS.values()) == {"flops", "weights", "memory", "patches", "ops"}
-    assert all(m.words and m.unit for m in MEANINGS.values())
-    units = {"flops": "MACs", "weights": "weights", "elements": "elements", "ops": "started"}
+    assert all(m.words and m.unit and m.why.endswith(".") for m in MEANINGS.values())
+    units = {"flops": "MACs", "weights": "weights", "elements": "elements", "ops": "operations"}
     for family, names in KINDS.items():
         assert {MEANINGS[name].unit for name in names} == {units[family]}
         assert {GROUPS[name] for name in names} == {"memory" if family == "elements" else family}

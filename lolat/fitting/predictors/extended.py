@@ -15,7 +15,11 @@ from lolat.fitting.least_squares import fit_families, fit_relative, point_weight
 from lolat.fitting.predictors.formula import Formula, from_coefficients
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 
-FAMILY = {name: family for family, names in KINDS.items() for name in names}
+FAMILY = {name: family for family, names in KINDS.items() for name in names} | {
+    "acts": "elements", "inp": "elements", "traffic": "elements",
+    "flops": "flops", "weights": "weights", "ops": "ops",
+}  # fmt: skip
+"""The family that a count is of; the six counts are the whole of one, or parts of `elements`."""
 APART = (
     "patches",
     "groups",
@@ -29,7 +33,7 @@ APART = (
     "maps",
 )
 """Counts of no family: what some work costs on top of it."""
-TERMS = tuple(name for name in COLUMNS if name in FAMILY or name in APART)
+TERMS = tuple(n for n in COLUMNS if n not in FEATURES and (n in FAMILY or n in APART))
 """Of the formula of a device whose points know kinds of operations."""
 ALONE = ("call", "border", "weights", "ops")
 """What a block that is measured alone pays more than inside a network: a call, its ends, weights and
@@ -38,18 +42,35 @@ NUMBERS = len(KINDS) + len(APART) + len(ALONE) + 1
 """That a fit of all TERMS finds out of points alone: kinds are drawn to their families."""
 
 
+def family_rates(
+    names: Sequence[str], coefficients: np.ndarray, counts: np.ndarray
+) -> dict[str, float]:
+    """Milliseconds per unit of each family: the time of its kinds over their number, in all points.
+
+    `names`: (terms,); `coefficients`: (terms, or more), ms; `counts`: (points, terms).
+    """
+    found = {}
+    for family in KINDS:
+        at = [i for i, name in enumerate(names) if FAMILY.get(name) == family]
+        number = counts[:, at].sum()
+        found[family] = float((counts[:, at] @ coefficients[at]).sum() / number) if number else 0.0
+    return found
+
+
 @dataclass(frozen=True)
 class Extended(Formula):
     """Linear in all counts, plus a constant per call.
 
     `six` is the same formula fitted on the six counts alone, for who has no others; None where the
     formula has no other terms. `alone`: ms per unit of ALONE, by which a block that is measured alone
-    takes longer than inside a network; empty where no whole network was measured to tell.
+    takes longer than inside a network; empty where no whole network was measured to tell. `families`: ms
+    per unit of each of KINDS, over all points that it was fitted to; its kinds are told beside it.
     """
 
     name: ClassVar[str] = "extended"
     six: Extended | None = None
     alone: Mapping[str, float] = field(default_factory=dict)
+    families: Mapping[str, float] = field(default_factory=dict)
 
     def alone_ms(self, counts: Mapping[str, int]) -> float:
         """What a block of `counts` takes longer when it is measured alone, ms."""
@@ -60,6 +81,8 @@ class Extended(Formula):
         document = super().to_dict()
         if self.alone:
             document["alone"] = dict(self.alone)
+        if self.families:
+            document["families"] = dict(self.families)
         return document if self.six is None else {**document, "six_counts": self.six.to_dict()}
 
     @classmethod
@@ -70,6 +93,7 @@ class Extended(Formula):
             *from_coefficients(document),
             None if six is None else cls.from_dict(six),
             {n: float(v) for n, v in document.get("alone", {}).items()},
+            {n: float(v) for n, v in document.get("families", {}).items()},
         )
 
     @classmethod
@@ -90,8 +114,9 @@ class Extended(Formula):
             return cls._by_kind(features, times, list(names), whole)
         six = features[:, [list(names).index(name) for name in FEATURES]]
         design = np.column_stack([six, np.ones(len(times))])
-        *linear, constant = fit_relative(design, times)
-        return cls(FEATURES, tuple(map(float, linear)), float(constant))
+        linear = fit_relative(design, times)
+        rates = family_rates(FEATURES, linear, six)
+        return cls(FEATURES, tuple(map(float, linear[:-1])), float(linear[-1]), families=rates)
 
     @classmethod
     def _by_kind(
@@ -115,7 +140,8 @@ class Extended(Formula):
         )
         linear = tuple(map(float, coefficients[: len(TERMS)]))
         alone = dict(zip(extra, map(float, coefficients[len(TERMS) : -1]), strict=True))
-        return cls(TERMS, linear, float(coefficients[-1]), None, alone)
+        rates = family_rates(TERMS, coefficients, parts[0])
+        return cls(TERMS, linear, float(coefficients[-1]), None, alone, rates)
 
     @classmethod
     def fit_with_six(
