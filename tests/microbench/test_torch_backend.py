@@ -15,12 +15,13 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.readers.torch import read_model
-from microbench.backends import create
+from microbench.backends import KERNELS_KEPT, create
 from microbench.backends.tape import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
 from microbench.blocks import BLOCKS, Predefined, as_known
 from tests.microbench.fakes import covering, small
+from tests.processes import python
 
 torch: Any = pytest.importorskip("torch")
 
@@ -290,3 +291,43 @@ def test_the_gpu_is_hidden_where_the_cpu_is_measured(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     create("torch", "cpu")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+MANY_SHAPES = """
+import sys
+from microbench.backends import KERNELS_KEPT, create
+create("torch", "cpu")
+import torch
+x = torch.ones(1, 64, 40, 40)
+kernel = torch.ones(16, 64, 3, 3)
+with torch.no_grad():
+    for again in range(2):
+        print("again", again, flush=True)
+        for n in range(400):  # a convolution and what puts its tensors into order
+            torch.nn.functional.conv2d(x[:, :, : 20 + n // 20, : 20 + n % 20].contiguous(), kernel)
+"""
+
+
+@pytest.mark.slow
+def test_code_that_a_shape_needs_is_made_once() -> None:
+    """oneDNN says what it makes: nothing the second time, however many shapes ran in between."""
+    if not torch_has_onednn():
+        pytest.skip("this PyTorch has no oneDNN")
+    found = python(MANY_SHAPES, env={**os.environ, "ONEDNN_VERBOSE": "profile_create"})
+    first, second = found.stdout.split("again 1")
+    assert first.count("create:cache_miss") > 1024, found.stderr
+    assert "create:cache_miss" not in second
+    assert second.count("create:cache_hit") > 1024
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KERNELS_KEPT[0], "7")
+    create("torch", "cpu")
+    assert os.environ[KERNELS_KEPT[0]] == "7"
+
+
+def torch_has_onednn() -> bool:
+    """Whether PyTorch convolves by oneDNN here."""
+    import torch
+
+    return bool(torch.backends.mkldnn.is_available())
