@@ -83,9 +83,9 @@ def test_touching_reads_the_inputs() -> None:
 
     inputs = tuple(np.zeros(shape, np.float32).view(Watched) for shape in ((2, 3), (5,)))
     runs: list[int] = []
-    call = Prepared(lambda: runs.append(1), inputs)
+    call = Prepared(lambda: runs.append(1), inputs, lambda: read.append("awake"))
     call.touch()
-    assert (read, runs) == (["(2, 3)", "(5,)"], [])
+    assert (read, runs) == (["(2, 3)", "(5,)", "awake"], []), "reading lets threads fall asleep"
     call()
     assert runs == [1]
 

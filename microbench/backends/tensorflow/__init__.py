@@ -15,7 +15,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import Prepared, environment_of, imported
+from microbench.backends import WAKING_ELEMENTS, Prepared, environment_of, imported
 from microbench.backends.tape import at_batch
 from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.environment import cpu_count
@@ -83,6 +83,7 @@ class TensorFlowBackend:
         self.is_gpu = device == "gpu"
         self.physical = devices[0]
         self.jit = jit
+        self.wake: Callable[[], None] | None = None
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
@@ -151,7 +152,12 @@ class TensorFlowBackend:
             else (inputs[0] if len(inputs) == 1 else inputs)
         )
         call = self.compiled(lambda x: model(x, training=False), given)
-        return Prepared(call, () if self.is_gpu else tuple(map(np.asarray, inputs)))
+        if self.is_gpu:
+            return Prepared(call)
+        if self.wake is None:
+            waking = self.tf.zeros(self.threads_used() * WAKING_ELEMENTS)
+            self.wake = self.compiled(lambda x: self.tf.reduce_sum(x + 1.0), waking)
+        return Prepared(call, tuple(map(np.asarray, inputs)), self.wake)
 
     def compiled(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
         """`function`, compiled, on `given`: a call that waits for its result."""

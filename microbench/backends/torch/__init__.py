@@ -16,7 +16,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.units import one_line, shortened
-from microbench.backends import Prepared, environment_of
+from microbench.backends import WAKING_ELEMENTS, Prepared, environment_of
 from microbench.backends.shapes import Shape
 from microbench.backends.tape import at_batch
 from microbench.backends.torch.layers import block_module, materialize
@@ -252,7 +252,10 @@ class TorchBackend:
             wait()
 
         host = tuple(x.numpy() for x in inputs if x.device.type == "cpu")
-        return Prepared(self.within_memory(call), host)
+        if not host:
+            return Prepared(self.within_memory(call))
+        waking = self.torch.zeros(self.torch.get_num_threads() * WAKING_ELEMENTS)
+        return Prepared(self.within_memory(call), host, lambda: waking.add_(1.0))
 
     def within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
         """`act`, but MeasuringError where the device's memory does not suffice, which is then tidied up."""
