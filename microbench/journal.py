@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, LolatError, MeasuringError, arg
+from lolat.io.paths import near
 
 SCHEMA = "lolat-journal"
 OLDEST_S = 24 * 3600.0
@@ -181,7 +182,8 @@ def interruptible(journal_path: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; what was measured is in {journal_path}, give the same command again to go on"
+            f"interrupted; what was measured is in {near(journal_path)}, give the same command again to go "
+            "on"
             if journal_path.exists()
             else "interrupted before anything was measured; give the same command again"
         ) from None

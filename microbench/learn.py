@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
+from lolat.io.paths import near
 from lolat.io.progress import Progress
 from lolat.units import changed, off
 from microbench import environment
@@ -113,13 +114,13 @@ def run_jobs(
         journal = Journal(journal_path, key, now, restart)
         if journal.dropped:
             runner.progress.note(
-                f"starting anew, not from {journal_path}: {journal.dropped}; it is kept as "
-                f"{journal.aside}"
+                f"starting anew, not from {near(journal_path)}: {journal.dropped}; it is kept as "
+                f"{near(journal.aside)}"
             )
         elif journal.records:
             runner.progress.note(
-                f"going on from {journal_path}: {len(journal.records)} measurements are there already "
-                "(with `restart` they are thrown away)"
+                f"going on from {near(journal_path)}: {len(journal.records)} measurements are there "
+                "already (with `restart` they are thrown away)"
             )
         try:
             outcome = runner.run(jobs, networks, settings, journal, runner.available_bytes())

@@ -49,7 +49,11 @@ def learn(
     cannot be written or is of another device.
     """
     path = None if output is None else Path(output)
-    return learn_device(device, path, backend, options, training, restart, progress or Silent())[0]
+    shown = progress or Silent()
+    made, is_new = learn_device(device, path, backend, options, training, restart, shown)
+    for remark in made.document["warnings"] if is_new else ():
+        shown.note(f"warning: {remark}")
+    return made
 
 
 def learn_device(
@@ -69,7 +73,9 @@ def learn_device(
         backends.check_trains(joined)
         known = None if restart else known_model(target, device, backends.threads_of(joined))
         if known is not None and "predictors" in known:
-            shown.note(f"{target} is of this device: its latencies are kept, training is added")
+            shown.note(
+                f"{paths.near(target)} is of this device: its latencies are kept, training is added"
+            )
             return _with_training(known, target, joined, device, restart, shown), False
     kept_sections(target, device, joined, restart)  # or refused, before minutes are spent
     journal_path = target.with_name(target.name + ".journal.jsonl")
@@ -86,8 +92,6 @@ def learn_device(
         document |= kept_sections(target, device, joined, restart)
         write(target, document)
     journal.remove()
-    for remark in warnings:
-        shown.note(f"warning: {remark}")
     if training:
         return _with_training(document, target, joined, device, restart, shown), True
     return Model(document, str(target)), True
@@ -140,7 +144,7 @@ def _with_training(
     """
     started = time.monotonic()
     if unsaid := environment.unsaid(document["environment"]):
-        progress.note(f"warning: {output}: {unsaid}")
+        progress.note(f"warning: {paths.near(output)}: {unsaid}")
     journal_path = output.with_name(output.name + ".training.journal.jsonl")
     with interruptible(journal_path):
         section, journal = of_training.measure_training(

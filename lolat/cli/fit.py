@@ -59,4 +59,6 @@ def fit(
             progress=bar,
         )  # fmt: skip
     common.warn(made.document["warnings"])
-    common.answer("model-summary", made, as_json, learned(made, near(output), called(output)))
+    common.answer(
+        "model-summary", made, as_json, learned(made, near(output), called(output), False)
+    )

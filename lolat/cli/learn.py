@@ -92,6 +92,8 @@ def _learn(
         lines += learned_training(section, path, model)
     elif section:
         lines += ["training: kept as it was measured before (--mode training --restart: all anew)"]
+    if as_json and is_new:  # else they are among the lines
+        common.warn(document["warnings"])
     common.answer("model-summary", made, as_json, lines)
 
 

@@ -33,14 +33,14 @@ def opened(model: str) -> Model:
     """The model; says where it is old or its last check was off, or `local` is of another processor."""
     loaded = lolat.load(model)
     where, state = loaded.document["environment"], loaded.state
-    found: tuple[object, ...] = ()
+    found: Sequence[object] = ()
     if where.get("device") == "cpu" and (model == LOCAL or state is not None):
         from microbench import environment as comparable
 
         here = comparable.here(where, "cpu")
         found = comparable.differences_of_device(loaded.device, where, here)
-        said = "; ".join(map(str, found)) + "; learn again with: lolat learn cpu"
-        if model == LOCAL and (said := said if found else comparable.unsaid(where)):
+        again = f"{found[0]}; learn again with: lolat learn cpu" if found else ""
+        if model == LOCAL and (said := again or comparable.unsaid(where)):
             common.say(f"warning: {model}: {said}")
     if state is not None and state.remark is not None and not found:
         # Of another processor's model nothing can be checked here.

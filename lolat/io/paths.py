@@ -102,8 +102,8 @@ def called(path: str | os.PathLike[str]) -> str:
 def near(path: str | os.PathLike[str]) -> str:
     """A path as people read it: from the working directory on, where it is below it."""
     try:
-        return str(Path(path).resolve().relative_to(Path.cwd().resolve()))
-    except (OSError, ValueError):
+        return str(Path(path).relative_to(Path.cwd()))
+    except (OSError, ValueError):  # given as relative, elsewhere, or nowhere any more
         return os.fspath(path)
 
 

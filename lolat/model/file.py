@@ -35,7 +35,7 @@ from lolat.io.documents import (
     show,
     to_json,
 )
-from lolat.io.paths import shipped_folder
+from lolat.io.paths import near, shipped_folder
 from lolat.io.writing import AnyPath, shown_path, write_bytes
 
 SCHEMA = "lolat-model"
@@ -311,8 +311,8 @@ def _of_another_formula(document: Mapping[str, Any], source: str) -> str | None:
         coefficients = document["predictors"].get(name, {}).get("coefficients", {})
         if unknown := coefficients.keys() - terms:
             return (
-                f"`predictors.{name}` is another version of the formula than this LoLat's (it has the term "
-                f"{show(min(unknown))}); make the model anew with {_remade(document, source)}"
+                f"its formula {name} is of another version than this LoLat's (it has the term "
+                f"{show(min(unknown))}): {_anew(document, source)}"
             )
     return None
 
@@ -323,9 +323,24 @@ def _remade(document: Mapping[str, Any], source: str) -> str:
     return f"`{_learn(document)} --output {file}` on the device, or `lolat fit TABLE.csv --output {file}`"
 
 
+def _anew(document: Mapping[str, Any], source: str) -> str:
+    """The command that makes a file again as it was made."""
+    file = as_output(near(source))
+    if document["environment"].get("device") in ("cpu", "gpu"):
+        return f"learn it again on its device: `{_learn(document)} --output {file}`"
+    return f"fit it again to its table: `lolat fit TABLE.csv --output {file}`"
+
+
 def _learn(document: Mapping[str, Any]) -> str:
-    kind = document["environment"].get("device")
-    return f"lolat learn {kind if kind in ('cpu', 'gpu') else 'cpu'}"
+    """The command that learns a device as it was learned."""
+    where = document["environment"]
+    device, framework = where.get("device"), where.get("framework")
+    words = ["lolat learn", device if device in ("cpu", "gpu") else "cpu"]
+    words += [f"--backend {framework}"] * (framework in ("torch", "onnxruntime"))
+    options = ("jit", "compile", "channels_last", "half")
+    words += [f"--{option.replace('_', '-')}" for option in options if where.get(option) is True]
+    threads = where.get("threads_asked")
+    return " ".join([*words, *[f"--threads {threads}"] * isinstance(threads, int)])
 
 
 # ---- Reading and writing it.
@@ -339,7 +354,7 @@ def read(path: AnyPath) -> dict[str, Any]:
     """
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, _EXPECTED, hint=hint)
-    validate(document, shown_path(path))
+    validate(document, shown_path(near(path)))
     return document
 
 

@@ -19,8 +19,8 @@ from lolat.io.documents import fits
 from lolat.model import Model
 from lolat.model.families import Families, Rate, families_of
 from lolat.model.rates import rates_of
-from lolat.model.state import limit_of, moment, now, repeatability_of
-from lolat.units import digits, milliseconds, off, percent, plain, plural
+from lolat.model.state import moment, now, repeatability_of
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 WIDE = 96
 """Columns that a screen surely has."""
@@ -96,12 +96,18 @@ def describe(model: Model) -> Iterator[str]:
     yield headline(model)
     if "predictors" in document:
         yield from device_lines(model)
-    notes = [f"note: {plain(remark)}" for remark in document.get("warnings", ())]
-    yield from _besides([*section_lines(document), *notes])
+    yield from remark_lines(document)
+    yield from _besides([*section_lines(document)])
 
 
-def learned(model: Model, path: str, name: str) -> Iterator[str]:
-    """What a finished `learn` or `fit` says; `path` is where the model is, `name` what commands call it."""
+MOST_REMARKS = 3  # on the screen that a learning ends with
+
+
+def learned(model: Model, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
+    """What a finished `learn` or `fit` says: where the model is, and by which `name` commands find it.
+
+    `was_measured`: just now, so that what disturbed that is said too.
+    """
     document = model.document
     where = document["environment"]
     seconds = where.get("seconds")
@@ -110,6 +116,8 @@ def learned(model: Model, path: str, name: str) -> Iterator[str]:
     told = " · ".join([plain(document["device"]), *_framework(where), f"{points}{took}"])
     yield from _indented(told, 0, 2)
     yield from device_lines(model)
+    if was_measured:
+        yield from remark_lines(document, MOST_REMARKS)
     yield from _besides([*section_lines(document, ["training"], notes=False)]) or [""]
     yield f"written: {plain(path)}"
     asked = quote(plain(name))
@@ -124,12 +132,24 @@ def _besides(lines: Sequence[str]) -> list[str]:
     return ["", *wrapped] if wrapped else []
 
 
+def remark_lines(document: Mapping[str, Any], most: int | None = None) -> Iterator[str]:
+    """What disturbed the learning, or what a device of tables says of itself; `most`: so many remarks."""
+    remarks = [plain(remark) for remark in document.get("warnings", ())]
+    if not remarks:
+        return
+    yield ""
+    yield "while learning" if document["environment"].get("device") in ("cpu", "gpu") else "notes"
+    for remark in remarks[:most]:
+        yield from _indented(remark, 2, 4)
+    if more := remarks[most:] if most else []:
+        yield f"  and {plural(len(more), 'more remark')}, which `lolat show` has"
+
+
 def device_lines(model: Model) -> Iterator[str]:
-    """How far off a model is, where the time goes on its device, and what disturbed its learning."""
+    """How far off a model is, and where the time goes on its device."""
     for title, lines in (
         ("how far off, each left out of the fit", [*_errors(model)]),
         ("where the time of its networks goes", [*_where_time_goes(model)]),
-        ("while learning", [*_disturbances(model.document)]),
     ):
         if lines:
             yield ""
@@ -188,8 +208,8 @@ def _where_time_goes(model: Model) -> Iterator[str]:
     )
     peak = model.document["environment"].get("peak_share")
     computing = [words.format(digits(rate)) for rate, words in rates if rate is not None]
-    if isinstance(peak, (int, float)) and peak >= LOW_PEAK:  # else it is among the disturbances
-        computing.append(f"large convolutions reach {percent(peak)} of the processor's peak")
+    if isinstance(peak, (int, float)):
+        computing.append(f"at most {percent(peak)} of the processor's nominal peak")
     moved, started = found.gb_per_s, found.operation_us
     yield _part("computing", found.computing, computing)
     yield _part("moving", found.moving, [f"{digits(moved)} GB/s read and written"] if moved else [])
@@ -199,47 +219,6 @@ def _where_time_goes(model: Model) -> Iterator[str]:
 
 def _part(name: str, share: float, rates: Sequence[str]) -> str:
     return f"{name} {100 * share:.0f} %" + (f": {', '.join(rates)}" if rates else "")
-
-
-NOTICED = 0.2  # processors that other programs used, from which on it is told
-USUAL_PEAK = (0.6, 0.8)
-LOW_PEAK = 0.5
-
-
-def _disturbances(document: Mapping[str, Any]) -> Iterator[str]:
-    """What other programs used, and signs of a slow spell."""
-    where, noise = document["environment"], document["noise"]
-    others = noise.get("others")
-    if isinstance(others, (int, float)) and others >= NOTICED:
-        processors = where.get("processor", {}).get("threads") or where.get("threads") or 1
-        yield (
-            f"{_used(others, processors)}: learn again when it has ended, or keep this for one that is "
-            "as busy"
-        )
-    former = noise.get("former")
-    ratio = former.get("ratio") if isinstance(former, Mapping) else None
-    if isinstance(ratio, (int, float)) and ratio > 0 and off(ratio) > limit_of(document):
-        when = moment(former["date"]) if "date" in former else None
-        day = "" if when is None else f" on {when:%Y-%m-%d}"
-        yield (
-            f"all took {ratio:.2g} times as long as when this machine was learned{day}: if this was a "
-            "slow spell, learn again when it is over (`lolat doctor` tells)"
-        )
-    peak = where.get("peak_share")
-    if isinstance(peak, (int, float)) and peak < LOW_PEAK:
-        low, high = (f"{100 * share:.0f}" for share in USUAL_PEAK)
-        yield (
-            f"large convolutions reach {percent(peak)} of the processor's peak (usual: {low} to {high} %): "
-            "a slow spell, or a framework that does not use all of this processor"
-        )
-
-
-def _used(others: float, processors: int) -> str:
-    """How many of the processors other programs used."""
-    whole = round(others)
-    number = str(whole) if whole and abs(others - whole) < 0.25 else f"{others:.1f}"
-    who = "another program" if number == "1" else "other programs"
-    return f"{who} used {number} of {plural(processors, 'processor')}"
 
 
 # ---- What else a file knows

@@ -80,12 +80,16 @@ def _causes(result: Mapping[str, Any]) -> dict[str, str]:
     one_way = abs(found["bias"]) > 0.7 * found["median"]
     ways = f"most come out too {way}" if one_way else "its errors go both ways"
     outside = next((r["network"] for r in result["networks"] if r["in_domain"] is False), "")
+    is_slower = (result["ratio"] or 1.0) > 1.0
+    moved = (
+        "slower since it was learned: close other programs and ask `lolat doctor`, and learn "
+        "again if it stays so"
+        if is_slower
+        else "faster since it was learned, which was in a slow spell then: learn again"
+    )
     fit = f"write their times into timed.csv and fit them in: {fit_again(result['model'])}"
     return {
-        "machine": (
-            f"; the machine has moved by more than {limit} since it was learned: close other programs and "
-            "ask `lolat doctor` again, or learn again if it stays so"
-        ),
+        "machine": f"; the machine has become more than {limit} {moved}",
         "domain": f"; most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": (
             "; half of that or more is noise of the points that it was learned from: close other programs "

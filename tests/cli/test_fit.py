@@ -35,22 +35,6 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert f"written: {new}" in found.out
 
 
-def test_a_model_of_another_formula_is_refused_with_the_line_that_makes_it_anew(
-    lolat: Command, tmp_path: Path
-) -> None:
-    """As the shipped models were before kinds of operations were told apart."""
-    path = tmp_path / "desk.json"
-    old = synthetic.document()
-    known = {**dict.fromkeys(FEATURES, 1e-6), "ragged": 0.0, "streamed": 0.0, "call": 0.1}
-    old["predictors"]["extended"] = {"coefficients": known}
-    path.write_text(json.dumps(old))
-    for ask in (("fit", path, "--output", tmp_path / "new.json"), ("show", path)):
-        line = lolat.refused(*ask)
-        assert "`predictors.extended` is another version of the formula than this LoLat's" in line
-        assert "(it has the term 'ragged'); make the model anew with" in line
-        assert f"`lolat learn cpu --output {path}` on the device" in line
-
-
 @pytest.mark.parametrize("name", ["points.csv", "POINTS.CSV"])
 def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> None:
     points = synthetic.measured()

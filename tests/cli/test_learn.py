@@ -203,7 +203,7 @@ def test_the_file_says_how_well_times_repeat_here(
     (repeat, former) = document["warnings"]
     assert "repeat within 25 %" in repeat
     assert "2.0 times slower than when it was learned on 2026-11-22" in former
-    assert former in " ".join(capsys.readouterr().err.split())
+    assert former in " ".join(capsys.readouterr().out.split())
 
 
 def test_ctrl_c_while_fitting_keeps_the_journal(
