@@ -206,10 +206,7 @@ def _where_time_goes(model: Model) -> Iterator[str]:
         (found.convolution_gmacs_per_s, "{} GMAC/s in convolutions"),
         (found.gmacs_per_s, "{} in all layers" if found.convolution_gmacs_per_s else "{} GMAC/s"),
     )
-    peak = model.document["environment"].get("peak_share")
     computing = [words.format(digits(rate)) for rate, words in rates if rate is not None]
-    if isinstance(peak, (int, float)):
-        computing.append(f"at most {percent(peak)} of the processor's nominal peak")
     moved, started = found.gb_per_s, found.operation_us
     yield _part("computing", found.computing, computing)
     yield _part("moving", found.moving, [f"{digits(moved)} GB/s read and written"] if moved else [])

@@ -134,13 +134,11 @@ def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
 def test_what_disturbed_the_learning() -> None:
     document = synthetic.document()
     document["warnings"] = ["a \x1b[1m remark " + "of many words " * 20, *"abc"]
-    document["environment"] = document["environment"] | {"peak_share": 0.31}
     lines = list(device.describe(Model(document)))
     at = lines.index("while learning")
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
     assert max(map(len, lines)) <= device.WIDE
-    assert "at most 31 % of the processor's nominal peak" in " ".join(map(str.strip, lines))
     *_, few, last, _, _, _ = device.learned(Model(document), "x", "x")
     assert (few, last) == ("  b", "  and 1 more remark, which `lolat show` has")
     assert "while learning" not in list(device.learned(Model(document), "x", "x", False))
