@@ -26,7 +26,7 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.model.figures import figures
-from lolat.model.learning import as_measured
+from lolat.model.learning import predicted_ms
 
 FOLDS = 10
 SEED = 0
@@ -42,13 +42,13 @@ def extended(points: Sequence[Point]) -> Predict:
     """LoLat's formula on all counts."""
     names, whole = known_features(points), np.array([p.whole for p in points])
     formula = Extended.fit(matrix(points, names), times(points), names, whole)
-    return lambda others: as_measured(formula, others)
+    return lambda others: predicted_ms(formula, others)
 
 
 def two_regime(points: Sequence[Point]) -> Predict:
     """The published formula, continuous and increasing as LoLat has it."""
     formula = TwoRegime.fit(matrix(points, THREE), times(points))
-    return lambda others: as_measured(formula, others)
+    return lambda others: predicted_ms(formula, others)
 
 
 def flops(points: Sequence[Point]) -> Predict:

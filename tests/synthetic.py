@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.fitting.points import Point
+from lolat.fitting.predictors.extended import TERMS
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviors, count
 from lolat.model.learning import model_document
@@ -26,7 +27,8 @@ OF_SIX = {
     "acts": ("conv_writes", "depthwise_writes"),
     "traffic": tuple(n for n in KINDS["elements"] if not n.endswith(("_reads", "_writes"))),
 }
-"""The six, each of which is the sum of these kinds."""
+OF_SIX = {whole: tuple(n for n in kinds if n in TERMS) for whole, kinds in OF_SIX.items()}
+"""The six, each of which is the sum of these kinds, which have terms in the formula."""
 STAYS = {"weights", "ops", *KINDS["weights"], *KINDS["ops"]}  # at any batch size
 
 

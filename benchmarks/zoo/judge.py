@@ -29,7 +29,6 @@ from networks import CHOSEN, REPORTED
 
 from benchmarks.pages import update
 from lolat.fitting.points import Point
-from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.model import Model
@@ -115,7 +114,11 @@ def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], 
             widths.append((high - low) / found.latency_ms)
             two = device.model.predict(graph, entry["batch"], "two-regime")
             published.append(two.latency_ms / ms - 1)
-    cut = [_alone(device, *c) for c in device.cut if c[0]["half"] == half]
+    cut = [
+        device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
+        for entry, graph, ms in device.cut
+        if entry["half"] == half
+    ]
     size = np.abs(errors)
     cells = [
         device.name,
@@ -130,14 +133,6 @@ def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], 
         _percent(device.levels.floor),
     ]
     return cells, errors, inside, widths
-
-
-def _alone(device: Device, entry: dict[str, Any], graph: Graph, ms: float) -> float:
-    """The error on a block that was cut from a network and measured alone."""
-    formula = device.model.predictor()
-    found = device.model.predict(graph, entry["batch"])
-    more = formula.alone_ms(found.counts) if isinstance(formula, Extended) else 0.0
-    return (found.latency_ms + more) / ms - 1
 
 
 def _percent(value: float) -> str:

@@ -21,6 +21,10 @@ STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
 OUTLIER = 2.5
+UNLIKE = 1.3
+"""Errors of blocks of other networks over those of predefined blocks left out, which have sisters among the
+rest. It and STEEP were chosen on the chosen half of the zoo (docs/results/accuracy.md)."""
+STEEP = 4  # how late, as operations grow, a block's interval goes over into a network's
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
 
@@ -70,7 +74,7 @@ class Width:
     """How wide intervals of one coverage are: `quantile` times the scale, and at least `floor`.
 
     `networks`: (of how many operations, half the width) of whole networks, where some were left out: from
-    as many operations on that is it; below, towards a single operation, it goes over into the other.
+    as many operations on that is it; below, it goes over into UNLIKE times a block's.
     """
 
     quantile: float
@@ -84,7 +88,7 @@ class Width:
         if self.networks is not None:
             large, half = self.networks
             part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
-            half_width = part * half + (1.0 - part) * half_width
+            half_width = half_width * UNLIKE + part**STEEP * (half - half_width * UNLIKE)
         return min(max(half_width, self.floor), LARGEST)
 
 
@@ -101,18 +105,6 @@ def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
         "spread": round(math.sqrt(float((tamed**2).mean())), 6),
         "count": len(residuals),
     }
-
-
-def student_quantile(probability: float, degrees: int) -> float:
-    """The quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5): within 1 % from 5 degrees on."""
-    z = NormalDist().inv_cdf(probability)
-    n = max(degrees, 1)
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
 
 
 def machine(document: Mapping[str, Any], coverage: float) -> float:
@@ -183,9 +175,7 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
     scale = Scale.from_dict(entry["interval"]) if "interval" in entry else Scale()
     networks = None
     if (whole := entry.get("networks")) is not None:
-        count = int(whole["count"])
-        t = student_quantile((1.0 + coverage) / 2, count - 1)
-        half = t * float(whole["spread"]) * math.sqrt(1.0 + 1.0 / count)
+        half = NormalDist().inv_cdf((1.0 + coverage) / 2) * float(whole["spread"])
         networks = (float(whole["ops"]), half)
     return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
 

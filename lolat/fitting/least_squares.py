@@ -28,7 +28,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> n
     """
     relative = features / times[:, None]
     scale = _lengths(relative)
-    return _robust(relative / scale, np.ones(len(times)), rounds, 1e-4) / scale
+    return _robust(relative / scale, rounds, 1e-4) / scale
 
 
 def _lengths(columns: np.ndarray) -> np.ndarray:
@@ -38,78 +38,48 @@ def _lengths(columns: np.ndarray) -> np.ndarray:
     return np.asarray(lengths)
 
 
-def _solve(
-    relative: np.ndarray, root: np.ndarray, prior: np.ndarray, wanted: np.ndarray
-) -> np.ndarray:
-    """x >= 0 that minimizes |root * (relative @ x - 1)| beside |prior @ x - wanted|.
+def _solve(relative: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """x >= 0 that minimizes |root * (relative @ x - 1)|; `root`: of the points' weights.
 
-    SciPy's, imported when something is fitted. `root`: of the points' weights.
+    SciPy's, imported when something is fitted.
     """
     from scipy.optimize import nnls
 
-    rows = np.vstack([relative * root[:, None], prior])
-    return nnls(rows, np.concatenate([root, wanted]))[0]
+    return nnls(relative * root[:, None], root)[0]
 
 
-def _robust(
-    relative: np.ndarray,
-    weights: np.ndarray,
-    rounds: int,
-    tolerance: float,
-    ridge: np.ndarray | None = None,
-    towards: np.ndarray | None = None,
-) -> np.ndarray:
+def _robust(relative: np.ndarray, rounds: int, tolerance: float) -> np.ndarray:
     """Coefficients after reweighting until they stay as they are, to a relative `tolerance`.
 
-    `relative`: (points, columns) over their times; `weights`: (points,); `ridge`: (columns,) around
-    `towards`, (columns,), loosened where a coefficient is far from it.
+    `relative`: (points, columns) over their times.
     """
-    columns = relative.shape[1]
-    base = np.sqrt(weights)
-    root, coefficients = base, np.zeros(columns)
-    prior, wanted = np.zeros((0, columns)), np.zeros(0)
-    if ridge is not None and towards is not None:
-        prior, wanted = np.diag(ridge), ridge * towards
+    root, coefficients = np.ones(len(relative)), np.zeros(relative.shape[1])
     for _ in range(rounds):
         before = coefficients
-        coefficients = _solve(relative, root, prior, wanted)
-        if ridge is not None and towards is not None:
-            apart = np.abs(coefficients - towards) / np.where(towards > 0.0, towards, 1.0)
-            loose = ridge / np.sqrt(1.0 + (apart / FAR_FROM_FAMILY) ** 2)
-            loose = np.where(towards > 0.0, loose, ridge)
-            prior, wanted = np.diag(loose), loose * towards
+        coefficients = _solve(relative, root)
         error = np.abs(relative @ coefficients - 1.0)
         threshold = max(1.5 * float(np.median(error)), 1e-3)
-        root = base * np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
+        root = np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
         if np.allclose(coefficients, before, rtol=tolerance, atol=0.0):
             break
     if rounds > 1:
-        balanced = _balanced(relative, coefficients, rounds, base, prior, wanted)
+        balanced = _balanced(relative, coefficients, rounds)
         if _middle(relative @ balanced) < MUCH_BETTER * _middle(relative @ coefficients):
             return balanced
     return coefficients
 
 
-def _balanced(
-    relative: np.ndarray,
-    coefficients: np.ndarray,
-    rounds: int,
-    base: np.ndarray,
-    prior: np.ndarray,
-    wanted: np.ndarray,
-) -> np.ndarray:
+def _balanced(relative: np.ndarray, coefficients: np.ndarray, rounds: int) -> np.ndarray:
     """Coefficients for when a few points that are far too fast have pulled all others down.
 
     The error of such a point, relative to its time, is that of many points predicted as 0. Relative
     to the geometric mean of time and prediction, twice and half are alike and the majority wins: the
-    sum of these errors' absolute values, reweighted from `coefficients` on. `base`: roots of the points'
-    weights; `prior`: further rows and what they are to be, `wanted`.
+    sum of these errors' absolute values, reweighted from `coefficients` on.
     """
     for _ in range(rounds):
         ratio = np.maximum(relative @ coefficients, 1e-3)
         error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
-        root = base / np.sqrt(ratio * error)
-        coefficients = _solve(relative, root, prior, wanted)
+        coefficients = _solve(relative, 1.0 / np.sqrt(ratio * error))
     return coefficients
 
 
@@ -118,53 +88,89 @@ def _middle(ratio: np.ndarray) -> float:
     return float(np.median(np.abs(np.log(np.maximum(ratio, 1e-9)))))
 
 
-SHRINK = 0.3
-"""How much a kind's cost is drawn to its family's: in units of one point that is off by as much.
-Chosen on the chosen half of the zoo (docs/results/accuracy.md), as are FAR_FROM_FAMILY, NETWORK_WEIGHT and
-SHORT_MS."""
-FAR_FROM_FAMILY = 0.5  # of the family's cost: a kind that is farther from it is drawn less and less
-NETWORK_WEIGHT = 10.0  # points that the time of a whole network counts for
-SHORT_MS, LEAST_WEIGHT = 2.0, 0.3  # shorter blocks count for less, as far as that: they are noisier
+OFF = 0.08
+"""An error, as a logarithm, from which on a point's pull grows no more with it. It, SPREAD and
+NETWORK_WEIGHT were chosen on the chosen half of the zoo and on predefined networks left out
+(docs/explanation/formula.md); twice or half of each changes little."""
+SPREAD = (
+    1.5  # how far a term may be from its family, as a logarithm, for what a point off by OFF weighs
+)
+NETWORK_WEIGHT = 5.0  # points that the time of a whole network counts for
+FAMILY = 5.0  # how far a family may be from a fifth of a middling point's time: not held
+START = 0.2
 
 
-def point_weights(times: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """(points,) what each counts for in a fit; `times`: ms; `whole`: which are whole networks."""
-    return np.where(whole, NETWORK_WEIGHT, np.clip(times / SHORT_MS, LEAST_WEIGHT, 1.0))
+def point_weights(whole: np.ndarray) -> np.ndarray:
+    """(points,) what each counts for in a fit: a whole network for several blocks.
+
+    `whole`: (points,), which are networks. Where there are not both, all points count alike.
+    """
+    both = whole.any() and not whole.all()
+    return np.where(whole & both, NETWORK_WEIGHT, 1.0)
 
 
 def fit_families(
     features: np.ndarray,
     times: np.ndarray,
-    families: Sequence[str | None],
+    families: Sequence[str],
     weights: np.ndarray,
-    rounds: int = 12,
+    spread: float = SPREAD,
 ) -> np.ndarray:
-    """Coefficients >= 0, where those of one family are drawn to a cost that they have in common.
+    """Coefficients > 0, each drawn to that of its family: as many as there are columns.
 
-    `features`: (points, columns), the last one the constant; `times`: (points,), ms; `families`:
-    (columns,), the family of each, None for a column that stands alone and is drawn to 0; `weights`:
-    (points,). First one coefficient for each family is fitted to the sums of its columns, then
-    all columns with a ridge around these (a hierarchical prior, as in Gelman and Hill 2007): points
-    that tell two kinds apart do so, and a kind of which no point says anything costs what its family
-    costs. Where the points say that a kind costs many times what its family does (a depthwise convolution
-    without code of its own), the ridge gives way, as of Student's t instead of the normal distribution.
-    Robust and relative as `fit_relative`; the constant is free.
+    `features`: (points, columns); `times`: (points,), ms; `families`: (columns,) names; `weights`:
+    (points,); `spread`: how far a column may be from its family, as a logarithm.
+
+    A coefficient is exp(family + own), and exp(family) where it is the only one. Minimized is, by SciPy's
+    trust region,
+
+        sum of weight * soft(log(predicted / time) / OFF) + sum of (own / spread)**2
+
+    with the soft L1 loss 2 * (sqrt(1 + z**2) - 1): for it twice and half are alike, and a point that is
+    far off pulls as one that is off a little. It is a hierarchical prior on logarithms (Gelman and Hill
+    2007): points that tell two kinds apart do so, and a kind of which no point says anything costs what its
+    family costs.
     """
+    from scipy.optimize import least_squares
+
     relative = features / times[:, None]
-    norms = _lengths(relative)
-    known = [f for f in dict.fromkeys(families) if f is not None]
+    known = list(dict.fromkeys(families))
     of = np.array([[f == name for name in known] for f in families], float)
-    constant = np.zeros((len(families), 1))
-    constant[-1] = 1.0
-    sums = relative @ np.column_stack([of, constant])
-    size = _lengths(sums)
-    rates = (_robust(sums / size, weights, rounds, 1e-3) / size)[:-1]
-    common = of @ rates
-    # A family's member may differ by a factor; what stands alone, or is of a family that costs nothing,
-    # may contribute.
-    ridge = np.where(common > 0.0, SHRINK / np.maximum(common, 1e-300), SHRINK * norms)
-    ridge[-1] = 0.0
-    return _robust(relative / norms, weights, rounds, 1e-3, ridge / norms, common * norms) / norms
+    own = np.flatnonzero(of @ of.sum(axis=0) > 1.0)
+    turned = np.column_stack([of, np.eye(len(families))[:, own]])  # unknowns -> log coefficients
+    widths = np.repeat([FAMILY, spread], [len(known), len(own)])
+    start = of @ [_middle_share(column) for column in (relative @ of).T]
+    root = np.sqrt(weights) / OFF
+    points = len(times)
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        predicted = relative @ np.exp(start + turned @ x)
+        return np.concatenate([root * np.log(predicted), x / widths])
+
+    def slopes(x: np.ndarray) -> np.ndarray:
+        parts = relative * np.exp(start + turned @ x)
+        return np.vstack(
+            [(root / parts.sum(axis=1))[:, None] * (parts @ turned), np.diag(1.0 / widths)]
+        )
+
+    def loss(squares: np.ndarray) -> np.ndarray:
+        """Soft L1 of points, from OFF on whatever a point weighs; plain squares of the prior."""
+        found = np.vstack([squares, np.ones_like(squares), np.zeros_like(squares)])
+        softer = np.sqrt(1.0 + squares[:points] / weights)
+        found[:, :points] = 2.0 * weights * (softer - 1.0), 1.0 / softer, -0.5 / softer**3 / weights
+        return found
+
+    x = np.zeros(turned.shape[1])
+    found = least_squares(
+        errors, x, slopes, loss=loss, xtol=1e-5, ftol=1e-6, gtol=1e-8, max_nfev=200
+    ).x
+    return np.asarray(np.exp(start + turned @ found))
+
+
+def _middle_share(column: np.ndarray) -> float:
+    """The logarithm of a coefficient that makes `column`, relative, START of a point in the middle."""
+    some = column[column > 0.0]
+    return float(np.log(START / np.median(some))) if len(some) else -50.0
 
 
 def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.predictors.extended import TERMS
+from lolat.fitting.predictors.extended import APART, FAMILY
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import EXTRAS, FEATURES
 from lolat.graph.modes import Mode
@@ -121,7 +121,6 @@ class Predictor(Struct):
     residuals: list[Number] | UnsetType = UNSET
     training_residuals: list[Number] | UnsetType = UNSET
     interval: Interval | UnsetType = UNSET
-    alone: dict[str, NotNegative] | UnsetType = UNSET
     families: dict[str, NotNegative] | UnsetType = UNSET
     networks: Networks | UnsetType = UNSET
     six_counts: Predictor | UnsetType = UNSET
@@ -251,9 +250,9 @@ class ModelFile(Besides):
 
 TERMS_OF = {
     "two-regime": {*FEATURES[:3], CONSTANT},
-    "extended": {*FEATURES, *TERMS, CONSTANT},
+    "extended": {*FAMILY, *APART, CONSTANT},
 }
-"""The terms that formulas of this version may have."""
+"""The terms that formulas may have; some had more than this version fits."""
 
 
 def validate(document: Any, source: str) -> None:

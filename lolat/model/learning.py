@@ -169,7 +169,7 @@ def _errors(
 ) -> tuple[dict[str, Any], np.ndarray | None]:
     """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
     measured = times(points)
-    error = {"fitted": errors(as_measured(formula, points), measured)}
+    error = {"fitted": errors(predicted_ms(formula, points), measured)}
     folds = list(leave_out([p.name for p in points]))
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return error, None  # too few blocks to fit on the others
@@ -180,7 +180,7 @@ def _errors(
         if len(points) >= LONG_FIT:
             progress.step()
         others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
-        left_out[~kept] = as_measured(refit(kept), others)
+        left_out[~kept] = predicted_ms(refit(kept), others)
     error["left_out"] = errors(left_out, measured)
     whole = np.array([p.whole for p in points])
     if whole.any():
@@ -188,12 +188,9 @@ def _errors(
     return error, left_out
 
 
-def as_measured(formula: Formula, points: Sequence[Point]) -> np.ndarray:
-    """(points,) ms that `formula` says of points; of a block, as it is measured alone."""
-    ms = answers(formula, matrix(points, formula.features))
-    if isinstance(formula, Extended) and formula.alone:
-        ms += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
-    return ms
+def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:
+    """(points,) ms that `formula` says of points."""
+    return answers(formula, matrix(points, formula.features))
 
 
 def answers(formula: Formula, features: np.ndarray) -> np.ndarray:

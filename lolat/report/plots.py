@@ -16,7 +16,7 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.fitting.points import Point, times
 from lolat.io.writing import check_file, write_bytes
 from lolat.model import Model
-from lolat.model.learning import as_measured
+from lolat.model.learning import predicted_ms
 from lolat.nas.pareto import SearchAnswer
 from lolat.units import percent, plain
 
@@ -114,7 +114,7 @@ def fit_plot(model: Model, path: str) -> None:
             "model that was learned on a device or fitted on a table of blocks"
         )
     formula = model.predictor()
-    measured, predicted = times(points), as_measured(formula, points)
+    measured, predicted = times(points), predicted_ms(formula, points)
     error = float(np.median(np.abs(predicted / measured - 1.0)))
     whole = np.array([p.whole for p in points])
     series = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.fitting.points import Point, matrix, times
-from lolat.fitting.predictors.extended import ALONE, TERMS, Extended
+from lolat.fitting.predictors.extended import APART, TERMS, Extended
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 from lolat.model.learning import answers
 from tests import synthetic
@@ -32,10 +32,9 @@ def test_exact_data_gives_every_number_back() -> None:
 
 def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None:
     points = synthetic.measured(noise=0.0)
-    known = [c for c in COLUMNS if c != "gelus"]
+    known = [c for c in COLUMNS if c != "serial"]
     found = Extended.fit(matrix(points, known), times(points), known)
     assert found.features == FEATURES
-    assert found.alone == {}
     assert Extended.fit_with_six(matrix(points, known), times(points), known).six is None
 
 
@@ -43,7 +42,7 @@ def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None
 OF_KINDS = {
     name: rate * (1.0 + 0.5 * (i % 5 - 1))
     for family, rate in {"flops": 2e-8, "weights": 5e-7, "elements": 1e-6, "ops": 0.01}.items()
-    for i, name in enumerate(KINDS[family])
+    for i, name in enumerate(n for n in KINDS[family] if n in TERMS)
 }
 
 
@@ -75,46 +74,17 @@ def test_kinds_are_told_apart() -> None:
     assert np.median(without) > 5 * np.median(error)
 
 
-def test_blocks_that_pay_for_being_alone() -> None:
-    """Half of the points are networks, the blocks take a call, their weights and operations longer."""
-    points = [
-        replace(
-            p,
-            whole=i % 2 == 0,
-            latency_ms=p.latency_ms
-            + (i % 2) * (0.4 + 3e-7 * p.counts["weights"] + 0.02 * p.counts["ops"]),
-        )
-        for i, p in enumerate(of_kinds(200, noise=0.01))
-    ]
-    whole = np.array([p.whole for p in points])
-    found = Extended.fit(matrix(points, COLUMNS), times(points), COLUMNS, whole)
-    assert tuple(found.alone) == ALONE
-    # Drawn to nothing, as a column that stands alone is: a fifth less than it was.
-    assert found.alone["border"] == 0.0
-    assert found.alone["call"] == pytest.approx(0.4, rel=0.3)
-    assert 0.01 < found.alone["ops"] < 0.022
-    blocks = [p for p in points if not p.whole]
-    wanted = np.array([0.4 + 3e-7 * p.counts["weights"] + 0.02 * p.counts["ops"] for p in blocks])
-    alone = np.array([found.alone_ms(p.counts) for p in blocks])
-    assert 0.7 < np.median(alone / wanted) < 1.05
-    # Inside a network they do not take it.
-    free = np.array([0.15 + sum(r * p.counts[n] for n, r in OF_KINDS.items()) for p in blocks])
-    assert np.median(np.abs(answers(found, matrix(blocks, TERMS)) / free - 1)) < 0.03
-
-
-def test_what_a_block_pays_by_hand() -> None:
-    formula = Extended(("ops",), (1.0,), 0.5, None, {"call": 2.0, "weights": 0.25, "ops": 0.5})
-    assert formula.alone_ms({"ops": 6, "weights": 8, "border": 10}) == 2.0 + 2.0 + 3.0
-    assert Extended(("ops",), (1.0,), 0.5).alone_ms({}) == 0.0
-
-
-@pytest.mark.parametrize("networks", [False, True])
-def test_without_both_blocks_and_networks_nobody_can_tell(networks: bool) -> None:
-    points = of_kinds(40)
-    whole = np.full(len(points), networks)
-    found = Extended.fit(matrix(points, COLUMNS), times(points), COLUMNS, whole)
-    assert found.alone == {}
-    assert "alone" not in found.to_dict()
+def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
+    """But a kind of a family is: it costs what the family does."""
+    names = [n for n in APART if n in TERMS]
+    points = of_kinds(60)
+    counts = matrix(points, COLUMNS)
+    counts[:, [COLUMNS.index(n) for n in (*names, "spatial_macs")]] = 0
+    found = Extended.fit(counts, times(points), COLUMNS)
+    cost = dict(zip(found.features, found.coefficients, strict=True))
+    assert [cost[n] for n in names] == [0.0] * len(names)
+    macs = [cost[n] for n in KINDS["flops"] if n in TERMS and n != "spatial_macs"]
+    assert min(macs) < cost["spatial_macs"] < max(macs)
 
 
 @settings(max_examples=40)

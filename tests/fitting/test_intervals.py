@@ -16,6 +16,7 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import (
     LARGEST,
     STEEPEST,
+    UNLIKE,
     Intervals,
     Scale,
     Width,
@@ -26,7 +27,6 @@ from lolat.fitting.intervals import (
     machine,
     network_entry,
     noise_floor,
-    student_quantile,
 )
 from lolat.fitting.least_squares import leave_out
 
@@ -277,31 +277,6 @@ def test_errors_average_out_as_effective_operations_say() -> None:
 # ---- whole networks, and the machine's ups and downs -----------------------------------------------
 
 
-@pytest.mark.parametrize("probability", [0.6, 0.75, 0.9, 0.95, 0.975, 0.995])
-@pytest.mark.parametrize("degrees", [5, 7, 11, 19, 49, 500])
-def test_student_by_scipy(probability: float, degrees: int) -> None:
-    """Coverages from 20 to 99 %."""
-    wanted = stats.t.ppf(probability, degrees)
-    assert student_quantile(probability, degrees) == pytest.approx(wanted, rel=0.01)
-    assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)
-
-
-def test_student_of_many_degrees_is_exact_but_for_the_next_term() -> None:
-    """Which is 0.4 / n**4 of the expansion."""
-    wanted = stats.t.ppf(0.95, 1000)
-    assert student_quantile(0.95, 1000) == pytest.approx(wanted, rel=0.0, abs=2e-12)
-
-
-@pytest.mark.parametrize("probability", [0.9, 0.95, 0.995, 0.9995])
-def test_student_of_few_degrees_and_rare_events_is_never_narrower_than_normal(
-    probability: float,
-) -> None:
-    found = [student_quantile(probability, degrees) for degrees in (0, 1, 2, 3, 5, 7, 50)]
-    assert found[0] == found[1]
-    assert found == sorted(found, reverse=True)
-    assert found[-1] > stats.norm.ppf(probability)
-
-
 def test_what_is_kept_of_networks_by_hand() -> None:
     """Ten of spread 0.1 or so, one ten times as far off: it counts as 2.5 times what is usual."""
     residuals = np.array([0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, 1.0])
@@ -329,23 +304,23 @@ def entry_with_networks(spread: float, count: int = 12, ops: float = 100.0) -> d
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
-def test_networks_have_students_interval_of_a_new_one(coverage: float) -> None:
-    """As SciPy's, of a mean of nothing: t * spread * sqrt(1 + 1 / n)."""
+def test_networks_have_the_normal_distributions_interval(coverage: float) -> None:
     width = interval_width(entry_with_networks(0.05), coverage)
-    wanted = stats.t.ppf((1 + coverage) / 2, 11) * 0.05 * math.sqrt(13 / 12)
+    wanted = stats.norm.ppf((1 + coverage) / 2) * 0.05
     for ops in (100, 1000, 1e9):
-        assert width.half(ops) == pytest.approx(wanted, rel=0.01)
+        assert width.half(ops) == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.6])
 def test_between_blocks_and_networks_it_goes_over(spread: float) -> None:
-    blocks = interval_width({"residuals": RESIDUALS}, 0.9).half(1)
+    blocks = UNLIKE * interval_width({"residuals": RESIDUALS}, 0.9).half(1)
     width = interval_width(entry_with_networks(spread), 0.9)
     found = [width.half(n) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500)]
-    assert found[0] == found[1] == blocks
-    assert found[-1] == found[-2] == width.networks[1]  # type: ignore[index]
+    assert found[0] == found[1] == pytest.approx(blocks)
+    assert found[-1] == found[-2] == pytest.approx(width.networks[1])  # type: ignore[index]
     assert found == sorted(found, reverse=blocks > found[-1])
-    assert width.half(10) == pytest.approx((blocks + found[-1]) / 2)  # half of the way to 100
+    # 10 is half of the way to 100: a sixteenth.
+    assert width.half(10) == pytest.approx((15 * blocks + found[-1]) / 16)
 
 
 @given(
@@ -358,9 +333,11 @@ def test_whatever_the_file_it_lies_between_the_two(
     scale = Scale(exponent, 3.0, 60.0)
     blocks, both = Width(quantile, scale), Width(quantile, scale, 0.0, (large, half))
     for ops in asked:
-        ends = sorted([blocks.half(ops), half])
+        ends = sorted([UNLIKE * blocks.half(ops), half])
         assert ends[0] - 1e-12 <= both.half(ops) <= ends[1] + 1e-12
-    if half <= blocks.half(1e9):  # better known than any block: never wider for more operations
+    if half <= UNLIKE * blocks.half(
+        1e9
+    ):  # better known than any block: never wider for more operations
         found = [both.half(n) for n in sorted(asked)]
         assert all(b <= a + 1e-12 for a, b in itertools.pairwise(found))
 

@@ -103,7 +103,7 @@ def test_formulas_survive_the_model_file() -> None:
     ]
     whole = np.array([p.whole for p in points])
     by_kind = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS, whole)
-    assert by_kind.alone
+    assert by_kind.families
     assert by_kind.six is not None
     lines = TwoRegime(THREE, (2e-6, 1e-6, 2e-8), 0.4, 5.0, 0.5)
     assert (lines.to_dict()["offset_ms"], lines.to_dict()["breakpoint_ms"]) == (2.5, 5.0)

@@ -517,7 +517,7 @@ class TestNoise:
         found = Model(document).predict(NETWORK)
         assert found.interval_ms is not None
         half = math.log(found.interval_ms[1] / found.latency_ms)
-        assert half == pytest.approx(1.796 * 0.05 * math.sqrt(13 / 12), rel=0.01)
+        assert half == pytest.approx(1.645 * 0.05, rel=0.001)
 
 
 class TestKinds:

@@ -158,7 +158,6 @@ def _full() -> dict[str, Any]:
             "error": {"fitted": {"median": 0.1}},
         },
         "interval": {"exponent": 0.25, "ops": [3, 60.0], "scores": [0.1, 0]},
-        "alone": {"call": 0.1, "ops": 0},
         "networks": {"ops": 98.5, "spread": 0.05, "count": 12},
     }
     document["noise"] |= {"quiet": 0.9, "busy": 1.25}
@@ -190,7 +189,7 @@ def _written(place: Place) -> str:
     """As msgspec writes it; of objects with keys of any name it does not say which."""
     text = "$"
     for at, key in enumerate(place):
-        free = at and place[at - 1] in ("coefficients", "ratios", "sizes", "alone")
+        free = at and place[at - 1] in ("coefficients", "ratios", "sizes")
         known = "two-regime" in place[:at]
         text += f"[{key}]" if isinstance(key, int) else "[...]" if free and not known else f".{key}"
     return text
@@ -238,7 +237,7 @@ _NEEDED: dict[str, tuple[Place, ...]] = {
 _OPTIONAL: dict[str, tuple[Place, ...]] = {
     "text": (("warnings", 0), ("domain", "kinds", 1), ("domain", "dtypes", 0), ("points", 0, "kinds", 0)),
     "object": (
-        _EXTENDED, (*_EXTENDED, "six_counts"), (*_EXTENDED, "interval"), (*_EXTENDED, "alone"),
+        _EXTENDED, (*_EXTENDED, "six_counts"), (*_EXTENDED, "interval"),
         (*_TWO, "error"), (*_EXTENDED, "six_counts", "error"),
         (*_EXTENDED, "networks"), ("points", 0), ("domain", "ratios"), ("domain", "sizes"),
     ),
@@ -256,7 +255,7 @@ _OPTIONAL: dict[str, tuple[Place, ...]] = {
     "number or null": (("points", 0, "spread"),),
     "not negative or null": ((*_TWO, "error", "left_out", "median"),),
     "not negative": (
-        (*_EXTENDED, "coefficients", "acts"), (*_EXTENDED, "alone", "call"),
+        (*_EXTENDED, "coefficients", "acts"),
         (*_EXTENDED, "six_counts", "coefficients", "ops"),
     ),
     "positive": (("points", 0, "samples_ms", 2), ("noise", "quiet"), ("noise", "busy")),

@@ -176,9 +176,9 @@ SCORES = [0.1] * 90 + [0.2] * 10
          ["-33 .. +49 % up to 3 operations, -10 .. +11 % from 48 on"]),
         # Noise as large as what is measured.
         ({"interval": {"exponent": 0.5, "ops": [3, 48], "scores": SCORES}}, 1.0, ["-50 .. +100 %"]),
-        # t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12) is 0.0935.
+        # Blocks 1.3 times as wide as left-out points say; of networks 1.645 times 0.05.
         ({"residuals": [0.1] * 100, "networks": {"ops": 90, "spread": 0.05, "count": 12}}, None,
-         ["-10 .. +11 %, -9 .. +10 % of whole networks"]),
+         ["-12 .. +14 %, -8 .. +9 % of whole networks"]),
     ],
 )  # fmt: skip
 def test_how_wide_intervals_are(

@@ -20,25 +20,21 @@ FAMILY = {name: family for family, names in KINDS.items() for name in names} | {
     "flops": "flops", "weights": "weights", "ops": "ops",
 }  # fmt: skip
 """The family that a count is of; the six counts are the whole of one, or parts of `elements`."""
-APART = (
-    "patches",
-    "groups",
-    "maxima",
-    "means",
-    "exps",
-    "gelus",
-    "unfolded",
-    "border",
-    "serial",
-    "maps",
-)
-"""Counts of no family: what some work costs on top of it."""
-TERMS = tuple(n for n in COLUMNS if n not in FEATURES and (n in FAMILY or n in APART))
+APART = {
+    "patches": "elements", "unfolded": "elements", "maxima": "elements", "means": "elements",
+    "border": "elements", "exps": "elements", "gelus": "elements",
+    "groups": "ops", "maps": "ops", "serial": "ops",
+}  # fmt: skip
+"""What some work costs on top of its family: a count -> the family whose cost is of its size."""
+LEFT_OUT = (
+    "exps", "gelus", "grouped_macs", "grouped_weights", "dense_elements", "pool_elements",
+    "clip_elements", "depthwise_writes", "pool_ops", "norm_ops", "curve_ops", "move_ops",
+)  # fmt: skip
+"""Counts without which predictions stay as good: what they are of has other counts too, which pay for
+them (benchmarks/zoo/ablation.py)."""
+TERMS = tuple(n for n in COLUMNS if n not in (*FEATURES, *LEFT_OUT) and (n in FAMILY or n in APART))
 """Of the formula of a device whose points know kinds of operations."""
-ALONE = ("call", "border", "weights", "ops")
-"""What a block that is measured alone pays more than inside a network: a call, its ends, weights and
-operations that nothing has just used."""
-NUMBERS = len(KINDS) + len(APART) + len(ALONE) + 1
+NUMBERS = len(KINDS) + sum(name in TERMS for name in APART) + 1
 """That a fit of all TERMS finds out of points alone: kinds are drawn to their families."""
 
 
@@ -62,25 +58,17 @@ class Extended(Formula):
     """Linear in all counts, plus a constant per call.
 
     `six` is the same formula fitted on the six counts alone, for who has no others; None where the
-    formula has no other terms. `alone`: ms per unit of ALONE, by which a block that is measured alone
-    takes longer than inside a network; empty where no whole network was measured to tell. `families`: ms
-    per unit of each of KINDS, over all points that it was fitted to; its kinds are told beside it.
+    formula has no other terms. `families`: ms per unit of each of KINDS, over all points that it was
+    fitted to; its kinds are told beside it.
     """
 
     name: ClassVar[str] = "extended"
     six: Extended | None = None
-    alone: Mapping[str, float] = field(default_factory=dict)
     families: Mapping[str, float] = field(default_factory=dict)
-
-    def alone_ms(self, counts: Mapping[str, int]) -> float:
-        """What a block of `counts` takes longer when it is measured alone, ms."""
-        return sum(rate * (1 if n == "call" else counts[n]) for n, rate in self.alone.items())
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
         document = super().to_dict()
-        if self.alone:
-            document["alone"] = dict(self.alone)
         if self.families:
             document["families"] = dict(self.families)
         return document if self.six is None else {**document, "six_counts": self.six.to_dict()}
@@ -92,7 +80,6 @@ class Extended(Formula):
         return cls(
             *from_coefficients(document),
             None if six is None else cls.from_dict(six),
-            {n: float(v) for n, v in document.get("alone", {}).items()},
             {n: float(v) for n, v in document.get("families", {}).items()},
         )
 
@@ -106,12 +93,12 @@ class Extended(Formula):
     ) -> Extended:
         """Fit on (points, names) counts, the six among them, and (points,) times in ms.
 
-        Where `names` has all TERMS, these are the formula's, each kind drawn to its family; else the six
-        counts. `whole`: (points,), which points are whole networks; the others pay ALONE where there are
-        any.
+        Where `names` has all TERMS, these are the formula's, each drawn to its family; else the six
+        counts. `whole`: (points,), which points are whole networks, which count for more.
         """
         if set(TERMS) <= set(names):
-            return cls._by_kind(features, times, list(names), whole)
+            counts = features[:, [list(names).index(t) for t in TERMS]]
+            return cls.of_terms(TERMS, counts, times, whole)
         six = features[:, [list(names).index(name) for name in FEATURES]]
         design = np.column_stack([six, np.ones(len(times))])
         linear = fit_relative(design, times)
@@ -119,29 +106,27 @@ class Extended(Formula):
         return cls(FEATURES, tuple(map(float, linear[:-1])), float(linear[-1]), families=rates)
 
     @classmethod
-    def _by_kind(
-        cls, features: np.ndarray, times: np.ndarray, names: list[str], whole: np.ndarray | None
+    def of_terms(
+        cls,
+        terms: Sequence[str],
+        counts: np.ndarray,
+        times: np.ndarray,
+        whole: np.ndarray | None = None,
     ) -> Extended:
+        """Fit a cost for each of `terms`, drawn to its family, on (points, terms) counts; see `fit`."""
         is_whole = np.zeros(len(times), bool) if whole is None else np.asarray(whole, bool)
-        parts = [features[:, [names.index(t) for t in TERMS]]]
-        # Where branches run side by side, the longest path costs what elsewhere all operations do.
-        of = FAMILY | {"serial": "serial"}
-        families: list[str | None] = [of.get(t) for t in TERMS]
-        extra = ALONE if is_whole.any() and not is_whole.all() else ()
-        if extra:
-            own = np.column_stack(
-                [np.ones(len(times)) if n == "call" else features[:, names.index(n)] for n in extra]
-            )
-            parts.append(own * ~is_whole[:, None])
-            families += [None] * len(extra)
-        design = np.column_stack([*parts, np.ones(len(times))])
+        families = [FAMILY.get(t) or APART[t] for t in terms]
         coefficients = fit_families(
-            design, times, [*families, None], point_weights(times, is_whole)
+            np.column_stack([counts, np.ones(len(times))]),
+            times,
+            [*families, "call"],
+            point_weights(is_whole),
         )
-        linear = tuple(map(float, coefficients[: len(TERMS)]))
-        alone = dict(zip(extra, map(float, coefficients[len(TERMS) : -1]), strict=True))
-        rates = family_rates(TERMS, coefficients, parts[0])
-        return cls(TERMS, linear, float(coefficients[-1]), None, alone, rates)
+        # A kind that no point has costs what its family does; what comes on top of that is not known.
+        known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
+        linear = np.where(known, coefficients[:-1], 0.0)
+        rates = family_rates(terms, linear, counts)
+        return cls(tuple(terms), tuple(map(float, linear)), float(coefficients[-1]), None, rates)
 
     @classmethod
     def fit_with_six(
