@@ -27,7 +27,7 @@ from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
 from microbench.learn import BUSY_LOAD, REFERENCES, UNSTEADY
 from microbench.runner import Job, Runner, Settings, graph_job, job_key
-from microbench.timing import Clock, Levels, levels
+from microbench.timing import BUSY, Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
@@ -132,10 +132,17 @@ def once_more(
     return measured_again(references, levels(outcome.visits))
 
 
-def repeatability(again: Sequence[Again]) -> float:
-    """How far times of the same are apart, relative: the root of the mean square of the logarithms."""
+def repeatability(again: Sequence[Again], noise: Mapping[str, Any]) -> float:
+    """How far times of the same are apart, relative, as a standard deviation: at the end of learning, or
+    from moment to moment of it, whichever is more.
+
+    The root of the mean square of the logarithms of `again`; and of `noise` (`learn.noise_of`) the distance
+    of `quiet` and `busy`, the first and the last tenth, as those of a normal distribution.
+    """
     squares = [math.log(a.ratio) ** 2 for a in again]
-    return math.expm1(math.sqrt(statistics.fmean(squares))) if squares else 0.0
+    at_the_end = math.sqrt(statistics.fmean(squares)) if squares else 0.0
+    tenth = statistics.NormalDist().inv_cdf(BUSY)
+    return math.expm1(max(at_the_end, math.log(noise["busy"] / noise["quiet"]) / (2.0 * tenth)))
 
 
 def ratio_to(former: Sequence[Point], points: Sequence[Point]) -> float | None:

@@ -224,8 +224,8 @@ class Judged:
         """What an error is from; None of a good model.
 
         machine: it moved further than the limit. domain: most of the networks hold what was never measured.
-        noise: points of the model are not known better. level: the machine is within its limit of how it
-        was learned, and the error is small without that. formula: none of these. unknown: the same, but
+        level: the machine is within its limit of how it was learned, and the error is small without that.
+        noise: points of the model are not known better. formula: none of these. unknown: the same, but
         nothing tells whether the machine moved.
         """
         if self.verdict == "good":
@@ -234,11 +234,11 @@ class Judged:
             return "machine"
         if self.outside > 0.5:
             return "domain"
+        if self.taken_out is not None and self.taken_out["median"] <= GOOD:
+            return "level"
         if self.floor > self.found["median"] / 2:
             return "noise"
-        if self.taken_out is None:
-            return "unknown"
-        return "level" if self.taken_out["median"] <= GOOD else "formula"
+        return "unknown" if self.taken_out is None else "formula"
 
 
 def _row(network: MeasuredNetwork, predicted: Prediction) -> dict[str, Any]:

@@ -30,6 +30,7 @@ FLOOR = 0.08
 OTHERS = 0.2  # processors that other programs use, from which on it is said
 MOVED = 0.1  # as much faster or slower than before is said
 USUAL_SHARE = 0.4  # of a processor's nominal peak that large convolutions reach, at least
+STEADY = {"first_ms": 1.0, "last_ms": 1.0}
 LARGE_FLOPS = 2e8  # multiply-accumulates of what is large
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -247,11 +248,15 @@ def slow_spell(noise: Mapping[str, Any], where: Mapping[str, Any]) -> list[str]:
     """
     remarks = []
     if noise.get("repeatability", 0.0) > MOVED:
-        ratio = median(a["last_ms"] / a["first_ms"] for a in noise["again"])
-        remarks.append(
+        ratio = median(a["last_ms"] / a["first_ms"] for a in noise.get("again") or [STEADY])
+        moved = (
             f"the same networks, timed again at the end by another process, took {ratio:.2f} times as "
-            f"long; times on this machine repeat within {100 * noise['repeatability']:.0f} %, and a "
-            "prediction cannot be surer: close other programs and learn again"
+            "long; "
+        )
+        remarks.append(
+            f"{moved if off(ratio) > MOVED else ''}times on this machine repeat within "
+            f"{100 * noise['repeatability']:.0f} %, and a prediction cannot be surer: close other "
+            "programs and learn again"
         )
     if (former := noise.get("former")) and off(former["ratio"]) > MOVED:
         remarks.append(

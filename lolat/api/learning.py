@@ -83,8 +83,8 @@ def learn_device(
         points, where, noise, warnings, journal = of_blocks.measure_blocks(
             joined, device, journal_path, time.time(), restart, shown
         )
-        found = _repeated(points, joined, device, target, where, shown)
-        noise, warnings = noise | found, [*warnings, *of_blocks.slow_spell(found, where)]
+        noise = _repeated(points, joined, device, target, where, noise, shown)
+        warnings = [*warnings, *of_blocks.slow_spell(noise, where)]
         where["seconds"] = round(time.monotonic() - started, 1)
         label = environment.label_of(device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
@@ -99,20 +99,20 @@ def learn_device(
 
 def _repeated(
     points: Sequence[Point], backend: str, device: str, target: Path, where: dict[str, Any],
-    shown: Progress,
+    noise: Mapping[str, Any], shown: Progress,
 ) -> dict[str, Any]:  # fmt: skip
-    """How well times repeat here, as `noise` has it: see `doctor.repeatability`, and `doctor.ratio_to` of
-    the model of this machine that stands in `target`. `peak_share` is put into `where`, the environment.
+    """`noise` with how well times repeat here: see `doctor.repeatability`, and `doctor.ratio_to` of the
+    model of this machine that stands in `target`. `peak_share` is put into `where`, the environment.
     """
-    found: dict[str, Any] = {}
+    found = dict(noise)
     shown.note("timing some networks once more, by another process")
     try:
         again = doctor.once_more(points, backend, device, shown)
     except LolatError as error:
         again = ()
-        shown.note(f"warning: how well times repeat is not known: {error}")
+        shown.note(f"warning: networks could not be timed once more: {error}")
+    found["repeatability"] = round(doctor.repeatability(again, noise), 4)
     if again:
-        found["repeatability"] = round(doctor.repeatability(again), 4)
         found["again"] = [
             {
                 "name": a.point.name,

@@ -173,7 +173,7 @@ def _errors(model: Model) -> Iterator[str]:
             name = "points" if alone else name
             yield f"{name}: {percent(figures['median'])} at the median{within}"
     repeated = repeatability_of(document)
-    again = "" if repeated is None else f"; at the end of learning by {percent(repeated)}"
+    again = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:
         yield f"this machine: blocks measured again differ by {percent(floor)}{again}"
 

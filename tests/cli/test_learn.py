@@ -20,6 +20,8 @@ from microbench.doctor import Again
 from tests import synthetic
 from tests.cli.commands import ROOT, one_line
 
+CALM = {"quiet": 1.0, "busy": 1.0}
+
 
 def refusal(*arguments: object, **environment: str) -> str:
     """The one line on stderr of `python learn_model.py ...` that is refused."""
@@ -147,7 +149,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         assert number == (int(arguments[2]) if threads else None)
         name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
-        return [], where, {}, [], None
+        return [], where, CALM, [], None
 
     monkeypatch.setattr("microbench.worker.pick", pick)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
@@ -170,7 +172,7 @@ def test_the_file_says_how_well_times_repeat_here(
     output, made = tmp_path / "m.json", synthetic.measured()
     made[0] = replace(made[0], whole=True)
     where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
-    noise = {"floor": 0.01, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
+    noise = {"floor": 0.01, "others": 0.0, "trend": 1.0} | CALM
     factor = 1.0
 
     def measured(*_: object) -> Any:
@@ -213,7 +215,7 @@ def test_ctrl_c_while_fitting_keeps_the_journal(
 
     def measured(*_: object) -> Any:
         journal.write_text("all of it")
-        return [], {"device": "cpu", "threads": 2}, {}, [], None
+        return [], {"device": "cpu", "threads": 2}, CALM, [], None
 
     monkeypatch.setattr("microbench.learn.measure_blocks", measured)
     monkeypatch.setattr("lolat.model.learning.model_document", interrupt)

@@ -53,7 +53,13 @@ class Machine:
     ) -> Any:
         self.calls.append(("latency", restart))
         points = synthetic.measured(seed=len(self.calls))
-        return points, dict(self.environment), {"floor": 0.03}, [], Journal(path)
+        return (
+            points,
+            dict(self.environment),
+            {"floor": 0.03, "quiet": 1.0, "busy": 1.0},
+            [],
+            Journal(path),
+        )
 
     def training(
         self, backend: str, device: str, path: Path, now: float, restart: bool, bar: Any, check: Any

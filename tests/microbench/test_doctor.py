@@ -282,17 +282,25 @@ def test_another_process_times_the_networks_once_more(
     again = doctor.once_more(learned(ms=2.0), "fake", "cpu")
     assert [a.point.name for a in again] == list("abcde")
     assert [a.ratio for a in again] == pytest.approx([1.25] * 5)
-    assert doctor.repeatability(again) == pytest.approx(0.25)
+    assert doctor.repeatability(again, CALM) == pytest.approx(0.25)
     with pytest.raises(InputError, match="none of the model's 0 points is a whole network"):
         doctor.once_more([], "fake", "cpu")
 
 
+CALM = {"quiet": 1.0, "busy": 1.0}
+
+
 def test_repeatability_by_hand() -> None:
-    """The root of the mean square of log(1.1), log(1 / 1.1), 0 and log(1.21)."""
+    """The root of the mean square of log(1.1), log(1 / 1.1), 0 and log(1.21); or what moments differ by, if
+    that is more: a tenth of a normal distribution is beyond 1.2816 standard deviations on either side.
+    """
     point = learned()[0]
     again = [doctor.Again(point, 2.0 * ratio) for ratio in (1.1, 1 / 1.1, 1.0, 1.21)]
-    assert doctor.repeatability(again) == pytest.approx(1.1**1.5**0.5 - 1.0, rel=1e-9)
-    assert doctor.repeatability([]) == 0.0
+    assert doctor.repeatability(again, CALM) == pytest.approx(1.1**1.5**0.5 - 1.0, rel=1e-9)
+    assert doctor.repeatability([], CALM) == 0.0
+    moments = {"quiet": 1.2**-1.2816, "busy": 1.2**1.2816}
+    for times in (again, []):
+        assert doctor.repeatability(times, moments) == pytest.approx(0.2, rel=1e-4)
 
 
 def test_the_ratio_to_a_former_learning_is_of_the_networks_in_common() -> None:

@@ -279,6 +279,7 @@ def timed(**more: Any) -> dict[str, Any]:
         ({}, 0.31, ["reach 31 % of the processor's nominal peak"]),
         (timed(repeatability=0.25, again=[{"first_ms": 10.0, "last_ms": 12.5}]), None,
          ["took 1.25 times as long; times on this machine repeat within 25 %"]),
+        (timed(repeatability=0.12), None, ["times on this machine repeat within 12 %, and"]),
         (timed(former={"ratio": 2.4, "date": "2026-11-22T08:00:00"}), None,
          ["2.4 times slower than when it was learned on 2026-11-22"]),
     ],

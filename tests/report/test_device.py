@@ -205,9 +205,7 @@ def test_what_learning_says_at_its_end_is_one_screen() -> None:
     assert lines[0] == (
         "AMD EPYC, 2 threads · tensorflow 2.21.0 · load 5.8 at the start · 118 points measured in 175 s"
     )
-    wanted = (
-        "  this machine: blocks measured again differ by 4.8 %; at the end of learning by 6.1 %"
-    )
+    wanted = "  this machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
     assert any(line.startswith("  other programs used 1.0 of 2 processors while") for line in lines)
     assert "written: models/local/desk.json" in lines
