@@ -65,7 +65,7 @@ def visits(document: dict[str, Any]) -> dict[str, list[Visit]]:
     return found
 
 
-def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
+def key(entry: dict[str, Any]) -> tuple[Any, ...]:
     return entry["what"], entry["name"], entry["batch"], entry.get("block")
 
 
@@ -73,11 +73,11 @@ def learn(path: Path) -> Device:
     """The model of the device whose results are in `path`."""
     document = json.loads(lzma.decompress(path.read_bytes()))
     backend = measure.DEVICES[document["device"]][0].partition("+")[0]
-    graphs = {_key(entry): graph for entry, graph in measure.jobs(backend)}
+    graphs = {key(entry): graph for entry, graph in measure.jobs(backend)}
     found = levels(visits(document))
     points, networks, cut = [], [], []
     for number, entry in enumerate(document["jobs"]):
-        level, graph = found.jobs.get(str(number)), graphs.get(_key(entry))
+        level, graph = found.jobs.get(str(number)), graphs.get(key(entry))
         if level is None or graph is None:
             continue
         if entry["what"] in ("block", "level"):
@@ -114,11 +114,13 @@ def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], 
             widths.append((high - low) / found.latency_ms)
             two = device.model.predict(graph, entry["batch"], "two-regime")
             published.append(two.latency_ms / ms - 1)
-    cut = [
-        device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
-        for entry, graph, ms in device.cut
-        if entry["half"] == half
-    ]
+    cut, cut_inside = [], []
+    for entry, graph, ms in device.cut:
+        if entry["half"] == half:
+            found = device.model.predict(graph, entry["batch"])
+            low, high = found.interval_ms or (0.0, np.inf)
+            cut.append(found.latency_ms / ms - 1)
+            cut_inside.append(bool(low <= ms <= high))
     size = np.abs(errors)
     cells = [
         device.name,
@@ -129,7 +131,8 @@ def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], 
         f"{sum(inside)} of {len(inside)}",
         _percent(np.median(widths)),
         _percent(np.median(np.abs(published))),
-        _percent(np.median(np.abs(cut))) if cut else "-",
+        _percent(np.median(np.abs(cut))),
+        f"{sum(cut_inside)} of {len(cut)}",
         _percent(device.levels.floor),
     ]
     return cells, errors, inside, widths
@@ -141,7 +144,7 @@ def _percent(value: float) -> str:
 
 HEADER = (
     "device", "networks", "median error", "bias", "within 10 %", "inside the 90 % interval", "its width",
-    "two-regime", "cut blocks", "noise floor",
+    "two-regime", "cut blocks", "inside", "noise floor",
 )  # fmt: skip
 SUMMARY = (
     "", "devices", "networks", "middle device", "worst device", "inside the 90 % interval", "its width",
