@@ -22,7 +22,7 @@ from microbench.journal import Journal, fingerprint
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
 
-USUAL = Settings(rounds=6, most_rounds=24, enough_s=60.0)
+USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 UNSTEADY = 1.5  # slowest over fastest tenth of a run, from which on it is said
 BUSY_LOAD = 0.6
