@@ -28,7 +28,7 @@ from lolat.devices.tables import (
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point, known_features, read_csv
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import FLOAT16, FLOAT32, Mode
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Progress, Warn
@@ -260,7 +260,7 @@ def _timed(
     where = document["environment"]
     mode = Mode(
         FLOAT16 if where.get("half") is True else FLOAT32,
-        where.get("compile") is True,
+        COMPILED if where.get("compile") is True else EAGER,
         where.get("channels_last") is True,
     )
     table = read_networks(path, device or {document["device"], document["name"]}, skip, mode)

@@ -392,7 +392,7 @@ def _counted(
     networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None
 ) -> Iterator[tuple[tuple[str, Any], Counted | LolatError]]:
     name = f"device{VERSION}-{mode.dtype}-" + "".join(
-        str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
+        str(int(flag)) for flag in (mode.fused, mode.channels_last, mode.training)
     )
     for network, array in arrays_of(networks, name, partial(_packed, mode), Cache(), said=said):
         yield network, array if isinstance(array, LolatError) else _unpacked(array)

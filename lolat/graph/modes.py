@@ -1,5 +1,5 @@
-"""How a device runs networks: in which data type, compiled or not, with channels last in memory or not; and
-what that makes of a graph: the bytes of its tensors, and which of its operations run as one step.
+"""How a device runs networks: in which data type, how its operations are launched, with channels last in
+memory or not; and what that makes of a graph: the bytes of its tensors, and which operations run as one.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,10 @@ DTYPES = {
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
 """What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
+EAGER, COMPILED, GRAPH = "eager", "compiled", "graph"
+LAUNCHES = (EAGER, COMPILED, GRAPH)
+"""How operations are launched: one by one as PyTorch comes to them; those that torch.compile makes of them,
+one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
 _YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False, "": False}
@@ -30,12 +34,12 @@ _YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0
 
 @dataclass(frozen=True)
 class Mode:
-    """`dtype`: one of DTYPES' values; `compiled`: by torch.compile; `channels_last`: images in memory;
+    """`dtype`: one of DTYPES' values; `launch`: one of LAUNCHES; `channels_last`: images in memory;
     `training`: forward and backward, not the forward pass of inference.
     """
 
     dtype: str = FLOAT32
-    compiled: bool = False
+    launch: Literal["eager", "compiled", "graph"] = EAGER
     channels_last: bool = False
     training: bool = False
 
@@ -43,6 +47,11 @@ class Mode:
     def inference(self) -> Mode:
         """The same device, forward alone."""
         return replace(self, training=False)
+
+    @property
+    def fused(self) -> bool:
+        """Whether a compiler makes one step of several operations."""
+        return self.launch != EAGER
 
     @property
     def product_bytes(self) -> int:
@@ -69,10 +78,12 @@ class Mode:
         compiled, last = (not of.isdisjoint(words) for of in (_COMPILED, _LAST))
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
-        return cls(dtypes[0] if dtypes else FLOAT32, compiled, last, "train" in words)
+        launch: Any = COMPILED if compiled else EAGER
+        return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
         """The same with what a row of a table says itself, in columns of these names; InputError."""
+        launches = {text: COMPILED if yes else EAGER for text, yes in _YES_NO.items()}
         passes = {"": self.training, "inference": False, "training": True}
 
         def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
@@ -84,14 +95,19 @@ class Mode:
 
         return Mode(
             told("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
-            told("compiled", _YES_NO, self.compiled, "yes or no"),
+            told("compiled", launches, self.launch, "yes or no"),
             told("channels_last", _YES_NO, self.channels_last, "yes or no"),
             told("pass", passes, self.training, "inference or training"),
         )
 
     def __str__(self) -> str:
-        flags = ("channels_last", "compiled", "training")
-        return ", ".join([self.dtype, *(f.replace("_", " ") for f in flags if getattr(self, f))])
+        words = {
+            "channels last": self.channels_last,
+            "compiled": self.fused,
+            "from a CUDA graph": self.launch == GRAPH,
+            "training": self.training,
+        }
+        return ", ".join([self.dtype, *(word for word, said in words.items() if said)])
 
 
 # ---- A graph in a mode
@@ -147,7 +163,7 @@ class Plan:
         self.attention = _attention(self.graph)
         self.sizes = self._element_bytes()
         self.channels_last = _channels_last(self.graph)
-        self.groups = self._grouped() if self.mode.compiled else []
+        self.groups = self._grouped() if self.mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
         """(bytes whatever the batch, bytes of each sample) of tensors."""

@@ -187,12 +187,12 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
             if mode.training and operation.attributes.get("rate"):
                 steps.dropout(operation)
             continue
-        if not mode.compiled:  # what autocast converts before an operation, a step each
+        if not mode.fused:  # what autocast converts before an operation, a step each
             for tensor, have, want in plan.conversions(operation):
                 steps.moves(CASTS, [(tensor, have)], [(tensor, want)])
         if multiplies(operation.kind):
             steps.product(operation)
-        elif not mode.compiled:
+        elif not mode.fused:
             steps.moves(moving_class(operation.kind), *plan.eager(operation))
     for group in plan.groups:
         steps.operation = group[-1]

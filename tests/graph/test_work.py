@@ -13,7 +13,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import Work, at, work_of, works
 from tests.synthetic import one
 
-HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", compiled=True)
+HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", "compiled")
 PIXELS = 4 * 6 * 6
 
 
