@@ -15,6 +15,7 @@ import numpy as np
 
 from lolat.fitting.predictors.kernels import (
     LEAST_OPERATIONS,
+    RATES,
     Kernels,
     Nearby,
     Ways,
@@ -22,7 +23,6 @@ from lolat.fitting.predictors.kernels import (
     inside,
     moving_slopes,
     moving_time,
-    optional,
 )
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
@@ -56,12 +56,12 @@ USUAL = {
 """What a term usually is, and how far from it, as a logarithm; of rate, bandwidth and launch relative to
 the device's."""
 OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
-    (c.GROUPED, "rate"): (0.75, 0.7),
-    (c.STEM, "rate"): (0.5, 0.7),
-    (c.DEPTHWISE, "rate"): (1.5, 1.0),
-    (c.DEPTHWISE_LAST, "rate"): (6.0, 1.0),
-    (c.MASKED, "rate"): (0.6, 0.7),
-    (c.RECURRENT, "rate"): (0.4, 1.0),
+    (c.GROUPED, "rate"): (RATES[c.GROUPED], 0.7),
+    (c.STEM, "rate"): (RATES[c.STEM], 0.7),
+    (c.DEPTHWISE, "rate"): (RATES[c.DEPTHWISE], 1.0),
+    (c.DEPTHWISE_LAST, "rate"): (RATES[c.DEPTHWISE_LAST], 1.0),
+    (c.MASKED, "rate"): (RATES[c.MASKED], 0.7),
+    (c.RECURRENT, "rate"): (RATES[c.RECURRENT], 1.0),
     (c.BATCH_NORM, "bandwidth"): (2.5, 0.7),
     (c.MOVES, "bandwidth"): (1.6, 0.5),
     (c.PARTS, "bandwidth"): (1.7, 0.7),
@@ -71,8 +71,7 @@ OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
     (c.SUMS, "bandwidth"): (0.5, 0.5),
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
-"""The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/results/gpus.md). Depthwise
-products fill a small part of the tiles that they are counted in, so their rate says little."""
+"""The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/results/gpus.md)."""
 DEVICE = ("rate", "bandwidth", "launch")
 OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.85, (0.8, 0.3), (0.03, 1.0)
 """What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how
@@ -84,7 +83,8 @@ OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 @dataclass(frozen=True)
 class Facts:
     """Of a device: multiprocessors, macs per ms and bytes per ms; `width`: how far off the rate may be,
-    as a logarithm; `bound`: by its power, which keeps down what runs for long.
+    as a logarithm; `bound`: by its power, which keeps down what runs for long; `tf32`: how many times
+    the rate convolutions are computed at in TF32, 1 of a device without.
     """
 
     multiprocessors: float
@@ -92,6 +92,7 @@ class Facts:
     bandwidth: float
     width: float = OFF_OF_SHEET
     bound: bool = False
+    tf32: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -350,12 +351,15 @@ def predicted(formula: Kernels, times: Times) -> np.ndarray:
     """(times,) ms as the formula says; of a step alone, with what starting it costs."""
     single = ~times.whole[times.owner]
     ms = np.empty(len(single))
-    for which, own in ((single, replace(formula, sustained=np.inf)), (~single, formula)):
+    waiting = {
+        n: {t: v for t, v in terms.items() if t != "step"} for n, terms in formula.classes.items()
+    }
+    by_itself = replace(formula, sustained=np.inf, tf32=1.0, classes=waiting)
+    for which, own in ((single, by_itself), (~single, formula)):
         ms[which], _ = own.times(times.work.take(which))
     for number, name in enumerate(CLASSES):
         if name in formula.classes and name in PRODUCTS:
             which = single & (times.work.kind == number)
             terms = formula.classes[name]
-            more = terms["launch"] - optional(terms, "step")
-            ms[which] += more * formula.factors(name, times.work.take(which))
+            ms[which] += terms["launch"] * formula.factors(name, times.work.take(which))
     return times.total(ms)

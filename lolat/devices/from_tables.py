@@ -20,6 +20,7 @@ from lolat.devices.fit import (
     fit_kernels,
     predicted,
 )
+from lolat.devices.host import ELSEWHERE, in_networks, least_of
 from lolat.devices.tables import (
     MULTIPLYING,
     Counted,
@@ -57,6 +58,10 @@ POWER_FACTS = {
     "fp32_vector_gflops": (1.0, 1e8, "GFLOP/s"),
 }
 """Columns of a data sheet: least, most and unit of a device; a figure outside is in another."""
+TF32_FACTS = {"tf32_gflops": (1.0, 1e8, "GFLOP/s")}
+"""The same of GPUs that have TF32 (NVIDIA's from Ampere on), without sparsity."""
+OF_TF32 = 0.5
+"""What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
@@ -75,13 +80,17 @@ def read_facts(path: str | Path, device: str) -> Facts:
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
     row = rows[device]
-    known = {name: ends for name, ends in POWER_FACTS.items() if row.get(name)}
-    multiprocessors, gflops, gigabytes, *power = (
-        row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
-        for name, (least, most, unit) in (NEEDED_FACTS | known).items()
-    )
+    more = {name: ends for name, ends in (POWER_FACTS | TF32_FACTS).items() if row.get(name)}
+    said = {
+        name: row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
+        for name, (least, most, unit) in (NEEDED_FACTS | more).items()
+    }
+    multiprocessors, gflops, gigabytes = (said[name] for name in NEEDED_FACTS)
+    power = [said[name] for name in POWER_FACTS if name in said]
     kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
-    return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)
+    tf32 = max(OF_TF32 * said.get("tf32_gflops", 0.0) / (OF_PEAK * kept * gflops), 1.0)
+    rate, bandwidth = kept * gflops * 1e6 / 2, gigabytes * 1e6
+    return Facts(multiprocessors, rate, bandwidth, bound=kept < OF_PEAK, tf32=tf32)
 
 
 def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
@@ -204,10 +213,18 @@ def tables_document(
     rest = ~trained if apart else np.ones_like(trained)
     formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
     of_steps = off[trained[rest]]
+    inference = times.take(~trained) if (~trained).any() else times
+    formula = in_networks(formula, inference, facts)
+    sizes = np.array(
+        [o.batch_size for o in timed.operations] + [n.batch_size for n, _ in timed.networks]
+    )
+    smallest = least_of(inference, sizes[~trained] if (~trained).any() else sizes)
     shown = np.flatnonzero(~trained) if (~trained).any() else np.arange(len(trained))
     shown = np.sort(np.random.default_rng(0).permutation(shown)[:MOST_POINTS])
     document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
     document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
+    if formula.host is not None:
+        document["predictors"][Kernels.name]["elsewhere"] = ELSEWHERE
     if apart:
         steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
         entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
@@ -216,7 +233,7 @@ def tables_document(
         document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
     return document | {
         "default": Kernels.name,
-        "domain": {},
+        "domain": {"least": smallest.to_dict()} if formula.host is not None else {},
         "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
     }
 
@@ -330,7 +347,8 @@ def facts_document(
     name: str, device: str, facts: Facts, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
-    formula = fit_kernels(Times.of([], np.zeros(0), np.zeros(0, bool)), facts)
+    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
+    formula = in_networks(fit_kernels(nothing, facts), nothing, facts)
     doubt = (
         "nothing was measured on this device, all is from its data sheet; operations timed there "
         "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"

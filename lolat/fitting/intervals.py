@@ -71,12 +71,14 @@ class Width:
 
     `networks`: (of how many operations, half the width) of whole networks, where some were left out: from
     as many operations on that is it; below, towards a single operation, it goes over into the other.
+    `elsewhere`: half of what another host and another version of the framework add, as errors of their own.
     """
 
     quantile: float
     scale: Scale
     floor: float = 0.0
     networks: tuple[float, float] | None = None
+    elsewhere: float = 0.0
 
     def half(self, ops: float) -> float:
         """Half the width, as a logarithm, of the interval of something of `ops` operations."""
@@ -85,7 +87,7 @@ class Width:
             large, half = self.networks
             part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
             half_width = part * half + (1.0 - part) * half_width
-        return min(max(half_width, self.floor), LARGEST)
+        return min(max(math.hypot(half_width, self.elsewhere), self.floor), LARGEST)
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
@@ -187,7 +189,9 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
         t = student_quantile((1.0 + coverage) / 2, count - 1)
         half = t * float(whole["spread"]) * math.sqrt(1.0 + 1.0 / count)
         networks = (float(whole["ops"]), half)
-    return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
+    elsewhere = NormalDist().inv_cdf((1.0 + coverage) / 2) * float(entry.get("elsewhere", 0.0))
+    quantile = conformal_quantile(scores, coverage)
+    return Width(quantile, scale, math.log1p(floor), networks, elsewhere)
 
 
 class Intervals:

@@ -23,7 +23,10 @@ DTYPES = {
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
 """What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
-EAGER, COMPILED, GRAPH = "eager", "compiled", "graph"
+Launch = Literal["eager", "compiled", "graph"]
+EAGER: Launch = "eager"
+COMPILED: Launch = "compiled"
+GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
 """How operations are launched: one by one as PyTorch comes to them; those that torch.compile makes of them,
 one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
@@ -39,7 +42,7 @@ class Mode:
     """
 
     dtype: str = FLOAT32
-    launch: Literal["eager", "compiled", "graph"] = EAGER
+    launch: Launch = EAGER
     channels_last: bool = False
     training: bool = False
 
@@ -78,7 +81,7 @@ class Mode:
         compiled, last = (not of.isdisjoint(words) for of in (_COMPILED, _LAST))
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
-        launch: Any = COMPILED if compiled else EAGER
+        launch = COMPILED if compiled else EAGER
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:

@@ -186,6 +186,8 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
         if operation.kind in FREE:
             if mode.training and operation.attributes.get("rate"):
                 steps.dropout(operation)
+            elif not mode.fused and operation.kind in VIEWS:
+                steps.view()
             continue
         if not mode.fused:  # what autocast converts before an operation, a step each
             for tensor, have, want in plan.conversions(operation):
@@ -206,6 +208,8 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
+VIEWS = FREE - {"dropout", "identity"}
+"""What PyTorch starts as an operation, for which the device does nothing."""
 SLOWEST = (NORM, GROUP_NORM, SOFTMAX, POOLS, SUMS, RESIZED, JOINED, MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
 _COPIES = ("pad", "transpose", "repeat", "roll", "sort", "scatter", "unfold", "cumulative", "fill")
@@ -248,6 +252,12 @@ class _Steps:
         moved = self.plan.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved)
+        elif not self.plan.mode.fused:
+            self.view()
+
+    def view(self) -> None:
+        """What the host makes and the device does nothing for: it moves no bytes."""
+        self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
 
     def dropout(self, operation: Operation) -> None:
         """What is drawn at random in training; free in inference."""

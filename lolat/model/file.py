@@ -21,7 +21,7 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors.extended import TERMS
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import EXTRAS, FEATURES
-from lolat.graph.modes import Mode
+from lolat.graph.modes import EAGER, Launch, Mode
 from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
 from lolat.io.documents import (
     AtLeastOne,
@@ -161,6 +161,15 @@ Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS], forbid_unknown_fiel
 _Nearby = tuple[Positive, Positive, Positive, Positive, Number]
 
 
+class Host(Struct):
+    """What starts the operations; see `lolat.fitting.predictors.host`."""
+
+    start_ms: Positive
+    factor: Positive
+    source: Literal["assumed", "fitted"]
+    launch: Launch = EAGER
+
+
 class Kernels(Predictor, kw_only=True):
     """What a formula by operation has beside that of any; see `lolat.fitting.predictors.kernels`.
 
@@ -172,6 +181,9 @@ class Kernels(Predictor, kw_only=True):
     mode: Mode | UnsetType = UNSET
     tile: Positive | UnsetType = UNSET
     sustained: Positive | UnsetType = UNSET
+    host: Host | UnsetType = UNSET
+    elsewhere: NotNegative | UnsetType = UNSET
+    tf32: Positive | UnsetType = UNSET
     nearby: dict[Literal[tuple(PRODUCTS)], list[_Nearby]] | UnsetType = UNSET  # type: ignore[valid-type]
 
 
@@ -211,6 +223,14 @@ class Noise(Struct):
     former: Former | UnsetType = UNSET
 
 
+class Least(Struct):
+    """The smallest steps of a table; see `lolat.fitting.domain.Least`."""
+
+    batch_size: Positive | UnsetType = UNSET
+    latency_ms: Positive | UnsetType = UNSET
+    operation_ms: Positive | UnsetType = UNSET
+
+
 class Domain(Struct):
     """What was measured; see `lolat.fitting.domain.Domain`."""
 
@@ -218,6 +238,7 @@ class Domain(Struct):
     dtypes: list[str] | UnsetType = UNSET
     ratios: dict[str, Range] | UnsetType = UNSET
     sizes: dict[str, Range] | UnsetType = UNSET
+    least: Least | UnsetType = UNSET
 
 
 class Besides(Struct, kw_only=True):

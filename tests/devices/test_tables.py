@@ -137,11 +137,11 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
     path = tmp_path / "infer-amp-nhwc-pt240-cu124-rtx3090-dynamo.csv"
     path.write_text("model,infer_img_size,infer_batch_size,infer_step_time\nvit,160,8,3\n")
     (row,) = read_networks(path).rows
-    assert row.mode == Mode("amp", True, True)
+    assert row.mode == Mode("amp", "compiled", True)
     assert (row.size, row.batch_size, row.latency_ms) == (160, 8, 3.0)
     path = table(tmp_path, "network,latency_ms,dtype,compiled\na,1,bf16,no\nb,1,,yes\n")
-    one, other = read_networks(path, mode=Mode("amp", True)).rows
-    assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", True))
+    one, other = read_networks(path, mode=Mode("amp", "compiled")).rows
+    assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", "compiled"))
 
 
 def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from lolat.graph.work import Work, at, work_of, works
 from tests.synthetic import one
 
 HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", "compiled")
+VIEW = "view"  # a step that moves nothing: the host makes it
 PIXELS = 4 * 6 * 6
 
 
@@ -58,7 +59,8 @@ def chain(*kinds: str) -> Graph:
 
 def named(work: Work) -> list[tuple[str, float]]:
     """(class, bytes) of each step."""
-    return [(c.CLASSES[k], float(n)) for k, n in zip(work.kind, work.bytes, strict=True)]
+    steps = zip(work.kind, work.bytes, strict=True)
+    return [(c.CLASSES[k] if n else VIEW, float(n)) for k, n in steps]
 
 
 def test_in_float32_one_after_the_other() -> None:
@@ -67,24 +69,25 @@ def test_in_float32_one_after_the_other() -> None:
         (c.BATCH_NORM, 4 * 2 * 2 * PIXELS),
         (c.ELEMENTS, 4 * 2 * 2 * PIXELS),
         (c.ELEMENTS, 4 * 3 * 2 * PIXELS),
+        (VIEW, 0),
         (c.DENSE, 4 * (2 * PIXELS + 2 * 10 + 10 * PIXELS + 10)),
     ]
 
 
 def test_the_products() -> None:
     work = work_of(convolutional(), 2)
-    conv, head = work.take(np.array([0])), work.take(np.array([4]))
+    conv, head = work.take(np.array([0])), work.take(np.array([5]))
     assert (conv.number[0], conv.rows[0], conv.columns[0], conv.depth[0]) == (1, 72, 4, 27)
     assert (head.number[0], head.rows[0], head.columns[0], head.depth[0]) == (1, 2, 10, PIXELS)
-    assert list(work.macs) == [72 * 4 * 27, 0, 0, 0, 2 * 10 * PIXELS]
+    assert list(work.macs) == [72 * 4 * 27, 0, 0, 0, 0, 2 * 10 * PIXELS]
     assert not work.squares.any(), "of an image there is no faster way"
-    assert list(work.operation) == [0, 1, 2, 3, 5]
+    assert list(work.operation) == [0, 1, 2, 3, 4, 5]
 
 
 def test_half_of_everything_in_half() -> None:
     whole, half = (work_of(convolutional(), 3, mode) for mode in (Mode(), HALF))
     assert list(half.bytes * 2) == list(whole.bytes)
-    assert list(half.narrow) == [True, False, False, False, True]
+    assert list(half.narrow) == [True, False, False, False, False, True]
     assert not whole.narrow.any()
 
 
@@ -92,7 +95,9 @@ def test_autocast_converts_for_products() -> None:
     """The image comes in float32; what the convolution writes is half, and stays so."""
     found = named(work_of(convolutional(), 1, AMP))
     assert found[0] == (c.CASTS, (4 + 2) * 3 * 64)
-    assert [n for n, _ in found[1:]] == [c.STEM, c.BATCH_NORM, c.ELEMENTS, c.ELEMENTS, c.DENSE]
+    assert [n for n, _ in found[1:]] == [
+        *(c.STEM, c.BATCH_NORM, c.ELEMENTS, c.ELEMENTS, VIEW, c.DENSE),
+    ]
     assert found[2] == (c.BATCH_NORM, 2 * 2 * PIXELS)
 
 
@@ -267,7 +272,7 @@ def test_no_steps_and_several_one_after_the_other() -> None:
     assert len(Work.none().kind) == 0
     both = Work.joined([one, Work.none(), one.take(np.array([4]))])
     assert named(both) == [*named(one), named(one)[4]]
-    assert list(both.narrow) == [False] * 6
+    assert list(both.narrow) == [False] * 7
 
 
 def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:

@@ -22,8 +22,9 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.fitting.predictors.host import Host
 from lolat.graph import work as c
-from lolat.graph.modes import Mode
+from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE, Work
 
 # ---- What operations of nearly the same shape took more, or less, than the formula says.
@@ -124,6 +125,18 @@ LIKE = {
     },
 }  # fmt: skip
 """Class -> those whose terms it takes, the first that are there."""
+RATES = {
+    c.GROUPED: 0.75,
+    c.STEM: 0.5,
+    c.DEPTHWISE: 1.5,
+    c.DEPTHWISE_LAST: 6.0,
+    c.MASKED: 0.6,
+    c.RECURRENT: 0.4,
+}
+"""Rates of classes, relative to the device's, as RTX 3090 and 4090 have them (docs/results/gpus.md).
+Depthwise products fill a small part of the tiles that they are counted in, so their rate says little."""
+IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.STEM, c.GROUPED])
+"""What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 COMPUTE, MOVE, START = range(3)
 
 
@@ -135,7 +148,9 @@ class Kernels(Formula):
     how it runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's;
     `nearby`: of classes of products what operations timed alone say beyond their terms; `sustained`: macs
     per ms that no product of a network goes beyond, where power keeps down what runs for long (Winograd's,
-    which are fewer than are counted, aside).
+    which are fewer than are counted, aside); `host`: what starts the operations, None where that takes no
+    time of its own; `tf32`: how many times the rate convolutions of float32 are computed at in TF32, 1 of a
+    device without.
     """
 
     name: ClassVar[str] = "kernels"
@@ -145,6 +160,8 @@ class Kernels(Formula):
     tile: float = 1.0
     nearby: Mapping[str, Nearby] = field(default_factory=dict)
     sustained: float = math.inf
+    host: Host | None = None
+    tf32: float = 1.0
 
     @classmethod
     def of(
@@ -183,9 +200,18 @@ class Kernels(Formula):
         terms = self.terms(name)
         if name not in PRODUCTS:
             short = work.bytes < terms["launch"] * terms["bandwidth"]
-            return moving_time(terms, work.bytes), np.where(short, START, MOVE)
+            return moving_time(in_network(terms), work.bytes), np.where(short, START, MOVE)
         parts = Ways.of(work, self.multiprocessors, self.tile).parts(terms)
         own = inside(terms, *parts) * self.factors(name, work)
+        if self.tf32 > 1.0 and self.mode.dtype == FLOAT32 and name in IN_TF32:
+            faster = {**terms, "rate": terms["rate"] * self.tf32}
+            other = Tiled.of(work, self.multiprocessors, self.tile).parts(faster)
+            better = (in_tf32 := inside(terms, *other)) < own
+            own = np.where(better, in_tf32, own)
+            computing, moving = (
+                np.where(better, new, old) for new, old in zip(other, parts, strict=True)
+            )
+            parts = computing, moving
         kept = np.where(work.squares > 0, 0.0, work.macs) / self.sustained
         return np.maximum(own, kept), np.where(np.greater(*parts), COMPUTE, MOVE)
 
@@ -219,8 +245,10 @@ class Kernels(Formula):
         )
 
     def terms(self, name: str) -> Mapping[str, float]:
-        """The terms of a class, or of the one that is most like it."""
-        return next(self.classes[like] for like in LIKE[name] if like in self.classes)
+        """The terms of a class, or of the one most like it, with what its rate usually is to that one's."""
+        like = next(like for like in LIKE[name] if like in self.classes)
+        terms, usual = self.classes[like], RATES.get(name, 1.0) / RATES.get(like, 1.0)
+        return terms if usual == 1.0 else {**terms, "rate": usual * terms["rate"]}
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
@@ -231,6 +259,8 @@ class Kernels(Formula):
             "tile": self.tile,
             "nearby": {name: near.to_list() for name, near in self.nearby.items()},
             **({"sustained": self.sustained} if math.isfinite(self.sustained) else {}),
+            **({} if self.host is None else {"host": self.host.to_dict()}),
+            **({"tf32": self.tf32} if self.tf32 > 1.0 else {}),
         }
 
     @classmethod
@@ -244,6 +274,8 @@ class Kernels(Formula):
             float(document.get("tile", 1.0)),
             {n: Nearby(rows) for n, rows in document.get("nearby", {}).items()},
             float(document.get("sustained", math.inf)),
+            Host.from_dict(document["host"]) if "host" in document else None,
+            float(document.get("tf32", 1.0)),
         )
 
 
@@ -398,6 +430,11 @@ def inside(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray
 def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
     """(steps,) ms of products, each timed alone."""
     return np.asarray(_larger(computing, moving, optional(terms, "overlap")) + terms["launch"])
+
+
+def in_network(terms: Mapping[str, float]) -> Mapping[str, float]:
+    """The terms of what only moves, where it is not timed alone: the host starts it meanwhile."""
+    return {**terms, "launch": terms["step"]} if "step" in terms else terms
 
 
 def slower(terms: Mapping[str, float]) -> np.ndarray:

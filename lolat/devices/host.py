@@ -1,0 +1,88 @@
+"""What a table of a GPU tells of the host that started its operations, and how small its steps are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from lolat.devices.fit import LEAST_STEPS, Facts, Times
+from lolat.fitting.domain import Least
+from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph.work import CLASSES
+
+ELSEWHERE = 0.12
+"""How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a table.
+The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square);
+the first half of the networks that docs/results/gpus.md judges by published times are 0.13 off from batch 4
+on."""
+START_MS = 0.004
+"""Of an operation in a network, on the device alone, where operations were timed by themselves: what
+networks on RTX 4090 and 5090 tell (0.002 to 0.005 ms)."""
+LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
+PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
+LEAST_NETWORKS = 30  # to say how small the steps of a table of networks are
+
+
+def in_networks(formula: Kernels, times: Times, facts: Facts) -> Kernels:
+    """A formula of a GPU that was fitted to `times`, for the operations of a network that a host starts.
+
+    Of an operation timed alone the launch is the host's time and the device's, one after the other; in a
+    network the host is ahead, and START_MS of it is the device's.
+    """
+    if formula.tile != 1.0:  # a CPU, which is its own host
+        return formula
+    launches = _launches(formula, times)
+    classes = {
+        name: {**terms, "step": min(terms["launch"], START_MS)} if name in launches else terms
+        for name, terms in formula.classes.items()
+    }
+    return replace(formula, classes=classes, host=_host(formula, times, launches), tf32=facts.tf32)
+
+
+def _launches(formula: Kernels, times: Times) -> dict[str, float]:
+    """The launches of the classes whose terms are from operations timed alone, ms."""
+    alone = times.work.kind[~times.whole[times.owner]]
+    number = np.bincount(alone, minlength=len(CLASSES))
+    return {
+        name: formula.classes[name]["launch"]
+        for name, rows in zip(CLASSES, number, strict=True)
+        if rows >= LEAST_STEPS and name in formula.classes
+    }
+
+
+def _host(formula: Kernels, times: Times, launches: dict[str, float]) -> Host:
+    """The host of a table's operations, half way to what hosts usually take; or one that is assumed, and no
+    slower than that of the table's fastest networks.
+    """
+    launch = formula.mode.launch
+    if len(launches) >= LEAST_CLASSES:
+        own = float(np.median(list(launches.values())))
+        return Host(round((own * USUAL_MS) ** 0.5, 4), FACTOR[FITTED], FITTED, launch)
+    most = USUAL_MS
+    if times.whole.sum() >= LEAST_NETWORKS:
+        starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))
+        most = float(np.quantile((times.latency_ms / starts)[times.whole], PASSED_OVER / 10))
+    return Host(round(min(USUAL_MS, most), 4), FACTOR[ASSUMED], ASSUMED, launch)
+
+
+def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
+    """The least that a table has but for PASSED_OVER of its rows; of operations alone, ms an operation.
+
+    `batch_sizes`: (times,).
+    """
+    operations = times.total((times.work.bytes > 0.0).astype(float))
+    whole = times.whole
+    if whole.sum() < LEAST_NETWORKS:
+        alone = ~whole if not whole.all() else whole
+        return Least(operation_ms=_smallest((times.latency_ms / operations)[alone]))
+    return Least(
+        batch_size=_smallest(batch_sizes[whole]),
+        latency_ms=_smallest(times.latency_ms[whole]),
+        operation_ms=_smallest((times.latency_ms / operations)[whole]),
+    )
+
+
+def _smallest(values: np.ndarray) -> float:
+    return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
