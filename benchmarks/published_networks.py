@@ -29,8 +29,9 @@ from lolat.readers import read
 from lolat.readers.torch import import_torch
 from lolat.readers.torch.named import _package, without_weights
 
-SIDES = (480, 640)  # of the image that was timed; detectors enlarge it to 800 x 1066
-DETECTED, MASKED, PANOPTIC = (800, 1066), (640, 864), (800, 1088)  # padded to multiples of 32
+DETECTED, MASKED, PANOPTIC = (800, 1066), (640, 864), (384, 384)
+"""What the processors of the networks make of an image of 480 x 640; MaskFormer's pads to multiples of 32,
+that of Mask2Former's COCO networks makes 384 x 384 (transformers, test_modeling_mask2former.py)."""
 DEVICES = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32"}
 HEADER = (
     "half", "launch", "times", "median", "bias", "worst", "inside the 90 % interval", "its width",

@@ -16,6 +16,7 @@ import numpy as np
 from lolat.fitting.predictors.kernels import (
     LEAST_OPERATIONS,
     RATES,
+    TILED,
     Kernels,
     Nearby,
     Ways,
@@ -48,8 +49,9 @@ NETWORKS_WEIGHT = 0.25
 MOST_STEPS, FEW_STEPS = 40, 10  # of the search, from nothing and from a formula near by
 GRADIENT = 0.01  # of the loss, at which it ends
 USUAL = {
-    "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (1.0, 1.0),
-    "unaligned": (0.2, 2.0), "spread": (3.0, 2.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
+    "small": (TILED["small"], 1.0), "tiny": (TILED["tiny"], 1.0), "fill": (TILED["fill"], 1.0),
+    "unaligned": (TILED["unaligned"], 2.0), "spread": (TILED["spread"], 2.0),
+    "direct": (TILED["direct"], 1.0), "launch": (1.0, 1.0), "corner": (2.0, 0.7),
     "step": (0.003, 1.0), "heavy": (1.0, 1.0), "overlap": (4.0, 0.7),
     "rate": (1.0, 0.2), "bandwidth": (1.0, 0.3),
 }  # fmt: skip

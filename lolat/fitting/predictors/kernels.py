@@ -135,6 +135,11 @@ RATES = {
 }
 """Rates of classes, relative to the device's, as RTX 3090 and 4090 have them (docs/results/gpus.md).
 Depthwise products fill a small part of the tiles that they are counted in, so their rate says little."""
+TILED = {"small": 0.2, "tiny": 0.3, "fill": 16.0, "unaligned": 0.2, "spread": 3.0, "direct": 0.3}
+"""What the terms of products usually are besides, which RATES were found with."""
+WITHOUT_UNITS, UNITS = (c.DEPTHWISE, c.DEPTHWISE_LAST), 2.0
+"""What computes without units for matrices, and how many times as fast these are in half precision as all
+else in float32 on RTX 3090 and 4090 (data sheets, sums in float32): RATES are relative to the units."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.STEM, c.GROUPED])
 """What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 COMPUTE, MOVE, START = range(3)
@@ -245,10 +250,13 @@ class Kernels(Formula):
         )
 
     def terms(self, name: str) -> Mapping[str, float]:
-        """The terms of a class, or of the one most like it, with what its rate usually is to that one's."""
-        like = next(like for like in LIKE[name] if like in self.classes)
-        terms, usual = self.classes[like], RATES.get(name, 1.0) / RATES.get(like, 1.0)
-        return terms if usual == 1.0 else {**terms, "rate": usual * terms["rate"]}
+        """The terms of a class, or of the one most like it; of RATES what is usual of the device."""
+        if name in self.classes or name not in RATES:
+            return self.classes[next(like for like in LIKE[name] if like in self.classes)]
+        dense, usual = self.classes[c.DENSE], RATES[name]
+        if name in WITHOUT_UNITS and self.mode.dtype == FLOAT32:
+            usual *= UNITS
+        return {**dense, **TILED, "rate": usual * dense["rate"]}
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
