@@ -227,6 +227,7 @@ def tables_document(
         document["predictors"][Kernels.name]["elsewhere"] = ELSEWHERE
     if apart:
         steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
+        steps = replace(steps, host=formula.host)
         entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
         document["predictors"][TrainingSteps.name] = entry
     if len(of_steps):

@@ -33,11 +33,9 @@ def in_networks(formula: Kernels, times: Times, facts: Facts) -> Kernels:
     """
     if formula.tile != 1.0:  # a CPU, which is its own host
         return formula
-    launches = _launches(formula, times)
-    classes = {
-        name: {**terms, "step": min(terms["launch"], START_MS)} if name in launches else terms
-        for name, terms in formula.classes.items()
-    }
+    launches, classes = _launches(formula, times), formula.classes
+    if len(launches) >= LEAST_CLASSES:
+        classes = {n: {**t, "step": min(t["launch"], START_MS)} for n, t in classes.items()}
     return replace(formula, classes=classes, host=_host(formula, times, launches), tf32=facts.tf32)
 
 
@@ -63,8 +61,9 @@ def _host(formula: Kernels, times: Times, launches: dict[str, float]) -> Host:
     most = USUAL_MS
     if times.whole.sum() >= LEAST_NETWORKS:
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))
-        most = float(np.quantile((times.latency_ms / starts)[times.whole], PASSED_OVER / 10))
-    return Host(round(min(USUAL_MS, most), 4), FACTOR[ASSUMED], ASSUMED, launch)
+        most = float((times.latency_ms / starts)[times.whole].min())
+    own = max(min(USUAL_MS, most), USUAL_MS / FACTOR[ASSUMED])
+    return Host(round(own, 4), FACTOR[ASSUMED], ASSUMED, launch)
 
 
 def least_of(times: Times, batch_sizes: np.ndarray) -> Least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from lolat.arrays import np
@@ -20,14 +20,15 @@ from lolat.units import milliseconds
 @dataclass(frozen=True)
 class Steps:
     """Steps in the order in which they run: `operation`, (steps,), which each is of; `run_ms`, (steps,),
-    what the device takes, and `mostly`, (steps,), the feature that it goes to; `starts_ms`, (steps,), what
-    the host takes to start each, off by `host_half` at most, a logarithm, 90 % sure; None where the file
-    does not say.
+    what the device takes, and `mostly`, (steps,), the feature that it goes to; `backward`, (steps,), of the
+    backward pass; `starts_ms`, (steps,), what the host takes to start each, off by `host_half` at most, a
+    logarithm, 90 % sure; None where the file does not say.
     """
 
     operation: np.ndarray
     run_ms: np.ndarray
     mostly: np.ndarray
+    backward: np.ndarray
     starts_ms: np.ndarray | None
     host_half: float
 
@@ -35,8 +36,9 @@ class Steps:
     def of(cls, formula: Kernels, work: Work) -> Steps:
         """Of a network's work, as it is in the formula's mode."""
         run_ms, mostly = formula.times(work)
-        order = np.argsort(work.operation, kind="stable")
-        of_steps = work.operation[order], run_ms[order], mostly[order]
+        listed = len(work.operation) + np.arange(len(work.operation))
+        order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
+        of_steps = work.operation[order], run_ms[order], mostly[order], work.backward[order]
         if formula.host is None:
             return cls(*of_steps, None, 0.0)
         starts_ms = formula.host.starts(work, formula.mode.launch)[order]
@@ -65,6 +67,11 @@ class Steps:
         return waits(self.starts_ms, self.run_ms)
 
     @property
+    def ms(self) -> np.ndarray:
+        """(steps,) ms by which each makes the end later."""
+        return self.run_ms + self.waits_ms
+
+    @property
     def latency_ms(self) -> float:
         """Until the last one has ended."""
         return float(self.run_ms.sum() + self.waits_ms.sum())
@@ -83,7 +90,7 @@ class Steps:
         """With other times, by the logarithms of how many times as long."""
         starts = None if self.starts_ms is None else self.starts_ms * math.exp(host)
         times = self.run_ms * math.exp(device)
-        return Steps(self.operation, times, self.mostly, starts, self.host_half)
+        return replace(self, run_ms=times, starts_ms=starts)
 
 
 def outside_of(

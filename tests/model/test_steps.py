@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
+from lolat.report.several import Answer, totals_table
 from lolat.report.text import summary
+from lolat.training.file import from_document
+from lolat.training.iteration import optimizer_named
 from tests.fitting.test_kernels import MOVING, TERMS
 
 START_MS = 0.05
@@ -108,6 +112,26 @@ def test_launched_in_another_way() -> None:
     assert error.value.code == "no-launch"
     with pytest.raises(InputError, match="does not say what starting"):
         lolat.load("epyc-2t").launched("graph")
+
+
+def test_every_surface_says_host_bound(tmp_path: Path) -> None:
+    gpu = model()
+    report = gpu.report(chain(20, 8))
+    report.write_html(tmp_path / "page.html")
+    assert "host-bound, OUTSIDE the measured domain" in (tmp_path / "page.html").read_text()
+    assert "host-bound" in str(report)
+    assert "host-bound" in repr(report.prediction)
+    few = [Answer("gpu", "chain", gpu.predict(chain(20, 8), n)) for n in (1, 2)]
+    assert all("host-bound" in line for line in list(totals_table(few))[1:3])
+
+
+def test_an_iteration_too_waits_for_the_host() -> None:
+    """Forward, loss and backward: steps of the backward pass take half as long to start."""
+    found = from_document(dict(model().document), "gpu").parts(
+        chain(20, 8), 1, optimizer_named("sgd")
+    )
+    assert found["forward"] == pytest.approx((20.4 + 1) * START_MS, rel=0.05)
+    assert found["backward"] == pytest.approx((20 + 2) / 2 * START_MS, rel=0.1)
 
 
 def test_convolutions_of_float32_in_tf32() -> None:

@@ -28,6 +28,8 @@ judges by published times."""
 USUAL_MS = 0.04
 """Of an operation that starts something: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100
 by PyTorch 2.0.1 take 0.035 to 0.042 ms each, eager, and as much for each step of torch.compile's."""
+BACKWARD = 0.5
+"""Of a step of the backward pass, relative: autograd's engine starts those without Python. Assumed."""
 GRAPH_MS = 0.0015
 """Of an operation in a CUDA graph: NVIDIA, Getting Started with CUDA Graphs (2019): 0.5 us more than the
 kernel; on the GPUs of now 1 to 2 us between two."""
@@ -56,7 +58,8 @@ class Host:
         if launch == GRAPH:
             own = np.full(len(work.kind), GRAPH_MS)
             return own + GRAPH_CALLS * self.start_ms / max(len(own), 1)
-        return self.start_ms * np.where(work.bytes > 0.0, 1.0, VIEW)
+        each = np.where(work.bytes > 0.0, 1.0, VIEW) * np.where(work.backward, BACKWARD, 1.0)
+        return self.start_ms * each
 
     @property
     def half(self) -> float:
