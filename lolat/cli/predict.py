@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def opened(model: str, launch: str | None) -> Model:
-    """The model, launched as asked; says where it is old or its last check was off, or `local` is of another
-    processor.
+    """The model, launched as asked; says where it is old or its last check was off, or `local` is of
+    another processor.
     """
     loaded = lolat.load(model)
     where, state = loaded.document["environment"], loaded.state
