@@ -14,7 +14,6 @@ from lolat.devices.fit import (
     OF_PEAK,
     OFF_OF_FASTEST,
     OFF_OF_NOTHING,
-    SMALL_TILE,
     Facts,
     Times,
     fit_kernels,
@@ -31,20 +30,20 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError, arg
 from lolat.fitting.intervals import network_entry
-from lolat.fitting.points import Point
+from lolat.fitting.points import Point, known_features, matrix
+from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.analysis import FLOAT_BYTES
-from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import PRODUCTS, work_of
 from lolat.io.tables import read_table
-from lolat.model.learning import assembled, errors, model_document
+from lolat.model.learning import answers, assembled, errors
 
 FOLDS = 5
-MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
+DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are
-MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
 PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
 NEEDED_FACTS = {
@@ -141,20 +140,12 @@ class Timed:
         of_networks = [int(number[f]) % FOLDS for f in families]
         return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
 
-    def points(self, which: np.ndarray) -> list[Point]:
-        """Some of it as points: counts and times."""
-        points = []
-        for i in which:
-            if i < len(self.operations):
-                o = self.operations[i]
-                kinds = tuple(sorted(behaviors(o.graph.operations)))
-                counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
-                points.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
-            else:
-                n, known = self.networks[i - len(self.operations)]
-                total = known.total(n.batch_size)
-                points.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
-        return points
+    def points(self) -> list[Point]:
+        """The networks as points: counts and times."""
+        return [
+            Point(n.name, n.batch_size, known.total(n.batch_size), n.latency_ms, whole=True)
+            for n, known in self.networks
+        ]
 
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
@@ -180,15 +171,11 @@ def refuse_contradictions(networks: Sequence[TimedNetwork]) -> None:
 
 
 def tables_document(
-    name: str,
-    device: str,
-    timed: Timed,
-    facts: Facts | None,
-    source: Mapping[str, Any],
-    blocks: Sequence[Point] = (),
+    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A model file from what was timed; `source`: what `environment` says of it; `blocks`: further points
-    for the formulas on counts.
+    """A model file from what was timed, with one formula: by operation, or, of networks of a device of
+    which nothing else is known, in float32, the linear one on their counts where that is better on
+    families left out, as on CPUs. `source`: what `environment` says of it.
 
     InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and fewer
     than LEAST_NETWORKS networks.
@@ -211,7 +198,7 @@ def tables_document(
     # Two passes that are both known well have terms of their own; else one helps the other.
     apart = min(trained.sum(), (times.whole & ~trained).sum()) >= LEAST_JUDGING_NETWORKS
     rest = ~trained if apart else np.ones_like(trained)
-    formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
+    formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode)
     of_steps = off[trained[rest]]
     inference = times.take(~trained) if (~trained).any() else times
     formula = in_networks(formula, inference, facts)
@@ -219,24 +206,24 @@ def tables_document(
         [o.batch_size for o in timed.operations] + [n.batch_size for n, _ in timed.networks]
     )
     smallest = least_of(inference, sizes[~trained] if (~trained).any() else sizes)
-    shown = np.flatnonzero(~trained) if (~trained).any() else np.arange(len(trained))
-    shown = np.sort(np.random.default_rng(0).permutation(shown)[:MOST_POINTS])
-    document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
-    document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
-    if formula.host is not None:
-        document["predictors"][Kernels.name]["elsewhere"] = ELSEWHERE
+    linear = None
+    if told is None and timed.mode.dtype == FLOAT32 and times.whole.all() and not trained.any():
+        linear = _linear_entry(timed, times, fold)
+    predictors = {Kernels.name: _entry(formula, times.take(rest), off, trained[rest])}
+    if linear is not None and np.abs(linear[1]).mean() < np.abs(off).mean():
+        fitted = {"predictors": {Extended.name: linear[0]}, "default": Extended.name, "domain": {}}
+        return assembled(name, device, source, _doubts(formula, told, timed), fitted)
+    predictors[Kernels.name]["elsewhere"] = ELSEWHERE
     if apart:
-        steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
+        steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode)
         steps = replace(steps, host=formula.host)
         entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
-        document["predictors"][TrainingSteps.name] = entry
+        predictors[TrainingSteps.name] = entry
     if len(of_steps):
-        document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
-    return document | {
-        "default": Kernels.name,
-        "domain": {"least": smallest.to_dict()} if formula.host is not None else {},
-        "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
-    }
+        predictors[Kernels.name]["training_residuals"] = _rounded(of_steps)
+    domain = {"least": smallest.to_dict()}
+    by_operation = {"predictors": predictors, "default": Kernels.name, "domain": domain}
+    return assembled(name, device, source, _doubts(formula, told, timed), by_operation)
 
 
 def _refuse_units(times: Times, mode: Mode) -> None:
@@ -252,12 +239,36 @@ def _refuse_units(times: Times, mode: Mode) -> None:
 
 
 def _judged(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, unknown: bool
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode
 ) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
-    formula = fitted(times, facts, mode, unknown)
+    formula = fit_kernels(times, facts, mode)
     ms = left_out_of_folds(times, fold, facts, formula)
     return formula, np.log(times.latency_ms / ms)
+
+
+def _linear_entry(
+    timed: Timed, times: Times, fold: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray] | None:
+    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the other
+    folds have it; None of too few networks.
+    """
+    points, measured = timed.points(), times.latency_ms
+    known = known_features(points)
+    features, whole = matrix(points, known), times.whole
+    if min(int((fold != i).sum()) for i in range(FOLDS)) <= NUMBERS:
+        return None
+    formula, off = Extended.fit_with_six(features, measured, known, whole), np.empty(len(points))
+    for i in range(FOLDS):
+        kept = fold != i
+        other = Extended.fit(features[kept], measured[kept], known, whole[kept])
+        ms = np.maximum(answers(other, matrix(points, other.features)[~kept]), 1e-9)
+        off[~kept] = np.log(measured[~kept] / ms)
+    error = {
+        "fitted": errors(answers(formula, matrix(points, formula.features)), measured),
+        "left_out": errors(measured / np.exp(off), measured),
+    }
+    return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
@@ -287,9 +298,9 @@ def _of_operations(off: np.ndarray) -> dict[str, Any]:
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
-    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, PRODUCTS_TOGETHER))
+    drawn = np.random.default_rng(0).choice(off, (DRAWN, PRODUCTS_TOGETHER))
     residuals = np.log(np.exp(drawn).mean(axis=1))
-    return {"networks": network_entry(residuals, np.full(MOST_POINTS, PRODUCTS_TOGETHER))}
+    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
@@ -297,18 +308,6 @@ def _rounded(residuals: np.ndarray) -> list[float]:
     if len(residuals) > MOST_RESIDUALS:
         residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
     return [round(float(r), 5) for r in residuals]
-
-
-def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
-    """The formula; of an `unknown` device that computes in float32 the better of a GPU's and a CPU's."""
-    formula = fit_kernels(times, facts, mode)
-    if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
-        return formula
-
-    def off(candidate: Kernels) -> float:
-        return float(np.abs(np.log(predicted(candidate, times) / times.latency_ms)).mean())
-
-    return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
@@ -366,11 +365,11 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
             "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
-    lacking = [called for c, called in PRODUCTS.items() if c not in formula.classes]
+    lacking = [called for c, called in PRODUCTS.items() if c not in formula.measured]
     if lacking and not timed.networks:
         doubts.append(
             f"no operations of the kind {', '.join(lacking)} were given; they are "
-            "taken to be like the others"
+            "taken to be as on other GPUs"
         )
     families = {family_of(n.name) for n, _ in timed.networks}
     if len(families) == 1:

@@ -17,47 +17,24 @@ ELSEWHERE = 0.12
 The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square);
 the first half of the networks that docs/results/gpus.md judges by published times are 0.13 off from batch 4
 on."""
-START_MS = 0.004
-"""Of an operation in a network, on the device alone, where operations were timed by themselves: what
-networks on RTX 4090 and 5090 tell (0.002 to 0.005 ms)."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
 PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
 LEAST_NETWORKS = 30  # to say how small the steps of a table of networks are
 
 
 def in_networks(formula: Kernels, times: Times, facts: Facts) -> Kernels:
-    """A formula of a GPU that was fitted to `times`, for the operations of a network that a host starts.
-
-    Of an operation timed alone the launch is the host's time and the device's, one after the other; in a
-    network the host is ahead, and START_MS of it is the device's.
-    """
-    if formula.tile != 1.0:  # a CPU, which is its own host
-        return formula
-    launches, classes = _launches(formula, times), formula.classes
-    if len(launches) >= LEAST_CLASSES:
-        classes = {n: {**t, "step": min(t["launch"], START_MS)} for n, t in classes.items()}
-    return replace(formula, classes=classes, host=_host(formula, times, launches), tf32=facts.tf32)
+    """A formula of a GPU that was fitted to `times`, for the operations of a network that a host starts."""
+    return replace(formula, host=_host(formula, times), tf32=facts.tf32)
 
 
-def _launches(formula: Kernels, times: Times) -> dict[str, float]:
-    """The launches of the classes whose terms are from operations timed alone, ms."""
-    alone = times.work.kind[~times.whole[times.owner]]
-    number = np.bincount(alone, minlength=len(CLASSES))
-    return {
-        name: formula.classes[name]["launch"]
-        for name, rows in zip(CLASSES, number, strict=True)
-        if rows >= LEAST_STEPS and name in formula.classes
-    }
-
-
-def _host(formula: Kernels, times: Times, launches: dict[str, float]) -> Host:
+def _host(formula: Kernels, times: Times) -> Host:
     """The host of a table's operations, half way to what hosts usually take; or one that is assumed, and no
     slower than that of the table's fastest networks.
     """
     launch = formula.mode.launch
-    if len(launches) >= LEAST_CLASSES:
-        own = float(np.median(list(launches.values())))
-        return Host(round((own * USUAL_MS) ** 0.5, 4), FACTOR[FITTED], FITTED, launch)
+    alone = times.work.kind[~times.whole[times.owner]]
+    if (np.bincount(alone, minlength=len(CLASSES)) >= LEAST_STEPS).sum() >= LEAST_CLASSES:
+        return Host(round((formula.launch_ms * USUAL_MS) ** 0.5, 4), FACTOR[FITTED], FITTED, launch)
     most = USUAL_MS
     if times.whole.sum() >= LEAST_NETWORKS:
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))

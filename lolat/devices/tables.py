@@ -318,7 +318,7 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
 # ---- Networks of a table, counted once and kept on disk: what a model needs of each for any
 # batch size.
 
-VERSION = 6
+VERSION = 7
 """Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY_PARAMETERS = 1.004

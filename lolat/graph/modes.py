@@ -143,9 +143,8 @@ class Plan:
     """How a graph runs in a mode.
 
     `sizes`: (tensors,) bytes of an element; `attention`: operation -> those of its fused attention;
-    `groups`: operations that run as one, where the device compiles; `channels_last`: (tensors,) whether
-    the channels of an image lie last in memory; `origin`: tensor -> the one that it is a view of;
-    `readers`, `written`: who reads and who writes a tensor.
+    `groups`: operations that run as one, where the device compiles; `origin`: tensor -> the one that it is
+    a view of; `readers`, `written`: who reads and who writes a tensor.
     """
 
     graph: Graph
@@ -165,7 +164,6 @@ class Plan:
                 self.readers.setdefault(self.origin[t], []).append(i)
         self.attention = _attention(self.graph)
         self.sizes = self._element_bytes()
-        self.channels_last = _channels_last(self.graph)
         self.groups = self._grouped() if self.mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
@@ -299,28 +297,3 @@ def _attention(graph: Graph) -> dict[int, tuple[int, ...]]:
             if len(graph.tensors[graph.operations[group[0]].inputs[0]].shape) == ONE_STEP_RANK:
                 fused.update(dict.fromkeys(group, group))
     return fused
-
-
-def _channels_last(graph: Graph) -> list[bool]:
-    """(tensors,) whether an image's channels lie last, because what made it wrote them so.
-
-    A network of PyTorch that moves the channels to the end, and back in front of a convolution, does not
-    copy for the way back: the convolution finds them last.
-    """
-    last = [False] * len(graph.tensors)
-    for o in graph.operations:
-        if not o.inputs:
-            continue
-        before, after = graph.shapes((o.inputs[0], o.outputs[0]))
-        if len(after) != 4:
-            continue
-        turned = len(before) == 4 and before != after
-        if o.kind in FREE and turned and (before[0], before[3], *before[1:3]) == after:
-            now = True
-        elif o.kind in FREE and (turned or len(before) != 4):
-            now = False
-        else:
-            now = any(last[i] for i in o.inputs)
-        for t in o.outputs:
-            last[t] = now
-    return last

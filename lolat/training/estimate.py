@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
-from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
 from lolat.graph.counts import count
@@ -240,4 +240,4 @@ class EstimatedTraining(Training):
         moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
         if not moved:
             return 0.0
-        return float(moving_time(self.trained.terms(ELEMENTS), np.array([float(moved)]))[0])
+        return self.trained.moving_ms(ELEMENTS, float(moved))
