@@ -103,8 +103,9 @@ def main() -> None:
                     entry[key] = thinned(entry[key])
             entry.pop("interval", None)  # of the points that are not there
         write(output / f"{name}.json", document)
-        left_out = document["predictors"]["kernels"]["error"]["left_out"]
-        print(name, json.dumps(left_out), flush=True)
+        default = document["default"]
+        left_out = document["predictors"][default]["error"]["left_out"]
+        print(name, default, json.dumps(left_out), flush=True)
 
 
 def thinned(residuals: list[float]) -> list[float]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lolat.fitting.predictors.kernels import LEAST_OPERATIONS, Kernels, Nearby, longest, volumes
 from lolat.graph import work as c
-from lolat.graph.modes import Mode
+from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS, Work
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
@@ -36,9 +36,13 @@ STARTS_MS = (0.03, 0.004)
 """LAUNCH and STEP, both known to a factor of e. Of an operation timed alone it is the host's time and the
 device's, one after the other; in a network the host is ahead, and networks on RTX 4090 and 5090 tell 0.002
 to 0.005 ms."""
+DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
+"""Of depthwise convolutions, relative to the device's; and times as much in float32: they compute without
+units for matrices, which in half precision are twice as fast as all else in float32 on RTX 3090 and 4090
+(data sheets, sums in float32)."""
 USUAL = {
     (c.GROUPED, "rate"): (0.75, 0.7),
-    (c.DEPTHWISE, "rate"): (0.1, 1.0),
+    (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
     (c.BATCH_NORM, "bandwidth"): (2.5, 0.7),
     (c.MOVES, "bandwidth"): (1.6, 0.5),
     (c.PARTS, "bandwidth"): (1.7, 0.7),
@@ -126,7 +130,7 @@ def fit_kernels(
     """
     from scipy.optimize import least_squares
 
-    problem = _Problem(times, facts)
+    problem = _Problem(times, facts, mode or Mode())
     optimum = least_squares(
         problem.errors, problem.start(near), problem.slopes, loss=problem.loss, f_scale=OUTLIER,
         max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
@@ -157,11 +161,11 @@ def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
 
 
 class _Problem:
-    """The unknowns: logarithms of the device's RATE, BANDWIDTH, LAUNCH and STEP, then of each class's terms,
-    relative to those.
+    """The unknowns: logarithms of the device's RATE, BANDWIDTH, LAUNCH and STEP; then of each class's
+    terms, relative to those.
     """
 
-    def __init__(self, times: Times, facts: Facts) -> None:
+    def __init__(self, times: Times, facts: Facts, mode: Mode) -> None:
         self.log_ms = np.log(times.latency_ms)
         self.parts = [_Class(name, times, facts.multiprocessors) for name in CLASSES]
         # Products timed alone have their launch on top; others start while they move.
@@ -174,7 +178,10 @@ class _Problem:
         self.own: list[tuple[_Class, str, int]] = []  # each term of a class, and of the device
         for part in self.parts:
             for term, of_device in part.terms:
-                usual.append(USUAL.get((part.name, term), OTHERS[term]))
+                center, width = USUAL.get((part.name, term), OTHERS[term])
+                if part.name == c.DEPTHWISE and term == "rate" and mode.dtype == FLOAT32:
+                    center *= WITHOUT_UNITS
+                usual.append((center, width))
                 self.own.append((part, term, of_device))
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)

@@ -238,9 +238,7 @@ def _refuse_units(times: Times, mode: Mode) -> None:
         )
 
 
-def _judged(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode
-) -> tuple[Kernels, np.ndarray]:
+def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
     formula = fit_kernels(times, facts, mode)
     ms = left_out_of_folds(times, fold, facts, formula)
@@ -250,8 +248,8 @@ def _judged(
 def _linear_entry(
     timed: Timed, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
-    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the other
-    folds have it; None of too few networks.
+    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
+    other folds have it; None of too few networks.
     """
     points, measured = timed.points(), times.latency_ms
     known = known_features(points)

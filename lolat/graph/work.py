@@ -7,10 +7,9 @@ how many steps, depends on how the device runs networks (`lolat.graph.modes`): i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import ceil, prod
-from typing import Any
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation
@@ -29,8 +28,8 @@ PRODUCTS = {
     CONVOLUTION: "convolutions", GROUPED: "grouped convolutions", DEPTHWISE: "depthwise convolutions",
     ATTENTION: "attention",
 }  # fmt: skip
-"""What multiplies, and what it is called in a sentence. Recurrent layers are dense ones; ATTENTION: products
-and softmax in one."""
+"""What multiplies, and what it is called in a sentence. Recurrent layers are dense ones; ATTENTION:
+products and softmax in one."""
 MOVING = {
     ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
     GROUP_NORM: "group norms", POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",

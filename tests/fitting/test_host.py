@@ -34,7 +34,7 @@ def test_the_device_waits_as_in_a_queue(slow: float) -> None:
 
 
 def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
-    work = work_of([(1, 64, 64, 64, 3e4, 0, False, 0), (0, 0, 0, 0, 0, 0, False, 0)])
+    work = work_of([(1, 64, 64, 64, 3e4), (0, 0, 0, 0, 0)])
     assert HOST.starts(work, "eager").tolist() == pytest.approx([0.03, VIEW * 0.03])
     assert HOST.starts(work, "compiled").tolist() == HOST.starts(work, "eager").tolist()
     assert HOST.starts(work, "graph").sum() == pytest.approx(2 * GRAPH_MS + GRAPH_CALLS * 0.03)

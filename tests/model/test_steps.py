@@ -14,17 +14,16 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.host import Host
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
 from lolat.report.several import Answer, totals_table
 from lolat.report.text import summary
 from lolat.training.file import from_document
 from lolat.training.iteration import optimizer_named
-from tests.fitting.test_kernels import MOVING, TERMS
+from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
 
 START_MS = 0.05
-FREE = {"launch": 1e-6, "corner": 50.0, "bandwidth": 3e5}
+STEP_MS = 1e-6
 
 
 def chain(number: int, width: int) -> Graph:
@@ -37,7 +36,7 @@ def chain(number: int, width: int) -> Graph:
 
 
 def model(least: dict[str, float] | None = None, **more: Any) -> lolat.Model:
-    formula = Kernels.of(1, {c.DENSE: TERMS, c.ELEMENTS: MOVING | FREE, c.NORM: MOVING}, Mode())
+    formula = Kernels.of(1, classes(), STEP_MS, STEP_MS)
     formula = replace(formula, host=Host(START_MS, 2.0, "assumed"), **more)
     entry = formula.to_dict() | {"residuals": [0.1] * 40}
     document = {
@@ -54,7 +53,7 @@ def asked(number: int, width: int, batch: int = 1, **more: Any) -> Prediction:
 
 def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None:
     found = asked(20, 8)
-    run = 2 * 4 * 8 / 3e5  # of the last one, which the host does not wait for
+    run = 2 * 4 * 8 / MOVING_BANDWIDTH  # of the last one, which the host does not wait for
     assert found.latency_ms == pytest.approx(20.4 * START_MS + run, rel=1e-3)
     assert (found.host_bound, found.in_domain, found.inside_share) == (True, False, 0.0)
     assert found.host_ms == pytest.approx(20.4 * START_MS)
@@ -69,7 +68,7 @@ def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None
 
 def test_large_ones_hide_the_host() -> None:
     found = asked(20, 10**6)
-    each = 2 * 4e6 / 3e5
+    each = 2 * 4e6 / MOVING_BANDWIDTH
     assert found.latency_ms == pytest.approx(20 * each + 1.4 * START_MS, rel=1e-3)
     assert (found.host_bound, found.in_domain) == (False, True)
     low, high = found.interval_ms or (0.0, 0.0)
@@ -85,7 +84,9 @@ def test_a_large_operation_does_not_hide_the_starts_of_those_before_it() -> None
     x = b.add("repeat", [x], (1, 8 * 10**6))
     found = model().predict(b.build([x]))
     assert found.latency_ms > found.host_ms
-    assert found.latency_ms == pytest.approx(11 * START_MS + 4 * (8e6 + 8) / 3e5, rel=1e-2)
+    assert found.latency_ms == pytest.approx(
+        11 * START_MS + 4 * (8e6 + 8) / MOVING_BANDWIDTH, rel=1e-2
+    )
 
 
 def test_steps_smaller_than_those_of_the_table_are_outside() -> None:

@@ -239,7 +239,11 @@ class Kernels(Formula):
             "step_ms": self.step_ms,
             "measured": list(self.measured),
             "mode": self.mode.to_dict(),
-            **({"nearby": {n: near.to_list() for n, near in self.nearby.items()}} if self.nearby else {}),
+            **(
+                {"nearby": {n: near.to_list() for n, near in self.nearby.items()}}
+                if self.nearby
+                else {}
+            ),
             **({"sustained": self.sustained} if math.isfinite(self.sustained) else {}),
             **({} if self.host is None else {"host": self.host.to_dict()}),
             **({"tf32": self.tf32} if self.tf32 > 1.0 else {}),
@@ -281,8 +285,8 @@ def volumes(name: str, work: Work, multiprocessors: float) -> np.ndarray:
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(steps,) ms of what takes these (steps,) ms at a time, not all of them 0: the norm of order SHARP; and
-    (parts, steps) the share that each has in it.
+    """(steps,) ms of what takes these (steps,) ms at a time, not all of them 0: the norm of order SHARP;
+    and (parts, steps) the share that each has in it.
     """
     most = np.maximum.reduce(parts)
     powers = (np.array(parts) / most) ** SHARP
