@@ -167,7 +167,7 @@ class _Problem:
 
     def __init__(self, times: Times, facts: Facts, mode: Mode) -> None:
         self.log_ms = np.log(times.latency_ms)
-        self.parts = [_Class(name, times, facts.multiprocessors) for name in CLASSES]
+        self.parts = [_Class(name, times, facts.multiprocessors, mode) for name in CLASSES]
         # Products timed alone have their launch on top; others start while they move.
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
         usual = [
@@ -255,7 +255,7 @@ class _Problem:
 class _Class:
     """The steps of one class of operations, equal ones once. `terms`: (name, the device's) of each."""
 
-    def __init__(self, name: str, times: Times, multiprocessors: float) -> None:
+    def __init__(self, name: str, times: Times, multiprocessors: float, mode: Mode) -> None:
         self.name, self.is_product = name, name in PRODUCTS
         self.terms = [("rate", RATE)] * self.is_product + [("bandwidth", BANDWIDTH)]
         which = (times.work.kind == CLASSES.index(name)) & (times.work.bytes > 0)
@@ -265,7 +265,7 @@ class _Class:
         self.alone, self.back = by_itself[first], back.reshape(-1)
         self.owner, self.often = times.owner[which], times.often[which]
         self.number = len(times.latency_ms)
-        self.volume = volumes(name, steps.take(first), multiprocessors)
+        self.volume = volumes(name, steps.take(first), multiprocessors, mode)
         self.bytes = steps.bytes[first]
 
     def times(

@@ -63,6 +63,7 @@ OF_TF32 = 0.5
 """What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
+SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 REACHED_WHOLE = 0.5  # the same by the fastest network
 
@@ -174,8 +175,8 @@ def tables_document(
     name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from what was timed, with one formula: by operation, or, of networks of a device of
-    which nothing else is known, in float32, the linear one on their counts where that is better on
-    families left out, as on CPUs. `source`: what `environment` says of it.
+    which nothing else is known, in float32, the linear one on their counts where that does as well on
+    families left out, as on CPUs (SIMPLER). `source`: what `environment` says of it.
 
     InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and fewer
     than LEAST_NETWORKS networks.
@@ -210,7 +211,7 @@ def tables_document(
     if told is None and timed.mode.dtype == FLOAT32 and times.whole.all() and not trained.any():
         linear = _linear_entry(timed, times, fold)
     predictors = {Kernels.name: _entry(formula, times.take(rest), off, trained[rest])}
-    if linear is not None and np.abs(linear[1]).mean() < np.abs(off).mean():
+    if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
         fitted = {"predictors": {Extended.name: linear[0]}, "default": Extended.name, "domain": {}}
         return assembled(name, device, source, _doubts(formula, told, timed), fitted)
     predictors[Kernels.name]["elsewhere"] = ELSEWHERE

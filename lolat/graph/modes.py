@@ -59,7 +59,12 @@ class Mode:
     @property
     def product_bytes(self) -> int:
         """Bytes of an element that products read and write."""
-        return 4 if self.dtype == FLOAT32 else 2
+        return 2 if self.half else 4
+
+    @property
+    def half(self) -> bool:
+        """Whether products run in half precision, on units for matrices."""
+        return self.dtype != FLOAT32
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a model file."""

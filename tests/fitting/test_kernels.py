@@ -55,21 +55,22 @@ def norm(*parts: float) -> float:
     return float(sum(p**1.5 for p in parts) ** (1 / 1.5))
 
 
-def computing(product: tuple[float, ...], multiprocessors: int, rate: float = RATE) -> float:
-    """Ms of tiles of 64 x 64, one for each multiprocessor at a time; of 1, of what is asked for."""
+def computing(
+    product: tuple[float, ...], multiprocessors: int, rate: float = RATE, deep: int = 1
+) -> float:
+    """Ms of tiles of 64 x 64, one for each multiprocessor at a time, `deep` steps of depth at once."""
     number, rows, columns, depth, _ = product
-    outputs = number * rows * columns
-    if multiprocessors > 1:
-        tiles = number * math.ceil(rows / 64) * math.ceil(columns / 64)
-        outputs = math.ceil(tiles / multiprocessors) * multiprocessors * 64 * 64
-    return outputs * depth / rate
+    tiles = number * math.ceil(rows / 64) * math.ceil(columns / 64)
+    outputs = math.ceil(tiles / multiprocessors) * multiprocessors * 64 * 64
+    return outputs * math.ceil(depth / deep) * deep / rate
 
 
+@pytest.mark.parametrize(("dtype", "deep"), [("float32", 1), ("amp", 64), ("bfloat16", 64)])
 @pytest.mark.parametrize("mps", [1, 7, 108])
-def test_products_by_hand(mps: int) -> None:
+def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
     """In a network the start is part of the norm; timed alone it is on top."""
-    own, work = formula(mps), work_of(PRODUCT_ROWS)
-    parts = [(computing(p, mps), p[-1] / BANDWIDTH) for p in PRODUCT_ROWS]
+    own, work = formula(mps, Mode(dtype)), work_of(PRODUCT_ROWS)
+    parts = [(computing(p, mps, deep=deep), p[-1] / BANDWIDTH) for p in PRODUCT_ROWS]
     ms, mostly = own.times(work)
     np.testing.assert_allclose(ms, [norm(*p, STEP_MS) for p in parts], rtol=1e-12)
     alone = own.times_alone(work)
@@ -82,7 +83,8 @@ def test_products_by_hand(mps: int) -> None:
 @pytest.mark.parametrize("name", sorted(set(PRODUCTS) - k.TILED))
 def test_what_is_not_cut_into_tiles(name: str) -> None:
     found = formula(108).times(work_of(PRODUCT_ROWS, name))[0]
-    wanted = [norm(computing(p, 1), p[-1] / BANDWIDTH, STEP_MS) for p in PRODUCT_ROWS]
+    parts = [(n * rows * columns * depth, moved) for n, rows, columns, depth, moved in PRODUCT_ROWS]
+    wanted = [norm(macs / RATE, moved / BANDWIDTH, STEP_MS) for macs, moved in parts]
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
@@ -147,8 +149,9 @@ def test_tf32_is_for_convolutions_of_float32() -> None:
     assert fast[0] == slow[0]
     moving = big[-1] / BANDWIDTH
     assert fast[1] == pytest.approx(norm(computing(big, 1) / 4, moving, STEP_MS))
-    half = replace(formula(mode=Mode("amp")), tf32=4.0).times(work)[0]
-    np.testing.assert_array_equal(half, formula().times(work)[0])
+    half = formula(mode=Mode("amp"))
+    found = replace(half, tf32=4.0).times(work)[0]
+    np.testing.assert_array_equal(found, half.times(work)[0])
 
 
 def test_it_is_the_same_from_its_file() -> None:

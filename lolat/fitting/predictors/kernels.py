@@ -6,9 +6,10 @@ The longest of the three counts most, and the others in part, as they hide behin
     computing = outputs * depth / rate
     moving = bytes / bandwidth
 
-`rate` and `bandwidth` are those of the operation's class. Where the number of multiprocessors is known, the
-outputs of a product are those of whole tiles in whole waves (NVIDIA's guide to matrix multiplication calls
-what is lost wave quantization). An ablation says why there is no more: docs/explanation/gpu-formula.md.
+`rate` and `bandwidth` are those of the operation's class. The outputs of a product are those of whole
+tiles, and, where the number of multiprocessors is known, in whole waves (NVIDIA's guide to matrix
+multiplication calls what is lost tile and wave quantization). An ablation says why there is no more:
+docs/explanation/gpu-formula.md.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 SHARP = 1.5  # 1: the sum of the three; infinity: the longest
 TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
+DEEP = 64  # multiply-accumulates of each at a time, in half precision
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
@@ -113,7 +115,7 @@ COMPUTE, MOVE, START = range(3)
 class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device, 1 where nobody said; `classes`: the terms of each class
+    `multiprocessors`: of the device, 1 where nobody said how many; `classes`: the terms of each class
     (`lolat.graph.work`): `bandwidth`, bytes per ms, and of products `rate`, macs per ms; `launch_ms`: what
     starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
     which operations were timed, others are as usual; `mode`: how it runs networks; `nearby`: of classes of
@@ -188,7 +190,7 @@ class Kernels(Formula):
     def _parts(self, name: str, work: Work, faster: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         terms = self.classes[name]
-        volume = volumes(name, work, self.multiprocessors)
+        volume = volumes(name, work, self.multiprocessors, self.mode)
         rate = faster * terms["rate"] if name in PRODUCTS else math.inf
         return volume / rate, work.bytes / terms["bandwidth"]
 
@@ -273,15 +275,16 @@ class TrainingSteps(Kernels):
     name: ClassVar[str] = "training-steps"
 
 
-def volumes(name: str, work: Work, multiprocessors: float) -> np.ndarray:
+def volumes(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
     """(steps,) multiply-accumulates of products of a class, with those for nothing: of whole tiles, in
-    waves of one for each multiprocessor. Where nobody said how many there are (1), as they are.
+    waves of one for each multiprocessor; in half precision, on units for matrices, of whole steps of depth.
     """
-    if multiprocessors <= 1.0 or name not in TILED:
+    if name not in TILED:
         return work.macs
     tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
     waves = np.ceil(tiles / multiprocessors)
-    return np.asarray(waves * multiprocessors * TILE**2 * work.depth)
+    deep = DEEP if mode.half else 1
+    return np.asarray(waves * multiprocessors * TILE**2 * deep * np.ceil(work.depth / deep))
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
