@@ -209,7 +209,7 @@ def tables_document(
     smallest = least_of(inference, sizes[~trained] if (~trained).any() else sizes)
     linear = None
     if told is None and timed.mode.dtype == FLOAT32 and times.whole.all() and not trained.any():
-        linear = _linear_entry(timed, times, fold)
+        linear = linear_entry(timed, times, fold)
     predictors = {Kernels.name: _entry(formula, times.take(rest), off, trained[rest])}
     if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
         fitted = {"predictors": {Extended.name: linear[0]}, "default": Extended.name, "domain": {}}
@@ -246,7 +246,7 @@ def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[K
     return formula, np.log(times.latency_ms / ms)
 
 
-def _linear_entry(
+def linear_entry(
     timed: Timed, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
     """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
