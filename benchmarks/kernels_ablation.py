@@ -4,8 +4,8 @@
 
 DATA holds the folders timm and neusight. Each part is left out in turn, or a class of operations takes the
 terms of another; NAME: of these alone. Networks: the median error, families left out, the mean of tables;
-operations: the median error of products left out at random; transformers: the mean error of whole ones from
-180 operations, three draws. Each on the tables that the formula was chosen on, and on others.
+products, moves: that of single operations left out at random; transformers: the mean error of whole ones
+from 180 operations, three draws. Each on the tables that the formula was chosen on, and on others.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Variant:
     def terms(self) -> int:
         """How many a file has."""
         own = set(CLASSES) - self.merged.keys()
-        return len(own) + len(own & PRODUCTS.keys()) + 2
+        return len(own) + len(own & PRODUCTS.keys()) + 1
 
 
 _NEARBY = fit._nearby
@@ -151,8 +151,8 @@ class Device:
             [(known.work(row.batch_size), row.latency_ms) for row, known in pairs],  # type: ignore[union-attr]
         )
 
-    def judged(self, variant: Variant) -> tuple[float, float]:
-        """(operations, transformers) as the header says."""
+    def judged(self, variant: Variant) -> tuple[float, float, float]:
+        """(products, moves, transformers) as the header says."""
         facts, times = variant.of_facts(self.facts), variant.of_times(self.timed.times)
         formula = fit_kernels(times, facts)
         off = left_out_of_folds(times, self.timed.folds(), facts, formula) / times.latency_ms - 1.0
@@ -165,7 +165,9 @@ class Device:
                 one / measured - 1.0
                 for one, (_, measured) in zip(ms, self.transformers, strict=True)
             ]
-        return float(np.median(np.abs(off[products]))), float(np.mean(np.abs(found)))
+        apart = (np.abs(off[which]) for which in (products, ~products))
+        medians = [float(np.median(some)) if len(some) else np.nan for some in apart]
+        return medians[0], medians[1], float(np.mean(np.abs(found)))
 
 
 def main() -> None:
@@ -182,9 +184,9 @@ def main() -> None:
         group: [Device.of(data / "neusight", device) for device in tables]
         for group, tables in OPERATIONS.items()
     }
-    kinds = ("networks", "operations", "transformers")
+    kinds = ("networks", "products", "moves", "transformers")
     heads = [f"{kind}: {group}" for kind in kinds for group in (CHOSEN_ON, REPORTED)]
-    print("| left out | terms | " + " | ".join(heads) + " |\n| --- |" + " --: |" * 7)
+    print("| left out | terms | " + " | ".join(heads) + " |\n| --- |" + " --: |" * 9)
     for name in names:
         variant = VARIANTS[name]
         variant.use()
@@ -198,9 +200,10 @@ def main() -> None:
                 medians.append(np.median(np.abs(off)))
             cells.append(np.mean(medians))
         both = [
-            np.mean([d.judged(variant) for d in devices[g]], axis=0) for g in (CHOSEN_ON, REPORTED)
+            np.nanmean([d.judged(variant) for d in devices[g]], axis=0)
+            for g in (CHOSEN_ON, REPORTED)
         ]
-        cells += [both[group][kind] for kind in (0, 1) for group in (0, 1)]
+        cells += [both[group][kind] for kind in (0, 1, 2) for group in (0, 1)]
         print(
             f"| {name} | {variant.terms} | " + " | ".join(f"{100 * x:.1f} %" for x in cells) + " |",
             flush=True,

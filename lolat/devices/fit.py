@@ -27,15 +27,15 @@ NETWORKS_WEIGHT = 0.25
 """Of the weight of all operations, that networks beside them have together at least."""
 MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
-RATE, BANDWIDTH, LAUNCH, STEP = range(4)
+RATE, BANDWIDTH, LAUNCH = range(3)
 """Of the device, the first unknowns."""
 OF_PEAK, OF_BANDWIDTH = 0.85, (0.8, 0.3)
 """What large products reach of a data sheet's rate, other operations of its bandwidth, and how far from it,
 as a logarithm."""
-STARTS_MS = (0.03, 0.004)
-"""LAUNCH and STEP, both known to a factor of e. Of an operation timed alone it is the host's time and the
-device's, one after the other; in a network the host is ahead, and networks on RTX 4090 and 5090 tell 0.002
-to 0.005 ms."""
+LAUNCH_MS, STEP_MS = 0.03, 0.004
+"""What starting an operation costs that is timed alone, known to a factor of e: the host's time and the
+device's, one after the other; and one in a network, where the host is ahead. Networks on RTX 4090 tell
+0.002 to 0.006 ms of those; where they are few or large, they cannot."""
 DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
 """Of depthwise convolutions, relative to the device's; and times as much in float32: they compute without
 units for matrices, which in half precision are twice as fast as all else in float32 on RTX 3090 and 4090
@@ -135,11 +135,11 @@ def fit_kernels(
         problem.errors, problem.start(near), problem.slopes, loss=problem.loss, f_scale=OUTLIER,
         max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
     )  # fmt: skip
-    launch_ms, step_ms = (float(n) for n in np.exp(optimum.x[[LAUNCH, STEP]]))
+    launch_ms = float(np.exp(optimum.x[LAUNCH]))
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
     formula = Kernels.of(
-        facts.multiprocessors, problem.terms(optimum.x), launch_ms, step_ms, measured, mode
+        facts.multiprocessors, problem.terms(optimum.x), launch_ms, STEP_MS, measured, mode
     )
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
@@ -161,8 +161,8 @@ def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
 
 
 class _Problem:
-    """The unknowns: logarithms of the device's RATE, BANDWIDTH, LAUNCH and STEP; then of each class's
-    terms, relative to those.
+    """The unknowns: logarithms of the device's RATE, BANDWIDTH and LAUNCH; then of each class's terms,
+    relative to those.
     """
 
     def __init__(self, times: Times, facts: Facts, mode: Mode) -> None:
@@ -173,7 +173,7 @@ class _Problem:
         usual = [
             (OF_PEAK * facts.rate, facts.width),
             (OF_BANDWIDTH[0] * facts.bandwidth, max(OF_BANDWIDTH[1], wide)),
-            *((ms, 1.0) for ms in STARTS_MS),
+            (LAUNCH_MS, 1.0),
         ]
         self.own: list[tuple[_Class, str, int]] = []  # each term of a class, and of the device
         for part in self.parts:
@@ -200,19 +200,19 @@ class _Problem:
         if near is None:
             return self.centers
         unknowns = self.centers.copy()
-        unknowns[[LAUNCH, STEP]] = np.log([near.launch_ms, near.step_ms])
+        unknowns[LAUNCH] = np.log(near.launch_ms)
         known = np.log([near.classes[part.name][term] for part, term, _ in self.own])
         of_device = np.array([device for _, _, device in self.own])
-        relative = known - unknowns[STEP + 1 :]
+        relative = known - unknowns[LAUNCH + 1 :]
         for term in (RATE, BANDWIDTH):
             unknowns[term] = np.median(relative[of_device == term])
-        unknowns[STEP + 1 :] = known - unknowns[of_device]
+        unknowns[LAUNCH + 1 :] = known - unknowns[of_device]
         return unknowns
 
     def terms(self, unknowns: np.ndarray) -> dict[str, dict[str, float]]:
         """The terms of each class."""
         found: dict[str, dict[str, float]] = {}
-        for (part, term, of_device), own in zip(self.own, unknowns[STEP + 1 :], strict=True):
+        for (part, term, of_device), own in zip(self.own, unknowns[LAUNCH + 1 :], strict=True):
             value = np.exp(np.clip(own + unknowns[of_device], -60, 60))
             found.setdefault(part.name, {})[term] = float(value)
         return found
@@ -238,17 +238,16 @@ class _Problem:
         """(times,) ms; (unknowns, times) their derivatives."""
         total = np.zeros(len(self.log_ms))
         slopes = np.zeros((len(unknowns), len(self.log_ms)))
-        starts = np.exp(np.clip(unknowns[[LAUNCH, STEP]], -60, 60))
-        terms, at = self.terms(unknowns), STEP + 1
+        launch_ms = float(np.exp(np.clip(unknowns[LAUNCH], -60, 60)))
+        terms, at = self.terms(unknowns), LAUNCH + 1
         for part in self.parts:
-            ms, by_term, by_start = part.times(terms[part.name], starts)
+            ms, by_term, by_start = part.times(terms[part.name], launch_ms)
             total += part.total(ms)
             for (_, of_device), by in zip(part.terms, by_term, strict=True):
                 slopes[at] = part.total(by)
                 slopes[of_device] += slopes[at]
                 at += 1
             slopes[LAUNCH] += part.total(by_start * part.alone)
-            slopes[STEP] += part.total(by_start * ~part.alone)
         return total, slopes
 
 
@@ -269,10 +268,10 @@ class _Class:
         self.bytes = steps.bytes[first]
 
     def times(
-        self, terms: dict[str, float], starts: np.ndarray
+        self, terms: dict[str, float], launch_ms: float
     ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
         """(steps,) ms; their derivatives by the logarithm of each of `terms`, and of what starts them."""
-        start = np.where(self.alone, *starts)
+        start = np.where(self.alone, launch_ms, STEP_MS)
         later = np.where(self.alone & self.is_product, start, 0.0)  # of products, then alone
         sizes = {"rate": self.volume, "bandwidth": self.bytes}
         parts = [sizes[term] / terms[term] for term, _ in self.terms]
