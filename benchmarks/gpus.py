@@ -34,7 +34,7 @@ PUBLISHED = {
 
 HEADER = (
     "GPU", "networks", "mean error", "of the draws", "bias", "inside the 90 % interval", "its width",
-    "two-regime", "NeuSight", "training steps",
+    "NeuSight", "training steps",
 )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     for path in sorted(folder.glob("kernels-*.csv.gz")):
         device = path.name.removeprefix("kernels-").removesuffix(".csv.gz")
         rows = read_operations(path)
-        off, inside, widths, published, draws, trained = [], [], [], [], [], []
+        off, inside, widths, draws, trained = [], [], [], [], []
         for seed in range(seeds):
             timed = Timed(drawn(rows, number, seed), [], Mode())
             facts = read_facts(folder / "devices.csv", device)
@@ -78,9 +78,6 @@ def main() -> None:
                 inside.append(low <= r.latency_ms <= high)
                 widths.append((high - low) / r.predicted_ms)
             networks = read_networks(folder / "networks.csv", device)
-            plain = compare_table(model, networks, "two-regime", training=False)
-            published += [abs(r.predicted_ms / r.latency_ms - 1) for r in plain]
-            networks = read_networks(folder / "networks.csv", device)
             with contextlib.suppress(InputError):
                 steps = compare_table(model, networks, training=True)
                 trained += [abs(r.predicted_ms / r.latency_ms - 1) for r in steps]
@@ -91,7 +88,7 @@ def main() -> None:
             f"| {device} | {len(off) // seeds} | {100 * np.mean(np.abs(off)):.1f} % | "
             f"{100 * min(draws):.1f} .. {100 * max(draws):.1f} % | {100 * np.median(off):+.1f} % | "
             f"{sum(inside)} of {len(inside)} | {100 * np.median(widths):.0f} % | "
-            f"{100 * np.mean(published):.0f} % | {theirs} | "
+            f"{theirs} | "
             f"{f'{100 * np.mean(trained):.1f} %' if trained else '-'} |",
             flush=True,
         )

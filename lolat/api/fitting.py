@@ -28,7 +28,7 @@ from lolat.devices.tables import (
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point, known_features, read_csv
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import FLOAT16, FLOAT32, Mode
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Progress, Warn
@@ -130,7 +130,7 @@ def _of_tables(
     said: Said | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """The model file of a device from tables of operations, networks, and blocks beside them."""
+    """The model file of a device from tables of operations and networks."""
     if facts is not None and device is None:
         raise InputError(
             f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows"
@@ -139,7 +139,11 @@ def _of_tables(
     of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
     operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
     networks, mode = _networks(of.get(NETWORKS, []), device, skip, said, warn)
-    blocks = [point for path in of.get(BLOCKS, ()) for point in read_csv(path, warn)]
+    if BLOCKS in of:
+        raise InputError(
+            f"{of[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
+            "blocks alone"
+        )
     counted = [f"{len(operations)} operations"] * bool(operations)
     counted += [f"{len(networks)} networks"] * bool(networks)
     source = {
@@ -151,7 +155,7 @@ def _of_tables(
     }
     shown = f"{device or 'unknown'} (from {' and '.join(counted)}, {mode})"
     timed = Timed(operations, networks, mode)
-    return tables_document(name, shown, timed, known, source, blocks)
+    return tables_document(name, shown, timed, known, source)
 
 
 def _networks(
@@ -260,7 +264,7 @@ def _timed(
     where = document["environment"]
     mode = Mode(
         FLOAT16 if where.get("half") is True else FLOAT32,
-        where.get("compile") is True,
+        COMPILED if where.get("compile") is True else EAGER,
         where.get("channels_last") is True,
     )
     table = read_networks(path, device or {document["device"], document["name"]}, skip, mode)

@@ -172,6 +172,7 @@ def _report(error: BaseException, text: str, code: int) -> int:
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
 STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
+LAUNCHES = ("eager", "compiled", "graph")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 """Written out, as what has them imports NumPy, and a command's help should not."""
 
@@ -272,6 +273,11 @@ predictor_option = option(
     "--predictor", type=click.Choice(PREDICTORS),
     help="Another formula of the model than its default.",
 )  # fmt: skip
+launch_option = option(
+    "--launch", type=click.Choice(LAUNCHES),
+    help="How a GPU's operations are started: one by one, those of torch.compile, or at once from a "
+    "CUDA graph; as what was measured if not given.",
+)  # fmt: skip
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
@@ -329,13 +335,13 @@ restart_option = option("--restart", is_flag=True, help="Throw away what an inte
 
 network_options = stacked(
     model_argument, network_argument, batch_option(default=(1,), show_default=True), size_option,
-    predictor_option, json_option,
+    predictor_option, launch_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK and what goes with them."""
 several_options = stacked(
     model_argument,
     click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
     batches_option(default=("1",), show_default=True), devices_option, size_option,
-    predictor_option, json_option,
+    predictor_option, launch_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK... and what goes with them, where several are answered at once."""

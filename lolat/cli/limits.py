@@ -35,7 +35,12 @@ class Limited:
     against: str | None
 
     def limits(
-        self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
+        self,
+        model: str,
+        batch_size: int,
+        predictor: str | None,
+        input_size: tuple[int, ...],
+        launch: str | None,
     ) -> Limits:
         """The limits; the model is for `--against` a network. InputError for wrong ones."""
         from lolat.model.budget import TOGETHER, Limits, before_of, is_prediction, read_before
@@ -47,7 +52,9 @@ class Limited:
             before = read_before(self.against)
         elif self.against is not None:
             asked = (self.against, batch_size, predictor)
-            before = before_of(lolat.load(model).predict(*asked, input_size=input_size))
+            before = before_of(
+                lolat.load(model).launched(launch).predict(*asked, input_size=input_size)
+            )
         return Limits(self.max_ms, self.sure, self.max_ratio, before)
 
     def check(

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from lolat.report.several import Answer
 
 
-def opened(model: str) -> Model:
-    """The model; says where it is old or its last check was off, or `local` is of another processor."""
+def opened(model: str, launch: str | None) -> Model:
+    """The model, launched as asked; says where it is old or its last check was off, or `local` is of
+    another processor.
+    """
     loaded = lolat.load(model)
     where, state = loaded.document["environment"], loaded.state
     found: Sequence[object] = ()
@@ -46,7 +48,7 @@ def opened(model: str) -> Model:
         # Of another processor's model nothing can be checked here.
         check = "" if state.is_recent else f"; `lolat doctor {quote(model)}` takes 10 seconds"
         common.say(f"{model}: {state.remark}{check}")
-    return loaded
+    return loaded.launched(launch)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Question:
     input_size: tuple[int, ...]
     predictor: str | None
     coverage: float | None
+    launch: str | None
 
     @property
     def all_devices(self) -> tuple[str, ...]:
@@ -76,7 +79,7 @@ class Question:
 
         Devices come first, because a wrong one is found out faster; a network is read once.
         """
-        models = [opened(device) for device in self.all_devices]
+        models = [opened(device, self.launch) for device in self.all_devices]
         for model in models:
             model.check(self.predictor, self.coverage)
         found: list[Report] = []
@@ -131,7 +134,9 @@ def predict(asked: Question, as_json: bool, limited: Limited, csv_file: Path | N
         raise InputError(
             "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
         )
-    limits = limited.limits(asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size)
+    limits = limited.limits(
+        asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size, asked.launch
+    )
     reports, failures = asked.reports()
     answers = _answers(reports)
     _show_totals(asked, answers, failures, as_json)
@@ -276,11 +281,12 @@ def explain(
     batch_size: int,
     input_size: tuple[int, ...],
     predictor: str | None,
+    launch: str | None,
     as_json: bool,
     block: str | None,
 ) -> None:
     """Which milliseconds of NETWORK come from what, and what a change would save."""
-    found = opened(model).explain(
+    found = opened(model, launch).explain(
         network, batch_size, predictor, input_size=input_size, block=block
     )
     if as_json:
@@ -315,6 +321,7 @@ def budget(
     batch_size: int,
     input_size: tuple[int, ...],
     predictor: str | None,
+    launch: str | None,
     as_json: bool,
     coverage: float | None,
     max_ms: float,
@@ -324,7 +331,7 @@ def budget(
     """The widest, largest or most of NETWORK that stays within a time."""
     asked = (batch_size, predictor, coverage_of(sure, coverage))
     with common.json_of_no("budget", as_json):
-        found = opened(model).budget(
+        found = opened(model, launch).budget(
             network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
         )
     from lolat.report.explanation import budget_lines

@@ -12,7 +12,7 @@ import numpy as np
 from lolat.devices.fit import Times, predicted
 from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
-from lolat.fitting.domain import widened
+from lolat.fitting.domain import Outside, widened
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -20,6 +20,7 @@ from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
 from lolat.model.prediction import within
+from lolat.model.steps import Steps, outside_of
 from lolat.readers import read
 from lolat.readers.many import Said
 
@@ -120,12 +121,13 @@ def _answer(
         predictor = TrainingSteps.name
     formula, batch_size = model.predictor(predictor), row.batch_size
     counts = network.total(batch_size)
-    unlike: Mapping[str, float] = {}
+    steps: Steps | None = None
+    outside = Outside()
     if isinstance(formula, Kernels):
         work = network.work(batch_size)
-        times, _ = formula.times(work)
-        latency = float(times.sum())
-        unlike = formula.unlike(work, times) or {}
+        steps = Steps.of(formula, work)
+        outside = outside_of(formula, work, steps, batch_size, model.knowledge.least)
+        latency = steps.latency_ms
     elif row.mode.training:
         return InputError(f"the predictor {formula.name} knows nothing of training")
     else:
@@ -135,7 +137,9 @@ def _answer(
     )
     if half is None:
         return latency, None
-    return latency, within(latency, widened(half, sum(unlike.values())))
+    if steps is None:
+        return latency, within(latency, half)
+    return latency, steps.interval(widened(half, outside.beyond), None)
 
 
 def _answers_of_graphs(

@@ -14,12 +14,12 @@ from lolat.devices.fit import (
     OF_PEAK,
     OFF_OF_FASTEST,
     OFF_OF_NOTHING,
-    SMALL_TILE,
     Facts,
     Times,
     fit_kernels,
     predicted,
 )
+from lolat.devices.host import ELSEWHERE, in_networks, least_of
 from lolat.devices.tables import (
     MULTIPLYING,
     Counted,
@@ -30,20 +30,20 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError, arg
 from lolat.fitting.intervals import network_entry
-from lolat.fitting.points import Point
+from lolat.fitting.points import Point, known_features, matrix
+from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.analysis import FLOAT_BYTES
-from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import PRODUCTS, work_of
 from lolat.io.tables import read_table
-from lolat.model.learning import assembled, errors, model_document
+from lolat.model.learning import answers, assembled, errors
 
 FOLDS = 5
-MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
+DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are
-MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
 PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
 NEEDED_FACTS = {
@@ -57,8 +57,13 @@ POWER_FACTS = {
     "fp32_vector_gflops": (1.0, 1e8, "GFLOP/s"),
 }
 """Columns of a data sheet: least, most and unit of a device; a figure outside is in another."""
+TF32_FACTS = {"tf32_gflops": (1.0, 1e8, "GFLOP/s")}
+"""The same of GPUs that have TF32 (NVIDIA's from Ampere on), without sparsity."""
+OF_TF32 = 0.5
+"""What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
+SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 REACHED_WHOLE = 0.5  # the same by the fastest network
 
@@ -75,13 +80,17 @@ def read_facts(path: str | Path, device: str) -> Facts:
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
     row = rows[device]
-    known = {name: ends for name, ends in POWER_FACTS.items() if row.get(name)}
-    multiprocessors, gflops, gigabytes, *power = (
-        row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
-        for name, (least, most, unit) in (NEEDED_FACTS | known).items()
-    )
+    more = {name: ends for name, ends in (POWER_FACTS | TF32_FACTS).items() if row.get(name)}
+    said = {
+        name: row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
+        for name, (least, most, unit) in (NEEDED_FACTS | more).items()
+    }
+    multiprocessors, gflops, gigabytes = (said[name] for name in NEEDED_FACTS)
+    power = [said[name] for name in POWER_FACTS if name in said]
     kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
-    return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)
+    tf32 = max(OF_TF32 * said.get("tf32_gflops", 0.0) / (OF_PEAK * kept * gflops), 1.0)
+    rate, bandwidth = kept * gflops * 1e6 / 2, gigabytes * 1e6
+    return Facts(multiprocessors, rate, bandwidth, bound=kept < OF_PEAK, tf32=tf32)
 
 
 def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
@@ -132,20 +141,12 @@ class Timed:
         of_networks = [int(number[f]) % FOLDS for f in families]
         return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
 
-    def points(self, which: np.ndarray) -> list[Point]:
-        """Some of it as points: counts and times."""
-        points = []
-        for i in which:
-            if i < len(self.operations):
-                o = self.operations[i]
-                kinds = tuple(sorted(behaviors(o.graph.operations)))
-                counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
-                points.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
-            else:
-                n, known = self.networks[i - len(self.operations)]
-                total = known.total(n.batch_size)
-                points.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
-        return points
+    def points(self) -> list[Point]:
+        """The networks as points: counts and times."""
+        return [
+            Point(n.name, n.batch_size, known.total(n.batch_size), n.latency_ms, whole=True)
+            for n, known in self.networks
+        ]
 
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
@@ -171,15 +172,11 @@ def refuse_contradictions(networks: Sequence[TimedNetwork]) -> None:
 
 
 def tables_document(
-    name: str,
-    device: str,
-    timed: Timed,
-    facts: Facts | None,
-    source: Mapping[str, Any],
-    blocks: Sequence[Point] = (),
+    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A model file from what was timed; `source`: what `environment` says of it; `blocks`: further points
-    for the formulas on counts.
+    """A model file from what was timed, with one formula: by operation, or, of networks of a device of
+    which nothing else is known, in float32, the linear one on their counts where that does as well on
+    families left out, as on CPUs (SIMPLER). `source`: what `environment` says of it.
 
     InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and fewer
     than LEAST_NETWORKS networks.
@@ -202,23 +199,32 @@ def tables_document(
     # Two passes that are both known well have terms of their own; else one helps the other.
     apart = min(trained.sum(), (times.whole & ~trained).sum()) >= LEAST_JUDGING_NETWORKS
     rest = ~trained if apart else np.ones_like(trained)
-    formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
+    formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode)
     of_steps = off[trained[rest]]
-    shown = np.flatnonzero(~trained) if (~trained).any() else np.arange(len(trained))
-    shown = np.sort(np.random.default_rng(0).permutation(shown)[:MOST_POINTS])
-    document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
-    document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
+    inference = times.take(~trained) if (~trained).any() else times
+    formula = in_networks(formula, inference, facts)
+    sizes = np.array(
+        [o.batch_size for o in timed.operations] + [n.batch_size for n, _ in timed.networks]
+    )
+    smallest = least_of(inference, sizes[~trained] if (~trained).any() else sizes)
+    linear = None
+    if told is None and timed.mode.dtype == FLOAT32 and times.whole.all() and not trained.any():
+        linear = linear_entry(timed, times, fold)
+    predictors = {Kernels.name: _entry(formula, times.take(rest), off, trained[rest])}
+    if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
+        fitted = {"predictors": {Extended.name: linear[0]}, "default": Extended.name, "domain": {}}
+        return assembled(name, device, source, _doubts(formula, told, timed), fitted)
+    predictors[Kernels.name]["elsewhere"] = ELSEWHERE
     if apart:
-        steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
+        steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode)
+        steps = replace(steps, host=formula.host)
         entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
-        document["predictors"][TrainingSteps.name] = entry
+        predictors[TrainingSteps.name] = entry
     if len(of_steps):
-        document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
-    return document | {
-        "default": Kernels.name,
-        "domain": {},
-        "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
-    }
+        predictors[Kernels.name]["training_residuals"] = _rounded(of_steps)
+    domain = {"least": smallest.to_dict()}
+    by_operation = {"predictors": predictors, "default": Kernels.name, "domain": domain}
+    return assembled(name, device, source, _doubts(formula, told, timed), by_operation)
 
 
 def _refuse_units(times: Times, mode: Mode) -> None:
@@ -233,13 +239,35 @@ def _refuse_units(times: Times, mode: Mode) -> None:
         )
 
 
-def _judged(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, unknown: bool
-) -> tuple[Kernels, np.ndarray]:
+def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
-    formula = fitted(times, facts, mode, unknown)
+    formula = fit_kernels(times, facts, mode)
     ms = left_out_of_folds(times, fold, facts, formula)
     return formula, np.log(times.latency_ms / ms)
+
+
+def linear_entry(
+    timed: Timed, times: Times, fold: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray] | None:
+    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
+    other folds have it; None of too few networks.
+    """
+    points, measured = timed.points(), times.latency_ms
+    known = known_features(points)
+    features, whole = matrix(points, known), times.whole
+    if min(int((fold != i).sum()) for i in range(FOLDS)) <= NUMBERS:
+        return None
+    formula, off = Extended.fit_with_six(features, measured, known, whole), np.empty(len(points))
+    for i in range(FOLDS):
+        kept = fold != i
+        other = Extended.fit(features[kept], measured[kept], known, whole[kept])
+        ms = np.maximum(answers(other, matrix(points, other.features)[~kept]), 1e-9)
+        off[~kept] = np.log(measured[~kept] / ms)
+    error = {
+        "fitted": errors(answers(formula, matrix(points, formula.features)), measured),
+        "left_out": errors(measured / np.exp(off), measured),
+    }
+    return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
@@ -269,9 +297,9 @@ def _of_operations(off: np.ndarray) -> dict[str, Any]:
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
-    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, PRODUCTS_TOGETHER))
+    drawn = np.random.default_rng(0).choice(off, (DRAWN, PRODUCTS_TOGETHER))
     residuals = np.log(np.exp(drawn).mean(axis=1))
-    return {"networks": network_entry(residuals, np.full(MOST_POINTS, PRODUCTS_TOGETHER))}
+    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
@@ -279,18 +307,6 @@ def _rounded(residuals: np.ndarray) -> list[float]:
     if len(residuals) > MOST_RESIDUALS:
         residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
     return [round(float(r), 5) for r in residuals]
-
-
-def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
-    """The formula; of an `unknown` device that computes in float32 the better of a GPU's and a CPU's."""
-    formula = fit_kernels(times, facts, mode)
-    if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
-        return formula
-
-    def off(candidate: Kernels) -> float:
-        return float(np.abs(np.log(predicted(candidate, times) / times.latency_ms)).mean())
-
-    return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
@@ -330,7 +346,8 @@ def facts_document(
     name: str, device: str, facts: Facts, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
-    formula = fit_kernels(Times.of([], np.zeros(0), np.zeros(0, bool)), facts)
+    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
+    formula = in_networks(fit_kernels(nothing, facts), nothing, facts)
     doubt = (
         "nothing was measured on this device, all is from its data sheet; operations timed there "
         "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -347,11 +364,11 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
             "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
-    lacking = [called for c, called in PRODUCTS.items() if c not in formula.classes]
+    lacking = [called for c, called in PRODUCTS.items() if c not in formula.measured]
     if lacking and not timed.networks:
         doubts.append(
             f"no operations of the kind {', '.join(lacking)} were given; they are "
-            "taken to be like the others"
+            "taken to be as on other GPUs"
         )
     families = {family_of(n.name) for n, _ in timed.networks}
     if len(families) == 1:

@@ -318,7 +318,7 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
 # ---- Networks of a table, counted once and kept on disk: what a model needs of each for any
 # batch size.
 
-VERSION = 5
+VERSION = 7
 """Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY_PARAMETERS = 1.004
@@ -392,7 +392,7 @@ def _counted(
     networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None
 ) -> Iterator[tuple[tuple[str, Any], Counted | LolatError]]:
     name = f"device{VERSION}-{mode.dtype}-" + "".join(
-        str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
+        str(int(flag)) for flag in (mode.fused, mode.channels_last, mode.training)
     )
     for network, array in arrays_of(networks, name, partial(_packed, mode), Cache(), said=said):
         yield network, array if isinstance(array, LolatError) else _unpacked(array)

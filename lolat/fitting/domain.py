@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from shlex import quote
 from typing import Any
 
@@ -141,6 +141,66 @@ class Domain:
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"
+
+
+@dataclass(frozen=True)
+class Least:
+    """The smallest that the rows of a table of a GPU have: samples of a batch, ms of a step, ms of an
+    operation in it; None where the table does not tell.
+    """
+
+    batch_size: float | None = None
+    latency_ms: float | None = None
+    operation_ms: float | None = None
+
+    def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
+        """What of a step is smaller than anything measured by more than SLACK, in words."""
+        words = {
+            "batch_size": (float(batch_size), "batch {:g} (measured: from {:g})"),
+            "latency_ms": (latency_ms, "{:.2g} ms (from {:.2g} ms)"),
+            "operation_ms": (
+                latency_ms / max(operations, 1),
+                "{:.2g} ms an operation (from {:.2g} ms)",
+            ),
+        }
+        return tuple(
+            said.format(value, least)
+            for name, (value, said) in words.items()
+            if (least := getattr(self, name)) is not None and value < least / SLACK
+        )
+
+    def to_dict(self) -> dict[str, float]:
+        """As it stands in a model file."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Least:
+        """Read what `to_dict` wrote."""
+        return msgspec.convert(document, cls)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What of a network lies outside the measured domain.
+
+    `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
+    measured.
+    """
+
+    beyond: float = 0.0
+    unmeasured: float = 0.0
+    remarks: tuple[str, ...] = ()
+    known: bool = True
+
+    @property
+    def inside_share(self) -> float | None:
+        """What is inside takes this share of the time; None where it is not known."""
+        return max(1.0 - self.beyond - self.unmeasured, 0.0) if self.known else None
+
+    @property
+    def negligible(self) -> bool:
+        """Whether so little is outside that the network counts as inside."""
+        return self.beyond + self.unmeasured < NEGLIGIBLE_SHARE
 
 
 def widened(half: float, outside: float, unmeasured: float = 0.0) -> float:

@@ -75,12 +75,14 @@ class Width:
 
     `networks`: (of how many operations, half the width) of whole networks, where some were left out: from
     as many operations on that is it; below, it goes over into UNLIKE times a block's.
+    `elsewhere`: half of what another host and another version of the framework add, as errors of their own.
     """
 
     quantile: float
     scale: Scale
     floor: float = 0.0
     networks: tuple[float, float] | None = None
+    elsewhere: float = 0.0
 
     def half(self, ops: float) -> float:
         """Half the width, as a logarithm, of the interval of something of `ops` operations."""
@@ -89,7 +91,7 @@ class Width:
             large, half = self.networks
             part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
             half_width = half_width * UNLIKE + part**STEEP * (half - half_width * UNLIKE)
-        return min(max(half_width, self.floor), LARGEST)
+        return min(max(math.hypot(half_width, self.elsewhere), self.floor), LARGEST)
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
@@ -177,7 +179,9 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
     if (whole := entry.get("networks")) is not None:
         half = NormalDist().inv_cdf((1.0 + coverage) / 2) * float(whole["spread"])
         networks = (float(whole["ops"]), half)
-    return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
+    elsewhere = NormalDist().inv_cdf((1.0 + coverage) / 2) * float(entry.get("elsewhere", 0.0))
+    quantile = conformal_quantile(scores, coverage)
+    return Width(quantile, scale, math.log1p(floor), networks, elsewhere)
 
 
 class Intervals:

@@ -1,5 +1,5 @@
-"""How a device runs networks: in which data type, compiled or not, with channels last in memory or not; and
-what that makes of a graph: the bytes of its tensors, and which of its operations run as one step.
+"""How a device runs networks: in which data type, how its operations are launched, with channels last in
+memory or not; and what that makes of a graph: the bytes of its tensors, and which operations run as one.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,13 @@ DTYPES = {
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
 """What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
+Launch = Literal["eager", "compiled", "graph"]
+EAGER: Launch = "eager"
+COMPILED: Launch = "compiled"
+GRAPH: Launch = "graph"
+LAUNCHES = (EAGER, COMPILED, GRAPH)
+"""How operations are launched: one by one as PyTorch comes to them; those that torch.compile makes of them,
+one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
 _YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False, "": False}
@@ -30,12 +37,12 @@ _YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0
 
 @dataclass(frozen=True)
 class Mode:
-    """`dtype`: one of DTYPES' values; `compiled`: by torch.compile; `channels_last`: images in memory;
+    """`dtype`: one of DTYPES' values; `launch`: one of LAUNCHES; `channels_last`: images in memory;
     `training`: forward and backward, not the forward pass of inference.
     """
 
     dtype: str = FLOAT32
-    compiled: bool = False
+    launch: Launch = EAGER
     channels_last: bool = False
     training: bool = False
 
@@ -45,9 +52,19 @@ class Mode:
         return replace(self, training=False)
 
     @property
+    def fused(self) -> bool:
+        """Whether a compiler makes one step of several operations."""
+        return self.launch != EAGER
+
+    @property
     def product_bytes(self) -> int:
         """Bytes of an element that products read and write."""
-        return 4 if self.dtype == FLOAT32 else 2
+        return 2 if self.half else 4
+
+    @property
+    def half(self) -> bool:
+        """Whether products run in half precision, on units for matrices."""
+        return self.dtype != FLOAT32
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a model file."""
@@ -69,10 +86,12 @@ class Mode:
         compiled, last = (not of.isdisjoint(words) for of in (_COMPILED, _LAST))
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
-        return cls(dtypes[0] if dtypes else FLOAT32, compiled, last, "train" in words)
+        launch = COMPILED if compiled else EAGER
+        return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
         """The same with what a row of a table says itself, in columns of these names; InputError."""
+        launches = {text: COMPILED if yes else EAGER for text, yes in _YES_NO.items()}
         passes = {"": self.training, "inference": False, "training": True}
 
         def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
@@ -84,14 +103,19 @@ class Mode:
 
         return Mode(
             told("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
-            told("compiled", _YES_NO, self.compiled, "yes or no"),
+            told("compiled", launches, self.launch, "yes or no"),
             told("channels_last", _YES_NO, self.channels_last, "yes or no"),
             told("pass", passes, self.training, "inference or training"),
         )
 
     def __str__(self) -> str:
-        flags = ("channels_last", "compiled", "training")
-        return ", ".join([self.dtype, *(f.replace("_", " ") for f in flags if getattr(self, f))])
+        words = {
+            "channels last": self.channels_last,
+            "compiled": self.fused,
+            "from a CUDA graph": self.launch == GRAPH,
+            "training": self.training,
+        }
+        return ", ".join([self.dtype, *(word for word, said in words.items() if said)])
 
 
 # ---- A graph in a mode
@@ -124,9 +148,8 @@ class Plan:
     """How a graph runs in a mode.
 
     `sizes`: (tensors,) bytes of an element; `attention`: operation -> those of its fused attention;
-    `groups`: operations that run as one, where the device compiles; `channels_last`: (tensors,) whether
-    the channels of an image lie last in memory; `origin`: tensor -> the one that it is a view of;
-    `readers`, `written`: who reads and who writes a tensor.
+    `groups`: operations that run as one, where the device compiles; `origin`: tensor -> the one that it is
+    a view of; `readers`, `written`: who reads and who writes a tensor.
     """
 
     graph: Graph
@@ -146,8 +169,7 @@ class Plan:
                 self.readers.setdefault(self.origin[t], []).append(i)
         self.attention = _attention(self.graph)
         self.sizes = self._element_bytes()
-        self.channels_last = _channels_last(self.graph)
-        self.groups = self._grouped() if self.mode.compiled else []
+        self.groups = self._grouped() if self.mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
         """(bytes whatever the batch, bytes of each sample) of tensors."""
@@ -280,28 +302,3 @@ def _attention(graph: Graph) -> dict[int, tuple[int, ...]]:
             if len(graph.tensors[graph.operations[group[0]].inputs[0]].shape) == ONE_STEP_RANK:
                 fused.update(dict.fromkeys(group, group))
     return fused
-
-
-def _channels_last(graph: Graph) -> list[bool]:
-    """(tensors,) whether an image's channels lie last, because what made it wrote them so.
-
-    A network of PyTorch that moves the channels to the end, and back in front of a convolution, does not
-    copy for the way back: the convolution finds them last.
-    """
-    last = [False] * len(graph.tensors)
-    for o in graph.operations:
-        if not o.inputs:
-            continue
-        before, after = graph.shapes((o.inputs[0], o.outputs[0]))
-        if len(after) != 4:
-            continue
-        turned = len(before) == 4 and before != after
-        if o.kind in FREE and turned and (before[0], before[3], *before[1:3]) == after:
-            now = True
-        elif o.kind in FREE and (turned or len(before) != 4):
-            now = False
-        else:
-            now = any(last[i] for i in o.inputs)
-        for t in o.outputs:
-            last[t] = now
-    return last

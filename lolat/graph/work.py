@@ -7,10 +7,9 @@ how many steps, depends on how the device runs networks (`lolat.graph.modes`): i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from math import ceil, prod
-from typing import Any
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation
@@ -20,68 +19,43 @@ from lolat.graph.modes import SLICES, Mode, Pairs, Plan, multiplies
 # ---- The classes of operations that `predictors.kernels` tells apart, and the terms of each; no more.
 
 DENSE, BATCHED, POINTWISE, CONVOLUTION = "dense", "batched", "pointwise", "convolution"
-STEM, GROUPED, DEPTHWISE, DEPTHWISE_LAST = "stem", "grouped", "depthwise", "depthwise_last"
-ATTENTION, MASKED, RECURRENT = "attention", "masked_attention", "recurrent"
-ELEMENTS, SOFTMAX, NORM = "elements", "softmax", "norm"
-BATCH_NORM, GROUP_NORM, CURVES, POOLS, SUMS = "batch_norm", "group_norm", "curves", "pools", "sums"
-MOVES, PARTS, JOINED, CASTS, ROWS, RESIZED = "moves", "parts", "joined", "casts", "rows", "resized"
+GROUPED, DEPTHWISE, ATTENTION = "grouped", "depthwise", "attention"
+ELEMENTS, NORM, BATCH_NORM, GROUP_NORM = "elements", "norm", "batch_norm", "group_norm"
+POOLS, SUMS, MOVES, PARTS = "pools", "sums", "moves", "parts"
+JOINED, RESIZED = "joined", "resized"
 PRODUCTS = {
     DENSE: "dense layers", BATCHED: "products of two tensors", POINTWISE: "1x1 convolutions",
-    CONVOLUTION: "convolutions", STEM: "convolutions of an image", GROUPED: "grouped convolutions",
-    DEPTHWISE: "depthwise convolutions", DEPTHWISE_LAST: "depthwise convolutions with channels last",
-    ATTENTION: "attention", MASKED: "attention with a mask", RECURRENT: "recurrent layers",
+    CONVOLUTION: "convolutions", GROUPED: "grouped convolutions", DEPTHWISE: "depthwise convolutions",
+    ATTENTION: "attention",
 }  # fmt: skip
-"""What multiplies, and what it is called in a sentence. DEPTHWISE_LAST: channels lie last in memory;
-ATTENTION: products and softmax in one, MASKED with something added to the scores."""
+"""What multiplies, and what it is called in a sentence. Recurrent layers are dense ones; ATTENTION:
+products and softmax in one."""
 MOVING = {
-    ELEMENTS: "element-wise operations", CURVES: CURVES, BATCH_NORM: "batch norms", NORM: "layer norms",
-    GROUP_NORM: "group norms", SOFTMAX: SOFTMAX, POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
-    JOINED: "concatenations", CASTS: "conversions", ROWS: "gathered rows", RESIZED: "resized images",
+    ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
+    GROUP_NORM: "group norms", POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
+    JOINED: "concatenations", RESIZED: "resized images",
 }  # fmt: skip
-"""What only moves: element by element (CURVES: an exponential or the like of each), norms, windows, sums,
-copies in another order, slices, concatenations, conversions of the data type, gathered rows, enlarging."""
+"""What only moves: element by element (activations, conversions of the data type, gathered rows too), norms
+(softmax too), windows, sums, copies in another order, slices, concatenations, enlarging."""
 CALLED = PRODUCTS | MOVING
 CLASSES = (*CALLED,)
-NEEDED = (DENSE, ELEMENTS)
-"""Of every model: those that stand for a class that it has no operations of."""
-PRODUCT_TERMS = (
-    "rate", "small", "tiny", "fill", "launch", "bandwidth", "unaligned", "spread", "direct",
-)  # fmt: skip
-"""Of a class of products: macs per ms; how much less efficient tiles of 64 and of 32 are; depth that a
-tile costs before it computes; ms; bytes per ms; what rows that are not aligned cost, relative, and how many
-times the bandwidth moves what they read again; how much faster a 3x3 convolution of stride 1 is."""
-OPTIONAL_TERMS = {"step": 0.0, "heavy": 1.0, "overlap": 4.0}
-"""Of a class of products, with what it is where it is not there: ms that each takes in a network whatever
-its size; how many times as long a byte of its weights takes as another; how far computing and moving hide
-each other: the norm that stands for the larger of the two, 1 for their sum."""
-MOVING_TERMS = ("launch", "bandwidth", "corner")
-"""Of any other: ms, bytes per ms, how sharply the one goes over into the other."""
 SHAPE = ("number", "rows", "columns", "depth")
 """Of a product: `number` times (rows x depth) by (depth x columns)."""
 
 # ---- The steps of a network
 
 ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
-IMAGE = 4  # channels at most of an image
-SQUARE = 4  # outputs, high and wide, that Winograd's F(4x4, 3x3) computes at once
-WINDOW = 9  # its kernel
-PLACES = float((SQUARE + 2) ** 2)
 COLUMNS = (
-    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "squares",
-    "narrow", "backward", "weights",
+    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "backward",
 )  # fmt: skip
 """Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
-(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; the squares of SQUARE
-that the outputs of a 3x3 convolution of stride 1 are cut into; a product in half precision; of the backward
-pass; bytes of weights among the fixed ones."""
-_NUMBER, _GROWING, _FIXED, _SQUARES, _BACKWARD = (
-    COLUMNS.index(n) for n in ("number", "growing", "fixed", "squares", "backward")
+(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; of the backward pass."""
+_NUMBER, _GROWING, _FIXED, _BACKWARD = (
+    COLUMNS.index(n) for n in ("number", "growing", "fixed", "backward")
 )
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
-BACKWARD = {
-    ELEMENTS: 1.0, CURVES: 1.5, BATCH_NORM: 2.0, NORM: 2.0, GROUP_NORM: 2.0, SOFTMAX: 1.5,
-}  # fmt: skip
+BACKWARD = {**dict.fromkeys(EXPONENTIALS, 1.5), **dict.fromkeys(NORMALIZATIONS, 2.0)}
 """What the backward pass of an operation that only moves reads and writes, relative to the forward pass:
 the gradient of what came out, what was kept, the gradient of what went in; of norms twice. Others: once."""
 ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
@@ -91,10 +65,8 @@ DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a 
 @dataclass(frozen=True)
 class Work:
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
-    `depth`, 0 where there is none; `bytes` read and written; `squares` of SQUARE outputs of a 3x3
-    convolution of stride 1, for which there are faster ways (Winograd), 0 of others; `narrow`: in half
-    precision; `operation`: the one of the graph; `backward`: of the backward pass; `weights`: those of the
-    bytes that are a product's weights.
+    `depth`, 0 where there is none; `bytes` read and written; `operation`: the one of the graph;
+    `backward`: of the backward pass.
     """
 
     kind: np.ndarray
@@ -103,11 +75,8 @@ class Work:
     columns: np.ndarray
     depth: np.ndarray
     bytes: np.ndarray
-    squares: np.ndarray
-    narrow: np.ndarray
     operation: np.ndarray
     backward: np.ndarray
-    weights: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
@@ -117,19 +86,6 @@ class Work:
     def take(self, which: np.ndarray) -> Work:
         """Some of the steps."""
         return Work(*(getattr(self, f.name)[which] for f in fields(self)))
-
-    def winograd(self) -> Work:
-        """Convolutions with `squares` as Winograd's F(4x4, 3x3) has them: a product for each of the places
-        of a square in which outputs and their borders are (Lavin and Gray 2016), whose inputs, kernels and
-        outputs are written and read once more.
-        """
-        depth = self.depth / WINDOW
-        elements = self.squares * (depth + self.columns) + depth * self.columns
-        moved = self.bytes + 2.0 * PLACES * elements * np.where(self.narrow, 2.0, 4.0)
-        return replace(
-            self, number=np.full(len(self.kind), PLACES), rows=self.squares, depth=depth, bytes=moved,
-            squares=np.zeros(len(self.kind)),
-        )  # fmt: skip
 
     @classmethod
     def none(cls) -> Work:
@@ -156,11 +112,8 @@ def at(table: np.ndarray, batch_size: int) -> Work:
         columns=column["columns"],
         depth=grown("depth", GROW_DEPTH),
         bytes=column["fixed"] + batch_size * column["sample"],
-        squares=grown("squares", GROW_ROWS),
-        narrow=column["narrow"] > 0,
         operation=column["operation"].astype(int),
         backward=column["backward"] > 0,
-        weights=column["weights"],
     )
 
 
@@ -186,38 +139,43 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
         if operation.kind in FREE:
             if mode.training and operation.attributes.get("rate"):
                 steps.dropout(operation)
+            elif not mode.fused and operation.kind in VIEWS:
+                steps.view()
             continue
-        if not mode.compiled:  # what autocast converts before an operation, a step each
+        if not mode.fused:  # what autocast converts before an operation, a step each
             for tensor, have, want in plan.conversions(operation):
-                steps.moves(CASTS, [(tensor, have)], [(tensor, want)])
+                steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if multiplies(operation.kind):
             steps.product(operation)
-        elif not mode.compiled:
-            steps.moves(moving_class(operation.kind), *plan.eager(operation))
+        elif not mode.fused:
+            back = BACKWARD.get(operation.kind, 1.0)
+            steps.moves(moving_class(operation.kind), *plan.eager(operation), back)
     for group in plan.groups:
         steps.operation = group[-1]
         names = {moving_class(graph.operations[i].kind) for i in group}
         slowest = next((x for x in SLOWEST if x in names), ELEMENTS)
-        steps.moves(slowest, *plan.together(group))
+        back = 2.0 if slowest in (NORM, GROUP_NORM) else 1.0
+        steps.moves(slowest, *plan.together(group), back)
     if mode.training:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
-            steps.moves(SOFTMAX, [(tensor, 4.0)], [(tensor, 4.0)])
+            steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], BACKWARD["softmax"])
         steps.back()
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
-SLOWEST = (NORM, GROUP_NORM, SOFTMAX, POOLS, SUMS, RESIZED, JOINED, MOVES)
+VIEWS = FREE - {"dropout", "identity"}
+"""What PyTorch starts as an operation, for which the device does nothing."""
+SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
 _COPIES = ("pad", "transpose", "repeat", "roll", "sort", "scatter", "unfold", "cumulative", "fill")
 _CLASS_OF = {
     **dict.fromkeys(_COPIES, MOVES),
-    **dict.fromkeys(EXPONENTIALS, CURVES),
     **dict.fromkeys(POOLINGS, POOLS),
     **dict.fromkeys(NORMALIZATIONS, NORM),
     **dict.fromkeys(SLICES, PARTS),
     "group_norm": GROUP_NORM, "instance_norm": GROUP_NORM, "batch_norm": BATCH_NORM,
-    "softmax": SOFTMAX, "log_softmax": SOFTMAX, "reduce": SUMS, "concatenate": JOINED, "stack": JOINED,
-    "embedding": ROWS, "gather": ROWS, "resize": RESIZED,
+    "softmax": NORM, "log_softmax": NORM, "reduce": SUMS, "concatenate": JOINED, "stack": JOINED,
+    "resize": RESIZED,
 }  # fmt: skip
 
 
@@ -233,21 +191,29 @@ class _Steps:
         self.plan, self.tensors, self.size = plan, plan.graph.tensors, plan.mode.product_bytes
         self.operation = 0
         self.rows: list[list[float]] = []
+        self.backs: list[float] = []
 
     def add(
         self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
-        squares: float = 0.0, weights: float = 0.0,
+        back: float = 1.0,
     ) -> None:  # fmt: skip
-        """A step; `moved`: bytes whatever the batch, `weights` among them, and bytes of a sample."""
-        narrow = any(product) and self.size < 4
-        flags = (squares, narrow, False, weights)
-        self.rows.append([self.operation, CLASSES.index(name), *product, growing, *moved, *flags])
+        """A step; `moved`: bytes whatever the batch, and bytes of a sample; `back`: times as much does the
+        backward pass of what only moves.
+        """
+        self.rows.append([self.operation, CLASSES.index(name), *product, growing, *moved, False])
+        self.backs.append(back)
 
-    def moves(self, name: str, reads: Pairs, writes: Pairs) -> None:
+    def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
         """A step that only moves."""
         moved = self.plan.bytes_of([*reads, *writes])
         if any(moved):
-            self.add(name, NO_PRODUCT, 0, moved)
+            self.add(name, NO_PRODUCT, 0, moved, back)
+        elif not self.plan.mode.fused:
+            self.view()
+
+    def view(self) -> None:
+        """What the host makes and the device does nothing for: it moves no bytes."""
+        self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
 
     def dropout(self, operation: Operation) -> None:
         """What is drawn at random in training; free in inference."""
@@ -256,24 +222,25 @@ class _Steps:
         self.add(ELEMENTS, NO_PRODUCT, 0, (DROPPED * fixed, DROPPED * sample))
 
     def back(self) -> None:
-        """The backward pass, a step for each gradient: of what a product read, and of its weights."""
-        for row in self.rows[::-1]:
+        """The backward pass, a step for each gradient: of what a product read, where that is not the
+        network's input, and of its weights.
+        """
+        graph = self.plan.graph
+        for row, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
             name = CLASSES[int(row[COLUMNS.index("kind")])]
             number, high, wide, deep = row[_NUMBER:_GROWING]
             back = [*row]
             back[_BACKWARD] = True
-            if name not in PRODUCTS or name in (ATTENTION, MASKED):
-                factor = BACKWARD.get(name, 1.0)
-                if name in PRODUCTS:
-                    back[_NUMBER], factor = ATTENTION_BACKWARD * number, 2
-                back[_FIXED:_SQUARES] = [factor * n for n in row[_FIXED:_SQUARES]]
+            if name not in PRODUCTS or name == ATTENTION:
+                if name == ATTENTION:
+                    back[_NUMBER], factor = ATTENTION_BACKWARD * number, 2.0
+                back[_FIXED:_BACKWARD] = [factor * n for n in row[_FIXED:_BACKWARD]]
                 self.rows.append(back)
                 continue
-            if name != STEM:  # nobody asks for the gradient of an image
+            if graph.operations[int(row[0])].inputs[0] not in graph.inputs:
                 self.rows.append([*back[:_NUMBER], number, high, deep, wide, *back[_GROWING:]])
             growing = GROW_DEPTH if row[_GROWING] == GROW_ROWS else row[_GROWING]
             back[_NUMBER:_FIXED] = [number, deep, wide, high, growing]
-            back[_SQUARES] = back[COLUMNS.index("weights")] = 0.0
             self.rows.append(back)
 
     def attention(self, operations: Sequence[Operation]) -> None:
@@ -286,7 +253,7 @@ class _Steps:
         moved = [query, key, last.inputs[1], *masks, last.outputs[0]]
         high, wide = (ATTENTION_TILE * ceil(n / ATTENTION_TILE) for n in (steps, keys))
         self.add(
-            MASKED if masks else ATTENTION,
+            ATTENTION,
             (
                 self.tensors[query].elements() / (steps * size),
                 high,
@@ -301,7 +268,7 @@ class _Steps:
         """A dense layer, a product of two tensors, a convolution, a recurrent layer."""
         a, kind = operation.attributes, operation.kind
         source, out = self.tensors[operation.inputs[0]], self.tensors[operation.outputs[0]]
-        written, name, squares = out.elements(), DENSE, 0.0
+        written, name = out.elements(), DENSE
         product: tuple[float, ...]
         if kind == "matmul":
             high, wide = out.shape[-2:] if len(out.shape) > 1 else (1, written)
@@ -313,12 +280,11 @@ class _Steps:
         if kind == "dense":
             product = (1, written / a["out_features"], a["out_features"], a["in_features"])
         elif kind in GATES:
-            name, steps = RECURRENT, a["timesteps"]
+            steps = a["timesteps"]
             sequences = source.elements() / a["in_features"] / steps
             product = (steps, sequences, GATES[kind] * a["units"], a["in_features"] + a["units"])
         else:
-            name = self._class_of_convolution(operation)
-            squares = _squares(a, out.shape) if name == CONVOLUTION else 0.0
+            name = _class_of_convolution(operation)
             groups, window = a["groups"], prod(a["kernel"])
             inside, outside = a["in_channels"], a["out_channels"]
             product = (groups, written / outside, outside / groups, window * inside / groups)
@@ -336,26 +302,15 @@ class _Steps:
             [(operation.inputs[0], self.size), (operation.outputs[0], self.size)]
         )
         number, _, columns, depth = product
-        kernels = 1 if name == RECURRENT else number  # one for all its steps
+        kernels = 1 if kind in GATES else number  # one for all its steps
         weights = kernels * columns * (depth + bool(a.get("bias"))) * self.size
         growing = GROW_ROWS if out.batched else 0
-        self.add(name, product, growing, (fixed + weights, sample), squares, weights)
-
-    def _class_of_convolution(self, operation: Operation) -> str:
-        a = operation.attributes
-        if operation.kind == "depthwise_conv":
-            last = self.plan.mode.channels_last or self.plan.channels_last[operation.inputs[0]]
-            return DEPTHWISE_LAST if last else DEPTHWISE
-        if a["groups"] > 1:
-            return GROUPED
-        if a["in_channels"] <= IMAGE:
-            return STEM
-        return POINTWISE if prod(a["kernel"]) == 1 else CONVOLUTION
+        self.add(name, product, growing, (fixed + weights, sample))
 
 
-def _squares(a: Mapping[str, Any], shape: Sequence[int]) -> float:
-    """The squares that the outputs of a 3x3 convolution of stride 1 are cut into; 0 of others."""
-    if tuple(a["kernel"]) != (3, 3) or set(a.get("strides", (1,))) != {1}:
-        return 0.0
-    sides = shape[2:] if shape[1] == a["out_channels"] else shape[1:-1]
-    return float(prod(ceil(side / SQUARE) for side in sides))
+def _class_of_convolution(operation: Operation) -> str:
+    if operation.kind == "depthwise_conv":
+        return DEPTHWISE
+    if operation.attributes["groups"] > 1:
+        return GROUPED
+    return POINTWISE if prod(operation.attributes["kernel"]) == 1 else CONVOLUTION

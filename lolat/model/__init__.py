@@ -10,14 +10,15 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lolat.arrays import np
-from lolat.errors import InputError, ModelFileError, newer
+from lolat.errors import InputError, ModelFileError, arg, newer
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.graph.modes import LAUNCHES
 from lolat.units import shortened
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ class Model:
             raise lacks(self.document, self.source, OF_INFERENCE)
         return self.document
 
+    @property
+    def launch_option(self) -> str:
+        """` --launch graph` for a command, of a GPU that launches otherwise than it was measured."""
+        kernels = self.document.get("predictors", {}).get("kernels", {})
+        asked, measured = (kernels.get(of, {}).get("launch") for of in ("mode", "host"))
+        return f" --launch {asked}" if measured not in (None, asked) else ""
+
     @cached_property
     def knowledge(self) -> Knowledge:
         """What the file says besides its formulas."""
@@ -96,6 +104,28 @@ class Model:
                 f"{self.source} has no predictor {name!r}; it has {', '.join(self.predictors)}"
             )
         return chosen
+
+    def launched(self, launch: str | None) -> Self:
+        """The same GPU with its operations launched in another way (`lolat.graph.modes.LAUNCHES`); None: as
+        it is.
+
+        InputError for no such way, and for a model that does not say what starting an operation takes.
+        """
+        if launch is None:
+            return self
+        kernels = self.inference["predictors"].get("kernels", {})
+        if launch not in LAUNCHES or "host" not in kernels:
+            why = "this model does not say what starting an operation takes, as those of GPUs do"
+            ways = f"expected {', '.join(LAUNCHES)}"
+            raise InputError(
+                f"{arg('launch')} {shortened(str(launch))}: {ways if launch not in LAUNCHES else why}",
+                code="no-launch",
+            )
+        kernels = {**kernels, "mode": {**kernels["mode"], "launch": launch}}
+        predictors = {**self.document["predictors"], "kernels": kernels}
+        made = type(self)({**self.document, "predictors": predictors}, self.source)
+        made.given = self.given
+        return made
 
     def predict(
         self,

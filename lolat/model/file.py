@@ -21,8 +21,8 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors.extended import APART, FAMILY
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import EXTRAS, FEATURES
-from lolat.graph.modes import Mode
-from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
+from lolat.graph.modes import EAGER, Launch, Mode
+from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.io.documents import (
     AtLeastOne,
     Count,
@@ -143,21 +143,33 @@ class TwoRegime(Predictor, kw_only=True):
     offset_ms: Number
 
 
-def _terms(name: str, needed: tuple[str, ...]) -> type[Struct]:
-    optional: list[Any] = [(t, NotNegative | UnsetType, UNSET) for t in OPTIONAL_TERMS]
-    return msgspec.defstruct(name, [*((term, Positive) for term in needed), *optional])
+class Moving(Struct):
+    """The terms of a class of operations that only move."""
+
+    bandwidth: Positive
 
 
-_TERMS = {True: _terms("Product", PRODUCT_TERMS), False: _terms("Moving", MOVING_TERMS)}
-_NEEDED: list[Any] = [(name, _TERMS[name in PRODUCTS]) for name in NEEDED]
-_OTHERS: list[Any] = [
-    (name, _TERMS[name in PRODUCTS] | UnsetType, UNSET) for name in CLASSES if name not in NEEDED
-]
-Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS], forbid_unknown_fields=True)
+class Product(Moving):
+    """The terms of a class of products."""
+
+    rate: Positive
+
+
+_TERMS: list[Any] = [(name, Product if name in PRODUCTS else Moving) for name in CLASSES]
+Classes = msgspec.defstruct("Classes", _TERMS, forbid_unknown_fields=True)
 """The terms of each class of operations (`lolat.graph.work`)."""
 
 
 _Nearby = tuple[Positive, Positive, Positive, Positive, Number]
+
+
+class Host(Struct):
+    """What starts the operations; see `lolat.fitting.predictors.host`."""
+
+    start_ms: Positive
+    factor: Positive
+    source: Literal["assumed", "fitted"]
+    launch: Launch = EAGER
 
 
 class Kernels(Predictor, kw_only=True):
@@ -168,9 +180,14 @@ class Kernels(Predictor, kw_only=True):
 
     multiprocessors: Positive
     classes: Classes  # type: ignore[valid-type]
+    launch_ms: Positive
+    step_ms: Positive
+    measured: list[Literal[CLASSES]]  # type: ignore[valid-type]
     mode: Mode | UnsetType = UNSET
-    tile: Positive | UnsetType = UNSET
     sustained: Positive | UnsetType = UNSET
+    host: Host | UnsetType = UNSET
+    elsewhere: NotNegative | UnsetType = UNSET
+    tf32: Positive | UnsetType = UNSET
     nearby: dict[Literal[tuple(PRODUCTS)], list[_Nearby]] | UnsetType = UNSET  # type: ignore[valid-type]
 
 
@@ -210,6 +227,14 @@ class Noise(Struct):
     former: Former | UnsetType = UNSET
 
 
+class Least(Struct):
+    """The smallest steps of a table; see `lolat.fitting.domain.Least`."""
+
+    batch_size: Positive | UnsetType = UNSET
+    latency_ms: Positive | UnsetType = UNSET
+    operation_ms: Positive | UnsetType = UNSET
+
+
 class Domain(Struct):
     """What was measured; see `lolat.fitting.domain.Domain`."""
 
@@ -217,6 +242,7 @@ class Domain(Struct):
     dtypes: list[str] | UnsetType = UNSET
     ratios: dict[str, Range] | UnsetType = UNSET
     sizes: dict[str, Range] | UnsetType = UNSET
+    least: Least | UnsetType = UNSET
 
 
 class Besides(Struct, kw_only=True):

@@ -17,20 +17,22 @@ from lolat.errors import InputError
 from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
-    PASSED_OVER_SHARE,
     Domain,
+    Least,
+    Outside,
     fit_again,
     widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
 from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import Kernels
+from lolat.fitting.predictors.kernels import START, Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
-from lolat.graph.work import work_of
+from lolat.graph.work import Work, work_of
 from lolat.io.results import Result
 from lolat.model.state import State
+from lolat.model.steps import Steps, outside_of
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -101,15 +103,17 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. The blocks, the last one
-    "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model as it was given, among
-    several answers. FLOPs are multiply-accumulates.
+    is most of it; both None where the model does not say what was measured. `launch`: how a GPU's
+    operations are launched (`lolat.graph.modes`); `host_ms`: what the host takes to start them all;
+    `host_bound`: whether that is longer than running them; None where the model does not say.
+    The blocks, the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model
+    as it was given, among several answers. FLOPs are multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
-        "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory",
-        "warnings", "counts", "blocks", "device",
+        "interval_ms", "coverage", "in_domain", "inside_share", "launch", "host_ms", "host_bound",
+        "memory_bytes", "memory", "warnings", "counts", "blocks", "device",
     )  # fmt: skip
 
     network: str
@@ -126,6 +130,9 @@ class Prediction(Result):
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
     inside_share: float | None = None
+    launch: str | None = None
+    host_ms: float | None = None
+    host_bound: bool | None = None
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
@@ -180,6 +187,8 @@ def domain_words(prediction: Prediction) -> str:
         return "the model does not say what was measured"
     if share > 1.0 - NEGLIGIBLE_SHARE:
         return "inside the measured domain"
+    if prediction.host_bound:
+        return "host-bound, OUTSIDE the measured domain"
     where = "mostly inside" if prediction.in_domain else "OUTSIDE"
     part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
     return f"{where} the measured domain ({part})"
@@ -213,30 +222,6 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if grouped[most] > 0.0 else NOTHING
 
 
-@dataclass(frozen=True)
-class Outside:
-    """What of a network lies outside the measured domain.
-
-    `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
-    measured.
-    """
-
-    beyond: float = 0.0
-    unmeasured: float = 0.0
-    remarks: tuple[str, ...] = ()
-    known: bool = True
-
-    @property
-    def inside_share(self) -> float | None:
-        """What is inside takes this share of the time; None where it is not known."""
-        return max(1.0 - self.beyond - self.unmeasured, 0.0) if self.known else None
-
-    @property
-    def negligible(self) -> bool:
-        """Whether so little is outside that the network counts as inside."""
-        return self.beyond + self.unmeasured < NEGLIGIBLE_SHARE
-
-
 class Knowledge:
     """What a model file says besides its formulas, and what was found out of networks with it."""
 
@@ -250,6 +235,7 @@ class Knowledge:
         date = self.environment.get("date")
         self.learned = date if isinstance(date, str) else None
         self.domain = Domain.from_dict(document["domain"])
+        self.least = Least.from_dict(document["domain"].get("least", {}))
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
         # The counts of the networks that the model was fitted to as a whole.
@@ -345,11 +331,14 @@ def _predicted(
     knowledge: Knowledge,
 ) -> Prediction:
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
-    terms, call_ms, outside = _terms(formula, analysis, batch_size)
+    terms, call_ms, by_operation = _terms(formula, analysis, batch_size, knowledge.least)
+    steps: Steps | None = None
     terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    if outside is None:
+    if by_operation is not None:
+        steps, outside = by_operation
+    else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = knowledge.outside(analysis, batch_size, formula, shares)
     memory = analysis.liveness.memory(batch_size)
@@ -358,7 +347,8 @@ def _predicted(
     interval = None
     if half is not None:
         half = widened(half, outside.beyond, outside.unmeasured)
-        interval = within(latency, math.hypot(half, intervals.machine(coverage)))
+        half = math.hypot(half, intervals.machine(coverage))
+        interval = within(latency, half) if steps is None else steps.interval(half, coverage)
     return Prediction(
         network=graph.name,
         batch_size=batch_size,
@@ -386,49 +376,45 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
+        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
+        host_ms=None if steps is None else steps.host_ms,
+        host_bound=None if steps is None else steps.host_bound,
     )
 
 
 def _terms(
-    formula: Formula, analysis: Analysis, batch_size: int
-) -> tuple[np.ndarray, float, Outside | None]:
-    """Ms of each block by term, (blocks, features), and those of the call.
-
-    Third, of a formula by operation: what of the network is like nothing that was measured.
+    formula: Formula, analysis: Analysis, batch_size: int, least: Least
+) -> tuple[np.ndarray, float, tuple[Steps, Outside] | None]:
+    """Ms of each block by term, (blocks, features), and those of the call; of a formula by operation also
+    the steps, and what of them is outside.
     """
     if not isinstance(formula, Kernels):
         counts = analysis.block_counts(batch_size)[:, columns_of(formula.features)]
         return *formula.shares(counts), None
-    own, unlike = _by_operation(formula, analysis, batch_size)
+    work = work_of(analysis.graph, batch_size, formula.mode)
+    steps, own = _by_operation(formula, work, len(analysis.graph.operations))
     terms = np.zeros((len(analysis.blocks), len(formula.features)))
     np.add.at(terms, analysis.owner, own)
-    if unlike is None:
-        return terms, 0.0, Outside(known=False)
-    outside = Outside(sum(unlike.values()))
-    if not outside.negligible:
-        remarks = formula.unlike_remarks(unlike, PASSED_OVER_SHARE)
-        outside = replace(outside, remarks=remarks)
-    return terms, 0.0, outside
+    return terms, 0.0, (steps, outside_of(formula, work, steps, batch_size, least))
 
 
 def operation_terms(formula: Formula, analysis: Analysis, batch_size: int) -> np.ndarray:
     """Ms of each operation of a network by term, (operations, features); all but the call's."""
     if isinstance(formula, Kernels):
-        return _by_operation(formula, analysis, batch_size)[0]
+        work = work_of(analysis.graph, batch_size, formula.mode)
+        return _by_operation(formula, work, len(analysis.graph.operations))[1]
     # All of the network at once, because a formula may bend for what is small.
     counts = analysis.counts.at(batch_size)[:, columns_of(formula.features)]
     return formula.shares(counts)[0]
 
 
-def _by_operation(
-    formula: Kernels, analysis: Analysis, batch_size: int
-) -> tuple[np.ndarray, Mapping[str, float] | None]:
-    """`operation_terms`, and what of the network is like nothing that was measured."""
-    work = work_of(analysis.graph, batch_size, formula.mode)
-    times, mostly = formula.times(work)
-    terms = np.zeros((len(analysis.graph.operations), len(formula.features)))
-    np.add.at(terms, (work.operation, mostly), times)
-    return terms, formula.unlike(work, times)
+def _by_operation(formula: Kernels, work: Work, operations: int) -> tuple[Steps, np.ndarray]:
+    """The steps of a network, and `operation_terms`: waiting for the host is started operations."""
+    steps = Steps.of(formula, work)
+    terms = np.zeros((operations, len(formula.features)))
+    np.add.at(terms, (steps.operation, steps.mostly), steps.run_ms)
+    np.add.at(terms[:, START], steps.operation, steps.waits_ms)
+    return steps, terms
 
 
 @cache
@@ -439,7 +425,8 @@ def columns_of(features: tuple[str, ...]) -> list[int]:
 
 def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
     """Ms of a whole network by a formula that takes operations one by one."""
-    return float(formula.times(work_of(network, batch_size, formula.mode))[0].sum())
+    work = work_of(network, batch_size, formula.mode)
+    return Steps.of(formula, work).latency_ms
 
 
 def within(latency: float, half: float) -> tuple[float, float]:

@@ -112,8 +112,8 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
     where = document["environment"]
     seconds = where.get("seconds")
     took = f" measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
-    points = plural(len(document["points"]), "point")
-    told = " · ".join([plain(document["device"]), *_framework(where), f"{points}{took}"])
+    points = [f"{plural(len(document['points']), 'point')}{took}"] if document["points"] else []
+    told = " · ".join([plain(document["device"]), *_framework(where), *points])
     yield from _indented(told, 0, 2)
     yield from device_lines(model)
     if was_measured:

@@ -125,6 +125,8 @@ def _asked(answer: Answer) -> list[Any]:
 
 
 def _inside(prediction: Prediction) -> str:
+    if prediction.host_bound:
+        return "host-bound"
     share = prediction.inside_share
     if share is None or share > 1.0 - NEGLIGIBLE_SHARE:
         return DOMAIN[prediction.in_domain]

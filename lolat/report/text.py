@@ -177,5 +177,6 @@ def print_report(
         asked += f" --batch-size {prediction.batch_size}"
     if input_size:
         asked += f" --input-size {','.join(map(str, input_size))}"
+    asked += model.launch_option
     # Commands to copy: never broken into lines by us.
     say(f"Next: lolat explain {asked} · lolat report {asked} --html report.html", whole=True)

@@ -23,16 +23,18 @@ import numpy as np
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
-from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
 from lolat.graph.counts import count
-from lolat.graph.work import ELEMENTS, Work, work_of
+from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
+from lolat.model.steps import Steps
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Training
 from lolat.training.replicas import MACS_PER_ELEMENT
+from lolat.units import milliseconds
 
 
 @dataclass(frozen=True)
@@ -172,15 +174,19 @@ class EstimatedTraining(Training):
         training_residuals: Any = self.entry.get("training_residuals", ())
         self.measured_steps = len(training_residuals)
         enough = self.measured_steps >= LEAST_STEPS
-        self.errors: Mapping[str, Any] = {"residuals": training_residuals} if enough else self.entry
+        steps_alone = {
+            "residuals": training_residuals,
+            "elsewhere": self.entry.get("elsewhere", 0.0),
+        }
+        self.errors: Mapping[str, Any] = steps_alone if enough else self.entry
         self.residuals = self.errors.get("residuals", ())
 
     def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
         """ms of the three parts; the loss is in the forward and backward one."""
-        work, times = self._steps(graph, batch_size)
+        steps, _ = self._steps(graph, batch_size)
         return {
-            "forward": float(times[~work.backward].sum()),
-            "backward": float(times[work.backward].sum()),
+            "forward": float(steps.ms[~steps.backward].sum()),
+            "backward": float(steps.ms[steps.backward].sum()),
             "update": self._update_ms(graph, optimizer),
         }
 
@@ -188,18 +194,23 @@ class EstimatedTraining(Training):
         self, graph: Graph, batch_size: int, optimizer: Optimizer
     ) -> tuple[np.ndarray, float, float]:
         """See `Training`; the loss is with the last operation, and there is no rest."""
-        work, times = self._steps(graph, batch_size)
-        each = np.bincount(work.operation, times, len(graph.operations))
+        steps, _ = self._steps(graph, batch_size)
+        each = np.bincount(steps.operation, steps.ms, len(graph.operations))
         return each, self._update_ms(graph, optimizer), 0.0
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """A forward pass of inference."""
-        return float(self._steps(graph, batch_size, training=False)[1].sum())
+        return self._steps(graph, batch_size, training=False)[0].latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`: that no training step was measured, or what work is unlike what was."""
-        unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
+        steps, unlike = self._steps(graph, batch_size)
         told = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        if steps.host_bound and steps.host_ms is not None:
+            told.append(
+                f"host-bound: the host takes {milliseconds(steps.host_ms)} to start the operations of an "
+                f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
+            )
         if self.measured_steps < LEAST_STEPS:
             number = self.measured_steps
             measured = f"only {number} training steps were" if number else "no training step was"
@@ -211,21 +222,22 @@ class EstimatedTraining(Training):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
-        unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
+        steps, unlike = self._steps(graph, batch_size)
         width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
         wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
-        return widened(width.half(len(graph.operations)) * wider, sum(unlike.values()))
+        half = widened(width.half(len(graph.operations)) * wider, sum(unlike.values()))
+        return max(half, steps.host_half) if steps.host_bound else half
 
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
-    ) -> tuple[Work, np.ndarray]:
-        """What both passes of a batch, or one of inference, ask of the device; (steps,) ms of each step."""
+    ) -> tuple[Steps, Mapping[str, float]]:
+        """The steps of both passes of a batch, or of one of inference; what is like nothing measured."""
         formula = self.trained if training else self.formula
         work = work_of(graph, batch_size, replace(formula.mode, training=training))
-        return work, formula.times(work)[0]
+        return Steps.of(formula, work), formula.unlike(work, formula.times(work)[0]) or {}
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
         if not moved:
             return 0.0
-        return float(moving_time(self.trained.terms(ELEMENTS), np.array([float(moved)]))[0])
+        return self.trained.moving_ms(ELEMENTS, float(moved))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,12 @@ def network(folder: Path, channels: int, layers: int) -> str:
 
 
 def by_hand(channels: int, layers: int, batch: int) -> float:
-    """ms on a device that computes and moves one after the other: products, then relus."""
+    """ms on a device that computes tiles of 64 channels, or moves, whatever is longer; then relus."""
     pixels = batch * 32 * 32
     ms = 0.0
     for i in range(layers):
         inside = 3 if i == 0 else channels
-        macs = pixels * channels * inside * 9
+        macs = pixels * 64 * math.ceil(channels / 64) * inside * 9
         moved = 4 * (pixels * (inside + channels) + channels * inside * 9)
         ms += max(macs / MACS_PER_MS, moved / BYTES_PER_MS) + 8 * pixels * channels / BYTES_PER_MS
     return ms
@@ -60,7 +61,7 @@ def table(folder: Path, *more: str) -> Path:
 def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch · 30 points"
+    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
     assert "all networks are of one family (net)" in found.err
     document = read(out)
     assert document["default"] == "kernels"
@@ -76,8 +77,6 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     (row,) = csv.DictReader(rows.read_text().splitlines())
     assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
     assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
-    found = lolat.answer("evaluate", out, "--table", judged, "--predictor", "two-regime")
-    assert found["networks"][0]["predicted_ms"] != answer["latency_ms"]
     assert "1 x run in another way (float32; asked for: float32, training)" in lolat.refused(
         "evaluate", out, "--table", judged, "--training"
     )

@@ -15,10 +15,10 @@ COLUMNS = "op,batch,m,n,k,rows,width,latency_ms"
 
 
 def product_ms(number: float, rows: float, columns: float, depth: float) -> float:
-    """Tiles of 128 x 128 in whole waves, or the bytes; by hand, float32."""
-    tiles = number * math.ceil(rows / 128) * math.ceil(columns / 128)
+    """Tiles of 64 x 64 in whole waves, or the bytes; by hand, float32."""
+    tiles = number * math.ceil(rows / 64) * math.ceil(columns / 64)
     waves = math.ceil(tiles / MULTIPROCESSORS)
-    computing = waves * MULTIPROCESSORS * 128 * 128 * depth / MACS_PER_MS
+    computing = waves * MULTIPROCESSORS * 64 * 64 * depth / MACS_PER_MS
     moving = 4 * number * (rows * depth + depth * columns + rows * columns) / BYTES_PER_MS
     return max(computing, moving)
 

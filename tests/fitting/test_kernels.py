@@ -1,9 +1,9 @@
-"""The formula by operation: products and moves by hand, its slopes by differences."""
+"""The formula by operation: products and moves by hand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,211 +15,177 @@ from lolat.fitting.predictors import kernels as k
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
-from lolat.graph.work import OPTIONAL_TERMS, PRODUCT_TERMS, Work
+from lolat.graph.work import CLASSES, PRODUCTS, Work
 
-TERMS = {
-    "rate": 3e6, "small": 0.3, "tiny": 0.7, "fill": 40.0, "launch": 0.011, "bandwidth": 2e5,
-    "unaligned": 0.4, "spread": 3.0, "direct": 0.8, "step": 0.002, "heavy": 1.7, "overlap": 3.0,
-}  # fmt: skip
-MOVING = {"launch": 0.01, "bandwidth": 3e5, "corner": 2.5}
-# Tiles, and how much of `small` and of `tiny` each pays.
-TILES = [
-    (256, 128, 0, 0),
-    (128, 128, 0, 0),
-    (128, 64, 0.5, 0),
-    (64, 64, 1, 0),
-    (64, 32, 1.5, 0),
-    (32, 32, 1, 1),
-]
-# number, rows, columns, depth, bytes, squares, half precision, bytes of weights
-PRODUCTS: list[tuple[Any, ...]] = [
-    (1, 512, 512, 256, 2e6, 0, False, 5e5),
-    (1, 500, 96, 128, 3e5, 0, False, 0),
-    (3, 70, 33, 65, 1e4, 0, False, 2e3),
-    (8, 256, 640, 1024, 4e6, 0, True, 1e6),
-    (2, 40, 8, 24, 5e4, 0, True, 1e3),
-    (2, 40, 8, 20, 1e3, 0, True, 0),
-    (1, 9000, 512, 4608, 4e7, 576, False, 7e6),
-    (1, 9000, 512, 4608, 4e7, 576, True, 7e6),
-    (1, 4, 4, 4, 1e7, 0, False, 1e6),
-    (1, 3000, 3000, 64, 1e6, 0, False, 1e5),
+RATE, BANDWIDTH, MOVING_BANDWIDTH = 3e6, 2e5, 3e5
+LAUNCH_MS, STEP_MS = 0.011, 0.002
+# number, rows, columns, depth, bytes
+PRODUCT_ROWS: list[tuple[float, ...]] = [
+    (1, 512, 512, 256, 2e6),
+    (1, 500, 96, 128, 3e5),
+    (3, 70, 33, 65, 1e4),
+    (8, 256, 640, 1024, 4e6),
+    (2, 40, 8, 24, 5e4),
+    (1, 9000, 512, 4608, 4e7),
+    (1, 4, 4, 4, 1e7),
+    (1, 3000, 3000, 64, 1e6),
 ]
 
 
-def work_of(rows: list[tuple[Any, ...]], kind: str = c.DENSE) -> Work:
-    number, high, wide, deep, moved, squares, narrow, weights = map(
-        np.array, zip(*rows, strict=True)
-    )
-    kinds = np.full(len(rows), c.CLASSES.index(kind))
-    sizes = (n.astype(float) for n in (number, high, wide, deep, moved, squares))
-    return Work(kinds, *sizes, narrow, kinds * 0, narrow & False, weights.astype(float))
+def work_of(rows: list[tuple[float, ...]], *names: str) -> Work:
+    """Steps of these sizes and bytes; `names`: their classes, or the one of all."""
+    number, high, wide, deep, moved = np.array(rows, float).T
+    kinds = np.resize([CLASSES.index(n) for n in names or (c.DENSE,)], len(rows))
+    return Work(kinds, number, high, wide, deep, moved, kinds * 0, kinds < 0)
 
 
-def by_hand(
-    product: tuple[Any, ...], t: dict[str, float], mps: int, tile: float
-) -> tuple[float, float]:
-    """(computing, moving), ms."""
-    number, rows, columns, depth, moved, squares, narrow, weights = product
-    macs = []
-    for long, short, small, tiny in TILES:
-        a, b = max(long / tile, 1.0), max(short / tile, 1.0)
-        waves = min(
-            math.ceil(number * math.ceil(rows / h) * math.ceil(columns / w) / mps)
-            for h, w in ((a, b), (b, a))
-        )
-        macs.append(waves * mps * a * b * (1 + small * t["small"]) * (1 + tiny * t["tiny"]))
-    computing = min(macs) * (depth + t["fill"]) / t["rate"]
-    unaligned = columns % (8 if narrow else 32) or depth % (8 if narrow else 32)
-    computing *= 1 + t["unaligned"] if unaligned else 1
-    computing /= 1 + t["direct"] if squares else 1
-    again = max(number * rows * columns * depth * (2 if narrow else 4) / 64 - moved, 0)
-    moved += weights * (t["heavy"] - 1) + (again / t["spread"] if unaligned else 0)
-    return computing, moved / t["bandwidth"]
+def classes(of_product: Mapping[str, float] | None = None, **others: Any) -> dict[str, Any]:
+    """The terms of all classes, those of `others` besides."""
+    product = of_product or {"rate": RATE, "bandwidth": BANDWIDTH}
+    moving = {"bandwidth": MOVING_BANDWIDTH}
+    return {name: product if name in PRODUCTS else moving for name in CLASSES} | others
 
 
-def norm(one: float, other: float, p: float) -> float:
-    return float((one**p + other**p) ** (1 / p))
+def formula(multiprocessors: float = 1, mode: Mode | None = None, **others: Any) -> k.Kernels:
+    terms = classes(**others)
+    return k.Kernels.of(multiprocessors, terms, LAUNCH_MS, STEP_MS, mode=mode)
 
 
-def differences(
-    job: Callable[[dict[str, float]], np.ndarray], terms: dict[str, float]
-) -> dict[str, np.ndarray]:
-    """Derivatives by the logarithm of each term."""
-    up, down = math.exp(1e-4), math.exp(-1e-4)
-    return {
-        name: (job({**terms, name: n * up}) - job({**terms, name: n * down})) / 2e-4
-        for name, n in terms.items()
-    }
+def norm(*parts: float) -> float:
+    return float(sum(p**1.5 for p in parts) ** (1 / 1.5))
 
 
-@pytest.mark.parametrize("tile", [1.0, 4.0, 50.0])
+def computing(
+    product: tuple[float, ...], multiprocessors: int, rate: float = RATE, deep: int = 1
+) -> float:
+    """Ms of tiles of 64 x 64, one for each multiprocessor at a time, `deep` steps of depth at once."""
+    number, rows, columns, depth, _ = product
+    tiles = number * math.ceil(rows / 64) * math.ceil(columns / 64)
+    outputs = math.ceil(tiles / multiprocessors) * multiprocessors * 64 * 64
+    return outputs * math.ceil(depth / deep) * deep / rate
+
+
+@pytest.mark.parametrize(("dtype", "deep"), [("float32", 1), ("amp", 64), ("bfloat16", 64)])
 @pytest.mark.parametrize("mps", [1, 7, 108])
-def test_products_by_hand(mps: int, tile: float) -> None:
-    found = np.array(k.Tiled.of(work_of(PRODUCTS), mps, tile).parts(TERMS)).T
-    np.testing.assert_allclose(found, [by_hand(p, TERMS, mps, tile) for p in PRODUCTS], rtol=1e-12)
+def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
+    """In a network the start is part of the norm; timed alone it is on top."""
+    own, work = formula(mps, Mode(dtype)), work_of(PRODUCT_ROWS)
+    parts = [(computing(p, mps, deep=deep), p[-1] / BANDWIDTH) for p in PRODUCT_ROWS]
+    ms, mostly = own.times(work)
+    np.testing.assert_allclose(ms, [norm(*p, STEP_MS) for p in parts], rtol=1e-12)
+    alone = own.times_alone(work)
+    np.testing.assert_allclose(alone, [norm(*p) + LAUNCH_MS for p in parts], rtol=1e-12)
+    longest = [max(range(3), key=[*p, STEP_MS].__getitem__) for p in parts]
+    assert list(mostly) == longest
+    assert set(longest) == {k.COMPUTE, k.MOVE}
 
 
-def test_what_a_product_takes_alone_and_in_a_network() -> None:
-    """Terms that are not there are as of devices of which nobody said more."""
-    few = {n: TERMS[n] for n in PRODUCT_TERMS}
-    usual = {**few, "step": 0.0, "heavy": 1.0, "overlap": 4.0}
-    assert {n: usual[n] for n in OPTIONAL_TERMS} == OPTIONAL_TERMS
-    tiny = (1, 1, 1, 1, 1.0, 0, False, 0)
-    products = k.Tiled.of(work_of([*PRODUCTS, tiny]), 7, 50.0)
-    for terms, full in ((TERMS, TERMS), (few, usual)):
-        both = [norm(*by_hand(p, full, 7, 50.0), full["overlap"]) for p in (*PRODUCTS, tiny)]
-        parts = products.parts(terms)
-        np.testing.assert_allclose(k.alone(terms, *parts), np.add(both, 0.011), rtol=1e-12)
-        inside = np.maximum(both, 1e-4) + full["step"]
-        np.testing.assert_allclose(k.inside(terms, *parts), inside, rtol=1e-12)
-
-
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize(("mps", "tile"), [(7, 1.0), (108, 1.0), (1, 4.0)])
-def test_slopes_by_differences(mps: int, tile: float, alone: bool) -> None:
-    time = k.alone if alone else k.inside
-    for ways in (k.Tiled.of(work_of(PRODUCTS), mps, tile), k.Ways.of(work_of(PRODUCTS), mps, tile)):
-        found = ways.slopes(TERMS, np.full(len(PRODUCTS), alone))
-        wanted = differences(lambda t, w=ways: time(t, *w.parts(t)), TERMS)  # type: ignore[misc]
-        assert set(found) == set(wanted)
-        for name, slopes in wanted.items():
-            np.testing.assert_allclose(found[name], slopes, rtol=1e-5, atol=1e-7, err_msg=name)
-
-
-def test_the_faster_of_two_ways() -> None:
-    """Winograd's for what is cut into squares, in float32, on tiles of a GPU."""
-    work = work_of(PRODUCTS)
-    for direct, faster in ((0.0, True), (50.0, False)):
-        terms = {**TERMS, "direct": direct}
-        tiled, ways = (k.alone(terms, *w.of(work, 7).parts(terms)) for w in (k.Tiled, k.Ways))
-        other = k.alone(terms, *k.Tiled.of(work.winograd(), 7).parts(terms))
-        assert bool(other[6] < tiled[6]) is faster
-        assert ways[6] == min(other[6], tiled[6])
-        assert ways[7] == tiled[7]
-        np.testing.assert_array_equal(np.delete(ways, 6), np.delete(tiled, 6))
-        small = (k.alone(terms, *w.of(work, 7, 2.0).parts(terms)) for w in (k.Tiled, k.Ways))
-        np.testing.assert_array_equal(*small)
+@pytest.mark.parametrize("name", sorted(set(PRODUCTS) - k.TILED))
+def test_what_is_not_cut_into_tiles(name: str) -> None:
+    found = formula(108).times(work_of(PRODUCT_ROWS, name))[0]
+    parts = [(n * rows * columns * depth, moved) for n, rows, columns, depth, moved in PRODUCT_ROWS]
+    wanted = [norm(macs / RATE, moved / BANDWIDTH, STEP_MS) for macs, moved in parts]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_moving_by_hand() -> None:
-    """A launch, then the bandwidth, rounded at the corner."""
-    moved = np.array([0.0, 1.0, 1e3, 3e3, 1e5, 1e8])
-    found = k.moving_time(MOVING, moved)
-    np.testing.assert_allclose(found, [norm(0.01, n / 3e5, 2.5) for n in moved], rtol=1e-9)
-    slopes = k.moving_slopes(MOVING, moved)
-    for name, wanted in differences(lambda t: k.moving_time(t, moved), MOVING).items():
-        np.testing.assert_allclose(slopes[name], wanted, rtol=1e-5, atol=1e-7, err_msg=name)
+    """Bytes, and a start: that of a network or that of an operation alone; nothing moved is free."""
+    moved = [0.0, 1.0, 1e2, 1e3, 1e5, 1e8]
+    work = work_of([(0, 0, 0, 0, n) for n in moved], c.NORM)
+    for found, start in (
+        (formula().times(work)[0], STEP_MS),
+        (formula().times_alone(work), LAUNCH_MS),
+    ):
+        wanted = [0.0, *(norm(n / MOVING_BANDWIDTH, start) for n in moved[1:])]
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    assert formula().moving_ms(c.NORM, 1e5) == pytest.approx(norm(1e5 / MOVING_BANDWIDTH, STEP_MS))
+    assert list(formula().times(work)[1][[1, -1]]) == [k.START, k.MOVE]
 
 
-def test_a_network_step_by_step() -> None:
-    """Each class by its own terms or those of the one most like it; what moves nothing is free; no product
-    but those of which Winograd's are fewer goes beyond what the device sustains.
-    """
-    other = {**TERMS, "rate": 1e5}
-    formula = k.Kernels.of(
-        7, {c.DENSE: TERMS, c.CONVOLUTION: other, c.ELEMENTS: MOVING}, Mode("amp")
+def test_the_norm_of_its_parts() -> None:
+    """Equal parts share it equally; the longest alone is all of it."""
+    ms, shares = k.longest(np.array([2.0, 1.0]), np.array([2.0, 1e-9]))
+    np.testing.assert_allclose(ms, [2.0 * 2 ** (1 / 1.5), 1.0], rtol=1e-9)
+    np.testing.assert_allclose(shares, [[0.5, 1.0], [0.5, 0.0]], atol=1e-9)
+
+
+def test_each_class_has_its_own_terms() -> None:
+    own = formula(convolution={"rate": 1e5, "bandwidth": 1e4}, sums={"bandwidth": 1e3})
+    product, moved = PRODUCT_ROWS[0], (0.0, 0.0, 0.0, 0.0, 1e6)
+    work = work_of([product, product, moved, moved], c.DENSE, c.CONVOLUTION, c.ELEMENTS, c.SUMS)
+    np.testing.assert_allclose(own.times(work)[0], [
+        norm(computing(product, 1), 2e6 / BANDWIDTH, STEP_MS),
+        norm(computing(product, 1, 1e5), 2e6 / 1e4, STEP_MS),
+        norm(1e6 / MOVING_BANDWIDTH, STEP_MS),
+        norm(1e6 / 1e3, STEP_MS),
+    ], rtol=1e-12)  # fmt: skip
+    slopes = dict(zip(own.features, own.coefficients, strict=True))
+    assert slopes == {"flops": 1 / RATE, "traffic": 4 / MOVING_BANDWIDTH, "ops": STEP_MS}
+    assert own.constant == 0.0
+
+
+def test_no_product_of_a_network_goes_beyond_what_the_device_sustains() -> None:
+    own, work = formula(7), work_of(PRODUCT_ROWS)
+    slow = replace(own, sustained=1e5)
+    wanted = np.maximum(own.times(work)[0], work.macs / 1e5)
+    np.testing.assert_allclose(slow.times(work)[0], wanted, rtol=1e-12)
+    np.testing.assert_array_equal(slow.times_alone(work), own.times_alone(work))
+
+
+def test_shapes_that_were_timed_near_by() -> None:
+    """A weight of 2 on one shape: that shape takes exp(2 * 0.3 ** 2) times as long, others hardly."""
+    own, work = formula(), work_of(PRODUCT_ROWS, c.DENSE, c.BATCHED)
+    near = replace(own, nearby={c.DENSE: k.Nearby([[1.0, 512, 512, 256, 2.0]])})
+    for time in (lambda f: f.times(work)[0], lambda f: f.times_alone(work)):
+        factors = time(near) / time(own)
+        assert factors[0] == pytest.approx(math.exp(2 * 0.3**2))
+        np.testing.assert_array_equal(factors[1::2], 1.0)
+
+
+def test_tf32_is_for_convolutions_of_float32() -> None:
+    big = PRODUCT_ROWS[5]
+    work = work_of([big, big], c.DENSE, c.CONVOLUTION)
+    slow, fast = (replace(formula(), tf32=n).times(work)[0] for n in (1.0, 4.0))
+    assert fast[0] == slow[0]
+    moving = big[-1] / BANDWIDTH
+    assert fast[1] == pytest.approx(norm(computing(big, 1) / 4, moving, STEP_MS))
+    half = formula(mode=Mode("amp"))
+    found = replace(half, tf32=4.0).times(work)[0]
+    np.testing.assert_array_equal(found, half.times(work)[0])
+
+
+def test_it_is_the_same_from_its_file() -> None:
+    for own in (
+        formula(7, Mode("amp")),
+        replace(formula(), sustained=1e5, tf32=2.0, measured=(c.DENSE,)),
+    ):
+        assert k.Kernels.from_dict(own.to_dict()) == own
+    assert not {"sustained", "host", "tf32", "nearby"} & formula().to_dict().keys()
+
+
+def test_what_is_unlike_all_that_was_measured() -> None:
+    work = work_of(
+        [PRODUCT_ROWS[0], PRODUCT_ROWS[0], (0, 0, 0, 0, 1e6)], c.DENSE, c.GROUPED, c.NORM
     )
-    slopes = dict(zip(formula.features, formula.coefficients, strict=True))
-    assert slopes == {"flops": 1 / 3e6, "traffic": 4 / 3e5, "ops": 0.01}
-    assert (formula.constant, formula.mode, formula.tile) == (0.0, Mode("amp"), 1.0)
-    big, small, squares = PRODUCTS[0], PRODUCTS[8], PRODUCTS[6]
-    rows = [big, small, squares, big, *[(0, 0, 0, 0, n, 0, False, 0) for n in (2e3, 1e6, 4e3, 0.0)]]
-    work = work_of(rows)
-    names = [
-        c.DENSE,
-        c.POINTWISE,
-        c.CONVOLUTION,
-        c.STEM,
-        c.ELEMENTS,
-        c.SOFTMAX,
-        c.CURVES,
-        c.ELEMENTS,
-    ]
-    work = replace(work, kind=np.array([c.CLASSES.index(n) for n in names]))
-    ms, mostly = formula.times(work)
-    alone = k.Tiled.of(work_of([squares]).winograd(), 7).parts(other)
-    wanted = [
-        *(norm(*by_hand(p, TERMS, 7, 1.0), 3.0) + 0.002 for p in (big, small)),
-        min(norm(*by_hand(squares, other, 7, 1.0), 3.0), float(k._larger(*alone, 3.0)[0])) + 0.002,
-        norm(*by_hand(big, other, 7, 1.0), 3.0) + 0.002,
-        *(norm(0.01, n / 3e5, 2.5) for n in (2e3, 1e6, 4e3)), 0.0,
-    ]  # fmt: skip
-    np.testing.assert_allclose(ms, wanted, rtol=1e-12)
-    assert list(mostly[:2]) == [k.COMPUTE, k.MOVE]
-    assert list(mostly[4:7]) == [k.START, k.MOVE, k.MOVE]
-    slow = replace(formula, sustained=1e5).times(work)[0]
-    assert slow[0] == 512 * 512 * 256 / 1e5
-    np.testing.assert_array_equal(slow[[1, 2, 4, 5, 6, 7]], ms[[1, 2, 4, 5, 6, 7]])
-    near = k.Nearby([[1.0, 512, 512, 256, 2.0]])
-    twice = replace(formula, nearby={c.DENSE: near}).times(work)[0][:7] / ms[:7]
-    assert twice[0] == pytest.approx(math.exp(2 * 0.3**2))
-    np.testing.assert_array_equal(twice[1:], 1.0)
-    assert k.Kernels.from_dict(replace(formula, sustained=1e5).to_dict()) == replace(
-        formula, sustained=1e5
-    )
-    needed = {"coefficients", "multiprocessors", "classes"}
-    less = k.Kernels.from_dict({n: v for n, v in formula.to_dict().items() if n in needed})
-    assert less == replace(formula, mode=Mode())
-    assert "sustained" not in formula.to_dict()
-    found = formula.unlike(work, ms)
-    assert found == {
-        n: pytest.approx(ms[i] / ms.sum()) for i, n in enumerate(names) if i in (1, 3, 5, 6)
-    }
-    assert k.Kernels.of(7, {c.DENSE: TERMS, c.ELEMENTS: MOVING}).unlike(work, ms) is None
-    assert k.Kernels.unlike_remarks({"stem": 0.5, "softmax": 0.05}, 0.05) == (
-        "nothing measured is like its convolutions of an image (50 % of its time); they are taken to be "
-        "like others",
+    ms = np.array([1.0, 2.0, 1.0])
+    some = replace(formula(), measured=(c.DENSE, c.NORM))
+    assert some.unlike(work, ms) == {c.GROUPED: 0.5}
+    assert formula().unlike(work, ms) == {}
+    assert replace(formula(), measured=()).unlike(work, ms) is None
+    assert k.Kernels.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
+        "nothing measured is like its grouped convolutions (50 % of its time); they are taken to be as "
+        "on other GPUs",
     )
 
 
-@pytest.mark.parametrize("wrong", [{"overlap": 1e-30}, {"corner": 1e-30}, {"launch": math.inf}])
+@pytest.mark.parametrize("wrong", [{"bandwidth": 1e-320}, {"bandwidth": 0.0}])
 def test_a_time_that_is_not_finite_is_refused(wrong: dict[str, float]) -> None:
-    """Whatever numbers of a file lead to it: here to infinity, or to NaN."""
-    formula = k.Kernels.of(4, {c.DENSE: TERMS | wrong, c.ELEMENTS: MOVING | wrong})
+    """Whatever numbers of a file lead to it."""
+    own = formula(elements=wrong)
     with pytest.raises(
         ModelFileError, match=r"predictor 'kernels' gives a time that is not finite"
     ):
-        formula.times(work_of(PRODUCTS[:1], c.DENSE if "overlap" in wrong else c.ELEMENTS))
+        own.times(work_of([(0, 0, 0, 0, 1e6)], c.ELEMENTS))
 
 
 @pytest.mark.parametrize("constant", [math.inf, math.nan])

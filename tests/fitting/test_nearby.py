@@ -13,7 +13,7 @@ from lolat.graph.work import Work
 
 def products(shapes: np.ndarray) -> Work:
     none = np.zeros(len(shapes))
-    return Work(none.astype(int), *shapes.T, none, none, none > 0, none.astype(int), none > 0, none)
+    return Work(none.astype(int), *shapes.T, none, none.astype(int), none > 0)
 
 
 def drawn(number: int, seed: int) -> np.ndarray:

@@ -476,8 +476,8 @@ class TestNetworks:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
-            "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
-            "memory", "warnings", "counts", "blocks",
+            "interval_ms", "coverage", "in_domain", "inside_share", "launch", "host_ms", "host_bound",
+            "memory_bytes", "memory", "warnings", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):

@@ -54,7 +54,7 @@ def test_a_latency_is_the_models_own(model: Model, predictor: str | None, batch_
     np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "compiled": True}])
+@pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "launch": "compiled"}])
 def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
     mode: dict[str, Any],
 ) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.work import MOVING_TERMS, PRODUCT_TERMS
+from lolat.graph.work import CLASSES, PRODUCTS
 
 MACS_PER_MS, BYTES_PER_MS = 1e6, 1e5
 NOTHING, ENDLESS = 1e-12, 1e24
-PRODUCT = dict.fromkeys(PRODUCT_TERMS, NOTHING) | {
-    "rate": MACS_PER_MS, "bandwidth": ENDLESS, "spread": ENDLESS,
-}  # fmt: skip
-MOVING = dict.fromkeys(MOVING_TERMS, NOTHING) | {"bandwidth": BYTES_PER_MS, "corner": 1.0}
+PRODUCT = {"rate": MACS_PER_MS, "bandwidth": ENDLESS}
+MOVING = {"bandwidth": BYTES_PER_MS}
+TERMS = {name: PRODUCT if name in PRODUCTS else MOVING for name in CLASSES}
 RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
 TOKENS, WIDE, NARROW = 128, 256, 128
 
@@ -34,7 +33,10 @@ def document(classes: dict[str, Any] | None = None, **entry: Any) -> dict[str, A
             "kernels": {
                 "coefficients": {"flops": 1e-6, "traffic": 4e-5, "ops": 0.0},
                 "multiprocessors": 1,
-                "classes": {"dense": PRODUCT, "elements": MOVING} | (classes or {}),
+                "classes": TERMS | (classes or {}),
+                "launch_ms": NOTHING,
+                "step_ms": NOTHING,
+                "measured": [],
                 "residuals": RESIDUALS,
                 **entry,
             }
@@ -59,7 +61,8 @@ PARAMETERS = 2 * NARROW * WIDE
 def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
     """Parts of an iteration on n samples, ms.
 
-    A dense layer has two gradients, each a product as large as its own. Relu reads and writes as much
+    A dense layer has two gradients, each a product as large as its own; of what the network reads nobody
+    wants one. Relu reads and writes as much
     backward as forward, a dropout as well (in, out, a byte of mask). The loss, a softmax, reads and writes
     what comes out, and one and a half times as much backward.
     """
@@ -70,7 +73,7 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
     accesses = {"sgd": 3, "momentum": 5, "rmsprop": 5, "adagrad": 5, "adam": 7, "adadelta": 7}
     return {
         "forward": 2 * dense + relu + dropout + loss,
-        "backward": 2 * 2 * dense + relu + dropout + 1.5 * loss,
+        "backward": 3 * dense + relu + dropout + 1.5 * loss,
         "update": PARAMETERS * 4 * accesses[optimizer] / BYTES_PER_MS,
         "exchange": 0.0,
     }

@@ -1,19 +1,21 @@
-"""A device that runs one operation after the other: each takes as long as its product or its bytes.
+"""A device that runs one operation after the other: each computes, moves, and is started.
 
-A product is cut into tiles, of which the device's multiprocessors run whole waves (NVIDIA's guide to matrix
-multiplication calls what is lost wave quantization):
+The longest of the three counts most, and the others in part, as they hide behind it incompletely:
 
-    t = waves * tile * multiprocessors * (depth + fill) / (rate * efficiency(tile))
+    t = (computing ** SHARP + moving ** SHARP + starting ** SHARP) ** (1 / SHARP)
+    computing = outputs * depth / rate
+    moving = bytes / bandwidth
 
-The library is taken to choose the tile that is fastest. Rows of a matrix that do not begin where a memory
-transaction does slow it down (`unaligned`). Moving takes bytes / bandwidth; the longer of the two counts,
-rounded at the corner. Operations that only move take bytes / bandwidth, and no less than a launch.
+`rate` and `bandwidth` are those of the operation's class. The outputs of a product are those of whole
+tiles, and, where the number of multiprocessors is known, in whole waves (NVIDIA's guide to matrix
+multiplication calls what is lost tile and wave quantization). An ablation says why there is no more:
+docs/explanation/gpu-formula.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,9 +24,10 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.fitting.predictors.host import Host
 from lolat.graph import work as c
-from lolat.graph.modes import Mode
-from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE, Work
+from lolat.graph.modes import FLOAT32, Mode
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, SHAPE, Work
 
 # ---- What operations of nearly the same shape took more, or less, than the formula says.
 #
@@ -95,35 +98,16 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(ERROR_SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
 
 
-# ---- The formula: classes of operations and their terms.
+# ---- The formula.
 
-TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
-ALIGNED, ALIGNED_NARROW = 32, 8
-"""Elements: 128 bytes, a transaction of a GPU's memory; in half precision 16, as matrix units take."""
+SHARP = 1.5  # 1: the sum of the three; infinity: the longest
+TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
+DEEP = 64  # multiply-accumulates of each at a time, in half precision
+TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
+"""Classes of products that are cut into tiles."""
+IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
+"""What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 FEATURES = ("flops", "traffic", "ops")
-_CONVOLUTION = (c.CONVOLUTION, c.POINTWISE, c.DENSE)
-LIKE = {
-    c.DENSE: (c.DENSE,),
-    c.BATCHED: (c.BATCHED, c.DENSE),
-    c.POINTWISE: (c.POINTWISE, c.DENSE),
-    c.CONVOLUTION: _CONVOLUTION,
-    c.STEM: (c.STEM, *_CONVOLUTION),
-    c.GROUPED: (c.GROUPED, c.BATCHED, *_CONVOLUTION),
-    c.DEPTHWISE: (c.DEPTHWISE, c.DEPTHWISE_LAST, c.GROUPED, c.BATCHED, *_CONVOLUTION),
-    c.DEPTHWISE_LAST: (c.DEPTHWISE_LAST, c.DEPTHWISE, c.GROUPED, c.BATCHED, *_CONVOLUTION),
-    c.ATTENTION: (c.ATTENTION, c.MASKED, c.BATCHED, c.DENSE),
-    c.MASKED: (c.MASKED, c.ATTENTION, c.BATCHED, c.DENSE),
-    c.RECURRENT: (c.RECURRENT, c.DENSE),
-    c.SOFTMAX: (c.SOFTMAX, c.NORM, c.ELEMENTS),
-    c.NORM: (c.NORM, c.ELEMENTS),
-    c.GROUP_NORM: (c.GROUP_NORM, c.NORM, c.ELEMENTS),
-    **{
-        name: (name, c.ELEMENTS)
-        for name in (c.ELEMENTS, c.CURVES, c.BATCH_NORM, c.POOLS, c.SUMS, c.MOVES, c.PARTS, c.JOINED,
-                     c.CASTS, c.ROWS, c.RESIZED)
-    },
-}  # fmt: skip
-"""Class -> those whose terms it takes, the first that are there."""
 COMPUTE, MOVE, START = range(3)
 
 
@@ -131,63 +115,93 @@ COMPUTE, MOVE, START = range(3)
 class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.work`); `mode`:
-    how it runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's;
-    `nearby`: of classes of products what operations timed alone say beyond their terms; `sustained`: macs
-    per ms that no product of a network goes beyond, where power keeps down what runs for long (Winograd's,
-    which are fewer than are counted, aside).
+    `multiprocessors`: of the device, 1 where nobody said how many; `classes`: the terms of each class
+    (`lolat.graph.work`): `bandwidth`, bytes per ms, and of products `rate`, macs per ms; `launch_ms`: what
+    starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
+    which operations were timed, others are as usual; `mode`: how it runs networks; `nearby`: of classes of
+    products what operations timed alone say beyond their terms; `sustained`: macs per ms that no product of
+    a network goes beyond, where power keeps down what runs for long; `host`: what starts the operations,
+    None where that takes no time of its own; `tf32`: how many times the rate convolutions of float32 are
+    computed at in TF32, 1 of a device without.
     """
 
     name: ClassVar[str] = "kernels"
     multiprocessors: float = 1.0
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    launch_ms: float = 0.0
+    step_ms: float = 0.0
+    measured: Sequence[str] = ()
     mode: Mode = field(default_factory=Mode)
-    tile: float = 1.0
     nearby: Mapping[str, Nearby] = field(default_factory=dict)
     sustained: float = math.inf
+    host: Host | None = None
+    tf32: float = 1.0
 
     @classmethod
     def of(
-        cls,
-        multiprocessors: float,
-        classes: Mapping[str, Mapping[str, float]],
-        mode: Mode | None = None,
-        tile: float = 1.0,
-    ) -> Kernels:
-        """From the terms of the classes; the linear coefficients are those of large operations."""
-        products = [classes[name] for name in PRODUCTS if name in classes]
-        moving = [t for name, t in classes.items() if name not in PRODUCTS]
-        rate = max((t["rate"] for t in products), default=math.inf)
-        bandwidth = max(t["bandwidth"] for t in (*moving, *products))
-        launch = min(t["launch"] for t in (*moving, *products))
-        slopes = (1.0 / rate, 4.0 / bandwidth, launch)
-        return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode(), tile)
+        cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
+        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None,
+    ) -> Kernels:  # fmt: skip
+        """From the terms of all classes; the linear coefficients are those of large operations."""
+        rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
+        bandwidth = max(terms["bandwidth"] for terms in classes.values())
+        slopes = (1.0 / rate, 4.0 / bandwidth, step_ms)
+        own = multiprocessors, classes, launch_ms, step_ms, tuple(measured), mode or Mode()
+        return cls(FEATURES, slopes, 0.0, *own)
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of each in a network, and the one of FEATURES that it goes to.
+        """(steps,) ms of each in a network, and the one of FEATURES that most of it goes to.
 
         ModelFileError where a time is not finite.
         """
         ms, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
         with np.errstate(all="ignore"):
-            for number, name in enumerate(CLASSES):
-                which = (work.kind == number) & (work.bytes > 0)
-                if which.any():
-                    ms[which], mostly[which] = self._of_class(name, work.take(which))
+            for name, which in self._by_class(work):
+                ms[which], mostly[which] = self._of_class(name, work.take(which))
         if not np.isfinite(ms).all():
             raise self.not_finite()
         return ms, mostly
 
+    def times_alone(self, work: Work) -> np.ndarray:
+        """(steps,) ms of each, timed alone."""
+        ms = np.zeros(len(work.kind))
+        for name, which in self._by_class(work):
+            own = work.take(which)
+            parts = self._parts(name, own)
+            if name in PRODUCTS:
+                ms[which] = (longest(*parts)[0] + self.launch_ms) * self.factors(name, own)
+            else:
+                ms[which] = longest(*parts, np.full(len(own.kind), self.launch_ms))[0]
+        return ms
+
+    def moving_ms(self, name: str, moved: float) -> float:
+        """Ms of an operation in a network that only moves `moved` bytes."""
+        terms = self.classes[name]
+        parts = np.array([moved / terms["bandwidth"]]), np.array([self.step_ms])
+        return float(longest(*parts)[0][0])
+
+    def _by_class(self, work: Work) -> Iterator[tuple[str, np.ndarray]]:
+        """Each class that there are steps of, and (steps,) which; those that move nothing are free."""
+        for number, name in enumerate(CLASSES):
+            which = (work.kind == number) & (work.bytes > 0)
+            if which.any():
+                yield name, which
+
+    def _parts(self, name: str, work: Work, faster: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving; `faster`: times the rate."""
+        terms = self.classes[name]
+        volume = volumes(name, work, self.multiprocessors, self.mode)
+        rate = faster * terms["rate"] if name in PRODUCTS else math.inf
+        return volume / rate, work.bytes / terms["bandwidth"]
+
     def _of_class(self, name: str, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """`times` of steps of one class, finite or not."""
-        terms = self.terms(name)
-        if name not in PRODUCTS:
-            short = work.bytes < terms["launch"] * terms["bandwidth"]
-            return moving_time(terms, work.bytes), np.where(short, START, MOVE)
-        parts = Ways.of(work, self.multiprocessors, self.tile).parts(terms)
-        own = inside(terms, *parts) * self.factors(name, work)
-        kept = np.where(work.squares > 0, 0.0, work.macs) / self.sustained
-        return np.maximum(own, kept), np.where(np.greater(*parts), COMPUTE, MOVE)
+        faster = self.tf32 if self.mode.dtype == FLOAT32 and name in IN_TF32 else 1.0
+        start = np.full(len(work.kind), self.step_ms)
+        ms, shares = longest(*self._parts(name, work, faster), start)
+        if faster == 1.0:  # what was timed near by was in float32
+            ms = ms * self.factors(name, work)
+        return np.maximum(ms, work.macs / (faster * self.sustained)), shares.argmax(axis=0)
 
     def factors(self, name: str, work: Work) -> np.ndarray:
         """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""
@@ -199,13 +213,13 @@ class Kernels(Formula):
         """What of a network is like no operation that the terms are from: class -> its share of the time;
         None where the terms are of a data sheet alone.
         """
-        if len(self.classes) <= len(NEEDED):
+        if not self.measured:
             return None
         of_class = np.bincount(work.kind, times, len(CLASSES)) / max(float(times.sum()), 1e-300)
         return {
             name: float(share)
             for name, share in zip(CLASSES, of_class, strict=True)
-            if share > 0.0 and name not in self.classes
+            if share > 0.0 and name not in self.measured
         }
 
     @staticmethod
@@ -213,24 +227,28 @@ class Kernels(Formula):
         """A remark for each class that `unlike` found and that takes more than `least` of the time."""
         return tuple(
             f"nothing measured is like its {CALLED[name]} ({100 * share:.0f} % of its time); "
-            "they are taken to be like others"
+            "they are taken to be as on other GPUs"
             for name, share in shares.items()
             if share > least
         )
-
-    def terms(self, name: str) -> Mapping[str, float]:
-        """The terms of a class, or of the one that is most like it."""
-        return next(self.classes[like] for like in LIKE[name] if like in self.classes)
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
         return super().to_dict() | {
             "multiprocessors": self.multiprocessors,
             "classes": {name: dict(terms) for name, terms in self.classes.items()},
+            "launch_ms": self.launch_ms,
+            "step_ms": self.step_ms,
+            "measured": list(self.measured),
             "mode": self.mode.to_dict(),
-            "tile": self.tile,
-            "nearby": {name: near.to_list() for name, near in self.nearby.items()},
+            **(
+                {"nearby": {n: near.to_list() for n, near in self.nearby.items()}}
+                if self.nearby
+                else {}
+            ),
             **({"sustained": self.sustained} if math.isfinite(self.sustained) else {}),
+            **({} if self.host is None else {"host": self.host.to_dict()}),
+            **({"tf32": self.tf32} if self.tf32 > 1.0 else {}),
         }
 
     @classmethod
@@ -240,10 +258,14 @@ class Kernels(Formula):
             *from_coefficients(document),
             float(document["multiprocessors"]),
             msgspec.convert(document["classes"], dict[str, dict[str, float]]),
+            float(document["launch_ms"]),
+            float(document["step_ms"]),
+            tuple(document["measured"]),
             Mode.from_dict(document.get("mode", {})),
-            float(document.get("tile", 1.0)),
             {n: Nearby(rows) for n, rows in document.get("nearby", {}).items()},
             float(document.get("sustained", math.inf)),
+            Host.from_dict(document["host"]) if "host" in document else None,
+            float(document.get("tf32", 1.0)),
         )
 
 
@@ -253,195 +275,23 @@ class TrainingSteps(Kernels):
     name: ClassVar[str] = "training-steps"
 
 
-LEAST_MS = 1e-4  # of an operation that does anything
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """Products cut into tiles: `macs`, (tilings, steps), of whole tiles in whole waves, of a depth of 1;
-    `unaligned`, (steps,), and `again`, bytes that tiles of 128 x 128 read again where rows are."""
-
-    work: Work
-    macs: np.ndarray
-    unaligned: np.ndarray
-    again: np.ndarray
-
-    @classmethod
-    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Tiled:
-        """The tiles of products, which no term of a device changes."""
-        counts = []
-        for long, short in ((max(a / tile, 1.0), max(b / tile, 1.0)) for a, b in TILES):
-            fewest = np.full(len(work.kind), np.inf)
-            for high, wide in ((long, short), (short, long)):
-                tiles = work.number * np.ceil(work.rows / high) * np.ceil(work.columns / wide)
-                fewest = np.minimum(fewest, np.ceil(tiles / multiprocessors))
-            counts.append(fewest * long * short * multiprocessors)
-        size = np.where(work.narrow, 2.0, 4.0)
-        whole = np.where(work.narrow, ALIGNED_NARROW, ALIGNED)
-        return cls(
-            work,
-            np.array(counts),
-            (work.columns % whole != 0) | (work.depth % whole != 0),
-            np.maximum(work.macs * size / 64.0 - work.bytes, 0.0),
-        )
-
-    @property
-    def direct(self) -> np.ndarray:
-        """(steps,) whether each is a 3x3 convolution of stride 1."""
-        return self.work.squares > 0
-
-    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of computing, of moving."""
-        fastest = (self.macs * slower(terms)[:, None]).min(axis=0)
-        computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
-        computing = computing * (1.0 + self.unaligned * terms["unaligned"])
-        computing = computing / (1.0 + self.direct * terms["direct"])
-        light, heavy, again = self._moved(terms)
-        moving = (light + heavy + again) / terms["bandwidth"]
-        return computing, moving
-
-    def _moved(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(steps,) bytes: those of no weights, of weights as many as they count for, read again."""
-        heavy = self.work.weights * optional(terms, "heavy")
-        return (
-            self.work.bytes - self.work.weights,
-            heavy,
-            self.unaligned * self.again / terms["spread"],
-        )
-
-    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
-        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
-        computing, moving = self.parts(terms)
-        p = optional(terms, "overlap")
-        both = _larger(computing, moving, p)
-        share = (computing / both) ** p
-        by_computing, by_moving = both * share, both * (1.0 - share)
-        tiling = (self.macs * slower(terms)[:, None]).argmin(axis=0)
-        small = np.array(SMALLER)[tiling] * terms["small"]
-        light, heavy, again = self._moved(terms)
-        logarithms = share * np.log(computing) + (1.0 - share) * np.log(moving)
-        relative = {
-            "rate": -1.0,
-            "fill": terms["fill"] / (self.work.depth + terms["fill"]),
-            "unaligned": self.unaligned * _share(terms["unaligned"]),
-            "direct": self.direct * -_share(terms["direct"]),
-            "small": small / (1.0 + small),
-            "tiny": np.array(TINIER)[tiling] * _share(terms["tiny"]),
-        }
-        return {
-            **{term: by_computing * slope for term, slope in relative.items()},
-            "bandwidth": -by_moving,
-            "spread": -by_moving * again / (light + heavy + again),
-            "heavy": by_moving * heavy / (light + heavy + again),
-            "overlap": both * (logarithms - np.log(both)),
-            "launch": alone * terms["launch"],
-            "step": ~alone * optional(terms, "step"),
-        }
-
-
-@dataclass(frozen=True)
-class Ways:
-    """Products, `tiled` as they are; those of the indices `able` also as Winograd's algorithm has them,
-    `other`, which a library takes where it is faster.
+def volumes(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+    """(steps,) multiply-accumulates of products of a class, with those for nothing: of whole tiles, in
+    waves of one for each multiprocessor; in half precision, on units for matrices, of whole steps of depth.
     """
-
-    tiled: Tiled
-    able: np.ndarray
-    other: Tiled
-
-    @classmethod
-    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Ways:
-        """Of products. Matrix units in half precision, and short vectors, gain nothing by Winograd."""
-        able = np.flatnonzero((work.squares > 0) & ~work.narrow & (tile == 1.0))
-        other = work.take(able).winograd()
-        return cls(
-            Tiled.of(work, multiprocessors, tile), able, Tiled.of(other, multiprocessors, tile)
-        )
-
-    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of computing, of moving."""
-        as_products = self.tiled.parts(terms)
-        better, parts = self._better(terms, as_products)
-        for all_of, some in zip(as_products, parts, strict=True):
-            all_of[self.able[better]] = some[better]
-        return as_products
-
-    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
-        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
-        slopes = self.tiled.slopes(terms, alone)
-        better, _ = self._better(terms, self.tiled.parts(terms))
-        if better.any():
-            for term, slope in self.other.slopes(terms, alone[self.able]).items():
-                slopes[term][self.able[better]] = slope[better]
-        return slopes
-
-    def _better(
-        self, terms: Mapping[str, float], as_products: tuple[np.ndarray, np.ndarray]
-    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """(able,) whether the other way is faster, and its parts."""
-        parts, p = self.other.parts(terms), optional(terms, "overlap")
-        computing, moving = as_products
-        return _larger(*parts, p) < _larger(computing[self.able], moving[self.able], p), parts
+    if name not in TILED:
+        return work.macs
+    tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
+    waves = np.ceil(tiles / multiprocessors)
+    deep = DEEP if mode.half else 1
+    return np.asarray(waves * multiprocessors * TILE**2 * deep * np.ceil(work.depth / deep))
 
 
-SMALLER = (0.0, 0.0, 0.5, 1.0, 1.5, 1.0)
-TINIER = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-"""(tilings,) how much of the terms `small` and `tiny` each pays."""
-
-
-def inside(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
-    """(steps,) ms of products in a network, of `Tiled.parts`."""
-    longer = np.maximum(_larger(computing, moving, optional(terms, "overlap")), LEAST_MS)
-    return np.asarray(longer + optional(terms, "step"))
-
-
-def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
-    """(steps,) ms of products, each timed alone."""
-    return np.asarray(_larger(computing, moving, optional(terms, "overlap")) + terms["launch"])
-
-
-def slower(terms: Mapping[str, float]) -> np.ndarray:
-    """(tilings,) how many times as long a multiply-accumulate takes in each."""
-    small, tiny = np.array(SMALLER) * terms["small"], np.array(TINIER) * terms["tiny"]
-    return np.asarray((1.0 + small) * (1.0 + tiny))
-
-
-def optional(terms: Mapping[str, float], name: str) -> float:
-    """A term that need not be there."""
-    return terms.get(name, OPTIONAL_TERMS[name])
-
-
-def _share(term: float) -> float:
-    return term / (1.0 + term)
-
-
-def moving_time(terms: Mapping[str, float], moved: np.ndarray) -> np.ndarray:
-    """(operations,) ms of operations that move `moved` bytes."""
-    short, long = _logarithms(terms, moved)
-    return np.asarray(np.exp(np.logaddexp(short, long) / terms["corner"]))
-
-
-def moving_slopes(terms: Mapping[str, float], moved: np.ndarray) -> dict[str, np.ndarray]:
-    """Term -> (operations,) derivative of `moving_time` by its logarithm."""
-    short, long = _logarithms(terms, moved)
-    both = np.logaddexp(short, long)
-    time, starting = np.exp(both / terms["corner"]), np.exp(short - both)
-    mean = starting * short + (1.0 - starting) * long
-    return {
-        "launch": time * starting,
-        "bandwidth": -time * (1.0 - starting),
-        "corner": time * (mean - both) / terms["corner"],
-    }
-
-
-def _logarithms(terms: Mapping[str, float], moved: np.ndarray) -> tuple[float, np.ndarray]:
-    """Of a launch and of moving, to the power of the corner."""
-    p = terms["corner"]
-    long = np.log(np.maximum(moved / terms["bandwidth"], 1e-12))
-    return p * float(np.log(terms["launch"])), p * long
-
-
-def _larger(one: np.ndarray, other: np.ndarray, p: float) -> np.ndarray:
-    """The p-norm of two, the larger of them rounded; their sum where p is 1."""
-    most = np.maximum(one, other)
-    return np.asarray(most * ((one / most) ** p + (other / most) ** p) ** (1.0 / p))
+def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(steps,) ms of what takes these (steps,) ms at a time, not all of them 0: the norm of order SHARP;
+    and (parts, steps) the share that each has in it.
+    """
+    most = np.maximum.reduce(parts)
+    powers = (np.array(parts) / most) ** SHARP
+    total = powers.sum(axis=0)
+    return most * total ** (1.0 / SHARP), powers / total

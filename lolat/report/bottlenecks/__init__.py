@@ -254,7 +254,7 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
     return {
         "network": plain(side.graph.name),
         "device": plain(side.model.device),
-        "asked": plain(f"{quote(side.model_name)} {side.command}"),
+        "asked": plain(f"{quote(side.model_name)} {side.command}{side.model.launch_option}"),
         "figures": str(familiar(side.graph)),
         "noise": None if floor is None else percent(floor),
         "labels": labels,

@@ -137,7 +137,7 @@ def test_positions_with_one_choice_need_no_vector() -> None:
     assert float(found) == pytest.approx(float(wanted))
 
 
-@pytest.mark.parametrize("mode", [None, {"dtype": "amp", "compiled": True}])
+@pytest.mark.parametrize("mode", [None, {"dtype": "amp", "launch": "compiled"}])
 def test_a_formula_that_takes_operations_one_by_one(mode: Any) -> None:
     """Its tables are those of the scorer, not the linear sum of counts."""
     space, rows, _ = every()

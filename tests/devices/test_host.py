@@ -1,0 +1,75 @@
+"""What tables tell of the host: from operations timed alone, from networks, from nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lolat.devices.fit import Times
+from lolat.devices.from_tables import Timed, facts_document, read_facts, tables_document
+from lolat.devices.host import ELSEWHERE, least_of
+from lolat.devices.tables import read_operations
+from lolat.fitting.intervals import interval_width
+from lolat.fitting.predictors.host import FACTOR, USUAL_MS
+from lolat.graph import work as c
+from lolat.graph.modes import Mode
+from lolat.model import Model
+from lolat.model.file import validate
+from tests.devices import made_up
+from tests.fitting.test_kernels import work_of
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return made_up.write_tables(tmp_path_factory.mktemp("tables"))
+
+
+def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path]) -> None:
+    """Half way, as logarithms, between the table's launch and that of hosts usually."""
+    operations, facts = tables
+    rows = read_operations(operations)
+    timed = Timed(rows, [], Mode())
+    document = tables_document("desk", "desk", timed, read_facts(facts, "desk"), {})
+    validate(document, "desk")
+    entry = document["predictors"]["kernels"]
+    host = entry["host"]
+    assert host["start_ms"] == pytest.approx((made_up.LAUNCH_MS * USUAL_MS) ** 0.5, rel=0.2)
+    assert (host["source"], host["launch"]) == ("fitted", "eager")
+    assert host["factor"] == FACTOR["fitted"]
+    least = document["domain"]["least"]
+    assert set(least) == {"operation_ms"}
+    alone = sorted(o.latency_ms for o in rows)
+    assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]
+    plain = {k: v for k, v in entry.items() if k != "elsewhere"}
+    wide, narrow = (interval_width(e, 0.9).half(1.0) for e in (entry, plain))
+    assert wide**2 - narrow**2 == pytest.approx((1.645 * ELSEWHERE) ** 2, rel=1e-3)
+    formula = Model(document).predictor()
+    tiny = work_of([(0, 0, 0, 0, 4)], c.ELEMENTS)
+    assert formula.times(tiny)[0][0] < 0.3 * made_up.LAUNCH_MS, "of which most is the host's"
+
+
+def test_a_data_sheet_alone_says_nothing_of_the_host(
+    tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    sheet = tmp_path / "devices.csv"
+    head, row = made_up.FACTS.splitlines()
+    sheet.write_text(f"{head},tf32_gflops\n{row},75200\n")
+    entry = facts_document("desk", "desk", read_facts(sheet, "desk"), {})["predictors"]["kernels"]
+    assert entry["host"] == {
+        "start_ms": USUAL_MS, "factor": 2.0, "source": "assumed", "launch": "eager"
+    }  # fmt: skip
+    assert entry["tf32"] == pytest.approx(0.5 * 8 / 0.85)
+    plain = facts_document("desk", "desk", read_facts(tables[1], "desk"), {})
+    assert "tf32" not in plain["predictors"]["kernels"]
+
+
+def test_the_least_of_a_table_of_networks() -> None:
+    """All but one in a hundred are above."""
+    one = work_of([(1, 1, 1, 1, 1)] * 4)
+    ms = np.arange(1.0, 202.0)
+    times = Times.of([one] * 201, ms, np.ones(201, bool))
+    least = least_of(times, np.full(201, 64))
+    assert (least.batch_size, least.latency_ms) == (64.0, 3.0)
+    assert least.operation_ms == pytest.approx(3.0 / 4)

@@ -1,0 +1,41 @@
+"""The host that starts operations: the device's waits, against a queue that is played step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lolat.fitting.predictors.host import GRAPH_CALLS, GRAPH_MS, VIEW, Host, waits
+from tests.fitting.test_kernels import work_of
+
+HOST = Host(0.03, 1.6, "fitted")
+
+
+def played(starts: list[float], run: list[float]) -> list[float]:
+    """How long the device waits before each step."""
+    clock = free = 0.0
+    waited = []
+    for start, ms in zip(starts, run, strict=True):
+        clock += start
+        begun = max(clock, free)
+        waited.append(begun - free)
+        free = begun + ms
+    return waited
+
+
+@pytest.mark.parametrize("slow", [0.01, 1.0, 100.0])
+def test_the_device_waits_as_in_a_queue(slow: float) -> None:
+    draw = np.random.default_rng(0)
+    for number in (0, 1, 2, 50):
+        starts, run = slow * draw.exponential(size=number), draw.exponential(size=number)
+        run[number // 2 :] *= draw.random(number - number // 2) > 0.5  # views
+        found = waits(starts, run)
+        np.testing.assert_allclose(found, played(list(starts), list(run)), atol=1e-9)
+
+
+def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
+    work = work_of([(1, 64, 64, 64, 3e4), (0, 0, 0, 0, 0)])
+    assert HOST.starts(work, "eager").tolist() == pytest.approx([0.03, VIEW * 0.03])
+    assert HOST.starts(work, "compiled").tolist() == HOST.starts(work, "eager").tolist()
+    assert HOST.starts(work, "graph").sum() == pytest.approx(2 * GRAPH_MS + GRAPH_CALLS * 0.03)
+    assert Host.from_dict(HOST.to_dict()) == HOST

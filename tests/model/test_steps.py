@@ -1,0 +1,151 @@
+"""A network on a GPU whose operations a host starts: the longer of both, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.errors import InputError
+from lolat.fitting.predictors.host import Host
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import Mode
+from lolat.model.prediction import Prediction
+from lolat.report.several import Answer, totals_table
+from lolat.report.text import summary
+from lolat.training.file import from_document
+from lolat.training.iteration import optimizer_named
+from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
+
+START_MS = 0.05
+STEP_MS = 1e-6
+
+
+def chain(number: int, width: int) -> Graph:
+    """Additions one after the other, behind a reshape."""
+    b = GraphBuilder("chain", "torch")
+    x = b.add("reshape", [b.input((1, 1, width))], (1, width))
+    for _ in range(number):
+        x = b.add("relu", [x], (1, width))
+    return b.build([x])
+
+
+def model(least: dict[str, float] | None = None, **more: Any) -> lolat.Model:
+    formula = Kernels.of(1, classes(), STEP_MS, STEP_MS)
+    formula = replace(formula, host=Host(START_MS, 2.0, "assumed"), **more)
+    entry = formula.to_dict() | {"residuals": [0.1] * 40}
+    document = {
+        "name": "gpu", "device": "gpu", "default": "kernels", "predictors": {"kernels": entry},
+        "points": [], "environment": {"device": "unknown"}, "noise": {},
+        "domain": {"least": least or {}},
+    }  # fmt: skip
+    return lolat.Model(document)
+
+
+def asked(number: int, width: int, batch: int = 1, **more: Any) -> Prediction:
+    return model(**more).predict(chain(number, width), batch)
+
+
+def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None:
+    found = asked(20, 8)
+    run = 2 * 4 * 8 / MOVING_BANDWIDTH  # of the last one, which the host does not wait for
+    assert found.latency_ms == pytest.approx(20.4 * START_MS + run, rel=1e-3)
+    assert (found.host_bound, found.in_domain, found.inside_share) == (True, False, 0.0)
+    assert found.host_ms == pytest.approx(20.4 * START_MS)
+    assert sum(b.latency_ms for b in found.blocks) == pytest.approx(found.latency_ms)
+    low, high = found.interval_ms or (0.0, 0.0)
+    assert (low, high) == pytest.approx((found.latency_ms / 2, found.latency_ms * 2), rel=1e-2)
+    lines = list(summary(found))
+    assert "host-bound" in lines[1]
+    assert "host-bound: the host takes 1.02 ms" in lines[3]
+    assert found.to_dict()["host_bound"] is True
+
+
+def test_large_ones_hide_the_host() -> None:
+    found = asked(20, 10**6)
+    each = 2 * 4e6 / MOVING_BANDWIDTH
+    assert found.latency_ms == pytest.approx(20 * each + 1.4 * START_MS, rel=1e-3)
+    assert (found.host_bound, found.in_domain) == (False, True)
+    low, high = found.interval_ms or (0.0, 0.0)
+    assert math.log(high / low) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_large_operation_does_not_hide_the_starts_of_those_before_it() -> None:
+    """The host is ahead only of what comes after."""
+    b = GraphBuilder("wedge", "torch")
+    x = b.input((1, 8))
+    for _ in range(10):
+        x = b.add("relu", [x], (1, 8))
+    x = b.add("repeat", [x], (1, 8 * 10**6))
+    found = model().predict(b.build([x]))
+    assert found.latency_ms > found.host_ms
+    assert found.latency_ms == pytest.approx(
+        11 * START_MS + 4 * (8e6 + 8) / MOVING_BANDWIDTH, rel=1e-2
+    )
+
+
+def test_steps_smaller_than_those_of_the_table_are_outside() -> None:
+    least = {"batch_size": 64.0, "latency_ms": 50.0, "operation_ms": 0.1}
+    small = asked(5, 10**4, 8, least=least)
+    assert (small.in_domain, small.host_bound) == (False, False)
+    said = next(w for w in small.warnings if w.startswith("smaller"))
+    assert "batch 8 (measured: from 64), 11 ms (from 50 ms)" in said
+    assert "an operation" not in said
+    assert asked(5, 10**6, 64, least=least).in_domain is True
+
+
+def test_launched_in_another_way() -> None:
+    plain = model()
+    eager, graph = (plain.launched(way).predict(chain(20, 8)) for way in (None, "graph"))
+    assert (eager.launch, graph.launch) == ("eager", "graph")
+    assert graph.latency_ms < 0.2 * eager.latency_ms
+    assert graph.in_domain is False
+    assert any("another way (eager)" in w for w in graph.warnings)
+    assert plain.launched("graph").launch_option == " --launch graph"
+    assert plain.launched("eager").launch_option == ""
+    with pytest.raises(InputError, match="expected eager, compiled, graph") as error:
+        plain.launched("slowly")
+    assert error.value.code == "no-launch"
+    with pytest.raises(InputError, match="does not say what starting"):
+        lolat.load("epyc-2t").launched("graph")
+
+
+def test_every_surface_says_host_bound(tmp_path: Path) -> None:
+    gpu = model()
+    report = gpu.report(chain(20, 8))
+    report.write_html(tmp_path / "page.html")
+    assert "host-bound, OUTSIDE the measured domain" in (tmp_path / "page.html").read_text()
+    assert "host-bound" in str(report)
+    assert "host-bound" in repr(report.prediction)
+    few = [Answer("gpu", "chain", gpu.predict(chain(20, 8), n)) for n in (1, 2)]
+    assert all("host-bound" in line for line in list(totals_table(few))[1:3])
+
+
+def test_an_iteration_too_waits_for_the_host() -> None:
+    """Forward, loss and backward: steps of the backward pass take half as long to start."""
+    found = from_document(dict(model().document), "gpu").parts(
+        chain(20, 8), 1, optimizer_named("sgd")
+    )
+    assert found["forward"] == pytest.approx((20.4 + 1) * START_MS, rel=0.05)
+    assert found["backward"] == pytest.approx((20 + 2) / 2 * START_MS, rel=0.1)
+
+
+def test_convolutions_of_float32_in_tf32() -> None:
+    """An eighth of the time where they compute, and it is said; in half precision there is none of it."""
+    b = GraphBuilder("conv", "torch")
+    about = {
+        "kernel": (3, 3), "strides": (2, 2), "dilation": (1, 1), "bias": False, "groups": 1,
+        "in_channels": 512, "out_channels": 512,
+    }  # fmt: skip
+    x = b.add("conv", [b.input((1, 512, 64, 64))], (1, 512, 32, 32), **about)
+    graph = b.build([x])
+    slow, fast = (model(tf32=n).predict(graph, 64) for n in (1.0, 2.0))
+    assert fast.latency_ms == pytest.approx(slow.latency_ms / 2, rel=0.05)
+    assert [any("TF32" in w for w in found.warnings) for found in (slow, fast)] == [False, True]
+    half = [model(tf32=n, mode=Mode("float16")).predict(graph, 64) for n in (1.0, 2.0)]
+    assert half[0].latency_ms == half[1].latency_ms
