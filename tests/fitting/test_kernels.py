@@ -80,6 +80,26 @@ def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
     assert set(longest) == {k.COMPUTE, k.MOVE}
 
 
+@pytest.mark.parametrize(
+    ("product", "shares"),
+    [
+        ((1, 576, 64, 200_704, 1e6), 12),  # 9 tiles, 108 multiprocessors
+        ((1, 64, 64, 4096, 1e4), 2),  # no share below 2048 of depth
+        ((1, 64, 64, 4095, 1e4), 1),
+        ((2, 4096, 64, 50_000, 1e7), 1),  # more tiles than multiprocessors
+    ],
+)
+def test_a_great_depth_is_shared_in_the_backward_pass(
+    product: tuple[float, ...], shares: int
+) -> None:
+    number, rows, columns, depth, moved = product
+    part = (number, rows, columns, math.ceil(depth / shares), moved)
+    for backward, counted in ((True, part), (False, product)):
+        work = replace(work_of([product]), backward=np.array([backward]))
+        wanted = norm(computing(counted, 108), moved / BANDWIDTH, STEP_MS)
+        assert formula(108).times(work)[0] == pytest.approx([wanted], rel=1e-12), backward
+
+
 @pytest.mark.parametrize("name", sorted(set(PRODUCTS) - k.TILED))
 def test_what_is_not_cut_into_tiles(name: str) -> None:
     found = formula(108).times(work_of(PRODUCT_ROWS, name))[0]
