@@ -3,8 +3,8 @@
     python benchmarks/zoo/ablation.py [--update docs/explanation/formula.md]   # some minutes
     python benchmarks/zoo/ablation.py --eliminate   # how the terms were chosen
 
-Each device of a processor is learned from its predefined blocks and networks by each variant of the formula,
-which then predicts the other networks and the blocks cut from them. Nothing is measured.
+Each device of a processor is learned from its predefined blocks and networks by each variant of the
+formula, which then predicts the other networks and the blocks cut from them. Nothing is measured.
 """
 
 from __future__ import annotations
