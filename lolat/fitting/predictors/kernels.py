@@ -103,6 +103,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 SHARP = 1.5  # 1: the sum of the three; infinity: the longest
 TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
 DEEP = 64  # multiply-accumulates of each at a time, in half precision
+SPLIT = 1024  # of depth, that each part has at least where it is split
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
@@ -278,13 +279,17 @@ class TrainingSteps(Kernels):
 def volumes(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
     """(steps,) multiply-accumulates of products of a class, with those for nothing: of whole tiles, in
     waves of one for each multiprocessor; in half precision, on units for matrices, of whole steps of depth.
+    Few tiles that are deep, as of gradients of weights, are split in depth for idle multiprocessors.
     """
     if name not in TILED:
         return work.macs
     tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
-    waves = np.ceil(tiles / multiprocessors)
+    idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
+    parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
+    waves = np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
-    return np.asarray(waves * multiprocessors * TILE**2 * deep * np.ceil(work.depth / deep))
+    depth = deep * np.ceil(work.depth / parts / deep)
+    return np.asarray(waves * multiprocessors * TILE**2 * depth)
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
