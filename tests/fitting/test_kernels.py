@@ -29,6 +29,7 @@ PRODUCT_ROWS: list[tuple[float, ...]] = [
     (1, 9000, 512, 4608, 4e7),
     (1, 4, 4, 4, 1e7),
     (1, 3000, 3000, 64, 1e6),
+    (1, 64, 100, 50_000, 2e7),
 ]
 
 
@@ -61,8 +62,9 @@ def computing(
     """Ms of tiles of 64 x 64, one for each multiprocessor at a time, `deep` steps of depth at once."""
     number, rows, columns, depth, _ = product
     tiles = number * math.ceil(rows / 64) * math.ceil(columns / 64)
-    outputs = math.ceil(tiles / multiprocessors) * multiprocessors * 64 * 64
-    return outputs * math.ceil(depth / deep) * deep / rate
+    parts = max(min(multiprocessors // tiles, depth // 1024), 1)
+    outputs = math.ceil(tiles * parts / multiprocessors) * multiprocessors * 64 * 64
+    return outputs * math.ceil(depth / parts / deep) * deep / rate
 
 
 @pytest.mark.parametrize(("dtype", "deep"), [("float32", 1), ("amp", 64), ("bfloat16", 64)])

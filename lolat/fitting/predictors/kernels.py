@@ -103,7 +103,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 SHARP = 1.5  # 1: the sum of the three; infinity: the longest
 TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
 DEEP = 64  # multiply-accumulates of each at a time, in half precision
-SHARE = 2048  # of a depth, at least
+SPLIT = 1024  # of depth, that each part has at least where it is split
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
@@ -279,18 +279,16 @@ class TrainingSteps(Kernels):
 def volumes(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
     """(steps,) multiply-accumulates of products of a class, with those for nothing: of whole tiles, in
     waves of one for each multiprocessor; in half precision, on units for matrices, of whole steps of depth.
-
-    In the backward pass, where there are fewer tiles than multiprocessors, a great depth (a gradient of
-    weights has all places of all samples) is shared by several of these (CUTLASS calls it split-K).
+    Few tiles that are deep, as of gradients of weights, are split in depth for idle multiprocessors.
     """
     if name not in TILED:
         return work.macs
     tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
-    shares = np.minimum(multiprocessors // np.maximum(tiles, 1.0), work.depth // SHARE)
-    shares = np.where(work.backward, np.maximum(shares, 1.0), 1.0)
-    waves = np.ceil(tiles * shares / multiprocessors)
+    idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
+    parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
+    waves = np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
-    depth = deep * np.ceil(work.depth / shares / deep)
+    depth = deep * np.ceil(work.depth / parts / deep)
     return np.asarray(waves * multiprocessors * TILE**2 * depth)
 
 
