@@ -83,23 +83,19 @@ def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "shares"),
+    ("product", "waves", "deep"),
     [
-        ((1, 576, 64, 200_704, 1e6), 12),  # 9 tiles, 108 multiprocessors
-        ((1, 64, 64, 4096, 1e4), 2),  # no share below 2048 of depth
-        ((1, 64, 64, 4095, 1e4), 1),
-        ((2, 4096, 64, 50_000, 1e7), 1),  # more tiles than multiprocessors
+        ((1, 576, 64, 204_000, 1e6), 1, 17_000),  # 9 tiles, each in 12 parts
+        ((1, 64, 64, 2048, 1e4), 1, 1024),
+        ((1, 64, 64, 2047, 1e4), 1, 2047),  # no part below 1024
+        ((2, 4096, 64, 50_000, 1e7), 2, 50_000),  # 128 tiles
     ],
 )
-def test_a_great_depth_is_shared_in_the_backward_pass(
-    product: tuple[float, ...], shares: int
+def test_a_great_depth_is_shared_by_108_multiprocessors(
+    product: tuple[float, ...], waves: int, deep: int
 ) -> None:
-    number, rows, columns, depth, moved = product
-    part = (number, rows, columns, math.ceil(depth / shares), moved)
-    for backward, counted in ((True, part), (False, product)):
-        work = replace(work_of([product]), backward=np.array([backward]))
-        wanted = norm(computing(counted, 108), moved / BANDWIDTH, STEP_MS)
-        assert formula(108).times(work)[0] == pytest.approx([wanted], rel=1e-12), backward
+    wanted = norm(108 * waves * 64**2 * deep / RATE, product[-1] / BANDWIDTH, STEP_MS)
+    assert formula(108).times(work_of([product]))[0] == pytest.approx([wanted], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(set(PRODUCTS) - k.TILED))
