@@ -59,8 +59,8 @@ TWINS = {"a100-pcie-40gb": "a100-pcie-80gb"}  # of the same chip: not among the 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "linear": (c.DENSE,),
     "bmm": (c.BATCHED,),
-    "conv": (c.CONVOLUTION, c.STEM, c.POINTWISE),
-    "moving": (c.ELEMENTS, c.CURVES, c.NORM, c.SOFTMAX),
+    "conv": (c.CONVOLUTION, c.POINTWISE),
+    "moving": (c.ELEMENTS, c.NORM),
 }
 """Operation -> the classes that are one: a network for each."""
 ONE, OTHERS = "timed on the GPU", "timed on others"

@@ -210,7 +210,7 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(name: str) -> None:
         archs = tuple(space.arch(row) for row in ten)
         found = fit(name, Samples(archs, ten, scorer.latency(ten), 0.0, ()))
         ranks.append(spearmanr(found.latency_ms(rows), truth)[0])
-    assert np.mean(ranks) > 0.95
+    assert np.mean(ranks) > 0.9
 
 
 # ---- Its file.
