@@ -25,7 +25,7 @@ from lolat.units import off
 from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
-from microbench.learn import BUSY_LOAD, REFERENCES, UNSTEADY
+from microbench.learn import OTHERS, REFERENCES, UNSTEADY
 from microbench.runner import Job, Runner, Settings, graph_job, job_key
 from microbench.timing import BUSY, Clock, Levels, levels
 
@@ -53,25 +53,24 @@ class Again:
 class Examination:
     """What was measured. Without `again` nothing was: the device is another one, or not there.
 
-    `unrest`: the most disturbed tenth of the run over the calmest; `load` and `threads` of the machine
-    before; `seconds` in all and `starting_s` of them until the framework was there; `remark`: why there
-    is no such device, or what the model does not say of it.
+    `unrest`: the most disturbed tenth of the run over the calmest; `others`: how many processors other
+    programs used meanwhile; `seconds` in all and `starting_s` of them until the framework was there;
+    `remark`: why there is no such device, or what the model does not say of it.
     """
 
     again: tuple[Again, ...] = ()
     differences: tuple[Difference, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     unrest: float | None = None
-    load: float | None = None
-    threads: int = 1
+    others: float = 0.0
     seconds: float = 0.0
     starting_s: float = 0.0
     remark: str = ""
 
     @property
     def busy(self) -> bool:
-        """Whether other programs were at work before."""
-        return self.load is not None and self.load > BUSY_LOAD * self.threads
+        """Whether other programs were at work meanwhile."""
+        return self.others > OTHERS
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ def examine(
     began = clock()
     references = references_of(points, known_blocks(backend, networks))
     here = environment.here(learned, device)
-    known: dict[str, Any] = {"load": here["load_at_start"], "threads": environment.cpu_count()}
+    known: dict[str, Any] = {}
 
     def unmeasured(other: tuple[Difference, ...], remark: str = "") -> Examination:
         return Examination(differences=other, seconds=clock() - began, remark=remark, **known)
@@ -203,6 +202,7 @@ def examine(
         differences=environment.differences(label, learned, now),
         failures=outcome.failures,
         unrest=measured.busy / measured.quiet,
+        others=measured.others,
         seconds=clock() - began,
         starting_s=starting_s,
         **known,
@@ -270,9 +270,6 @@ def _warnings(examination: Examination) -> Iterator[str]:
     for key, reason in examination.failures.items():
         yield f"{key} could not be measured again, or not to the end: {reason}"
     if examination.again and examination.busy:
-        yield (
-            f"the machine was busy before (load {examination.load} on {examination.threads} threads): "
-            "close other programs"
-        )
+        yield f"other programs used {examination.others:.1f} processors meanwhile: close them"
     if 0 < len(examination.again) < FEW:
         yield f"only {len(examination.again)} of the model's networks could be measured again"

@@ -152,5 +152,5 @@ class Doctor:
             raise self.error
         again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[: self.networks])
         return Examination(
-            again, self.differences, {}, 1.1, load=0.1, threads=2, seconds=9.0, starting_s=5.0,
+            again, self.differences, {}, 1.1, seconds=9.0, starting_s=5.0,
         )  # fmt: skip

@@ -26,7 +26,8 @@ class FakeDevice:
 
     `dies` and `refuses`: (verb, key) -> how many times (a large number: always). Every request takes
     `request_s` seconds of the fake `clock`. A call takes `ms` of its key, 2 if not given, times
-    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S.
+    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S. Other programs
+    use `others` processors; None: the system does not say.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class FakeDevice:
         self.free_bytes: int | None = None
         self.now = 0.0
         self.request_s = 0.0
+        self.others: float | None = None
 
     def start(self, backend: str, device: str) -> Any:
         """What Runner starts a worker with."""
@@ -111,6 +113,7 @@ class FakeWorker:
             "reference_ms": [device.ms.get(before, 2.0) * s for s in slowness] if before else [],
             "at_s": moments,
             "before": before,
+            "others_s": None if device.others is None else device.others * moments[-1],
         }
 
     def close(self) -> None:
