@@ -174,15 +174,15 @@ def examine(
     began = clock()
     references = references_of(points, known_blocks(backend, networks))
     here = environment.here(learned, device)
-    known: dict[str, Any] = {}
+    remark = ""
 
-    def unmeasured(other: tuple[Difference, ...], remark: str = "") -> Examination:
-        return Examination(differences=other, seconds=clock() - began, remark=remark, **known)
+    def unmeasured(other: tuple[Difference, ...], why: str = "") -> Examination:
+        return Examination(differences=other, seconds=clock() - began, remark=why)
 
     if device == "cpu":
         if other := environment.differences_of_device(label, learned, here):
             return unmeasured(other)
-        known["remark"] = environment.unsaid(learned)
+        remark = environment.unsaid(learned)
     try:
         runner = Runner(backend, device, progress, clock=clock)
     except DeviceError as error:
@@ -205,7 +205,7 @@ def examine(
         others=measured.others,
         seconds=clock() - began,
         starting_s=starting_s,
-        **known,
+        remark=remark,
     )
 
 
