@@ -26,7 +26,7 @@ from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
 from microbench.learn import OTHERS, REFERENCES, UNSTEADY
-from microbench.runner import Job, Runner, Settings, graph_job, job_key
+from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import BUSY, Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6)
@@ -126,9 +126,13 @@ def once_more(
     """
     references = references_of(points, known_blocks(backend, NETWORKS))
     with Runner(backend, device, progress) as runner:
-        jobs = [r.job for r in references]
-        outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
-    return measured_again(references, levels(outcome.visits))
+        return measured_again(references, levels(_timed(references, runner).visits))
+
+
+def _timed(references: Sequence[Reference], runner: Runner) -> Outcome:
+    """The networks in loops of their own, in rounds of random order."""
+    jobs = [r.job for r in references]
+    return runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
 
 
 def repeatability(again: Sequence[Again], noise: Mapping[str, Any]) -> float:
@@ -194,8 +198,7 @@ def examine(
         now = here | runner.environment
         if device != "cpu" and (other := environment.differences_of_device(label, learned, now)):
             return unmeasured(other)
-        jobs = [r.job for r in references]
-        outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
+        outcome = _timed(references, runner)
     measured = levels(outcome.visits)
     return Examination(
         again=measured_again(references, measured),

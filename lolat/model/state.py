@@ -130,7 +130,7 @@ def ago(date: str) -> str:
 
 
 def repeatability_of(document: Mapping[str, Any]) -> float | None:
-    """How far the first and the last minute of learning were apart, relative; None where not measured."""
+    """How far times of the same are apart on the machine, relative; None where that was not measured."""
     found = document.get("noise", {}).get("repeatability")
     usable = isinstance(found, (int, float)) and not isinstance(found, bool)
     return float(found) if usable and math.isfinite(found) and found >= 0 else None
