@@ -102,25 +102,32 @@ def learn(path: Path) -> Device:
     return Device(name, Model(made), found, networks, cut)
 
 
+def _judged(
+    device: Device, entry: dict[str, Any], graph: Graph, ms: float
+) -> tuple[float, bool, float]:
+    """The error of a prediction, whether the time is inside its interval, the interval's width."""
+    found = device.model.predict(graph, entry["batch"])
+    low, high = found.interval_ms or (0.0, np.inf)
+    return found.latency_ms / ms - 1, bool(low <= ms <= high), (high - low) / found.latency_ms
+
+
 def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], list[float]]:
     """Cells of the table, and (errors, whether inside, widths) of the networks of a half."""
     errors, published, inside, widths = [], [], [], []
     for entry, graph, ms in device.networks:
         if entry["half"] == half:
-            found = device.model.predict(graph, entry["batch"])
-            low, high = found.interval_ms or (0.0, np.inf)
-            errors.append(found.latency_ms / ms - 1)
-            inside.append(bool(low <= ms <= high))
-            widths.append((high - low) / found.latency_ms)
+            error, is_inside, width = _judged(device, entry, graph, ms)
+            errors.append(error)
+            inside.append(is_inside)
+            widths.append(width)
             two = device.model.predict(graph, entry["batch"], "two-regime")
             published.append(two.latency_ms / ms - 1)
     cut, cut_inside = [], []
     for entry, graph, ms in device.cut:
         if entry["half"] == half:
-            found = device.model.predict(graph, entry["batch"])
-            low, high = found.interval_ms or (0.0, np.inf)
-            cut.append(found.latency_ms / ms - 1)
-            cut_inside.append(bool(low <= ms <= high))
+            error, is_inside, _ = _judged(device, entry, graph, ms)
+            cut.append(error)
+            cut_inside.append(is_inside)
     size = np.abs(errors)
     cells = [
         device.name,

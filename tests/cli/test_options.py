@@ -25,6 +25,7 @@ def test_every_command_is_of_ours() -> None:
 def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.fitting.predictors import PREDICTORS
+    from lolat.graph.modes import LAUNCHES
     from lolat.mlp.table import OPTIMIZERS as OF_LAYERS
     from lolat.training.iteration import OPTIMIZERS
     from lolat.training.replicas import STRATEGIES
@@ -35,6 +36,7 @@ def test_the_choices_are_those_there_are() -> None:
     assert set(common.BACKENDS) == set(BACKENDS)
     assert set(common.BACKENDS) - {"onnxruntime"} == set(TRAINING)
     assert set(common.PREDICTORS) == set(PREDICTORS)
+    assert common.LAUNCHES == LAUNCHES
 
 
 # ---- One table of options without two meanings: docs/reference/command-line.md.
