@@ -78,7 +78,7 @@ def test_padding_in_front_of_a_convolution_belongs_to_it() -> None:
 
 PACKED = "dense transpose slice slice slice transpose transpose transpose"
 """The three projections as one dense layer, then each in front of the heads."""
-FUSED = "matmul scale softmax matmul transpose dense"
+FUSED = "attention transpose dense"
 EAGER = "multiply transpose matmul softmax matmul transpose dense"
 """As PyTorch runs it where the weights of attention are asked for."""
 

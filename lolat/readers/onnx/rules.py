@@ -169,26 +169,19 @@ def _recurrent(w: Any, node: Node) -> Names:
 
 
 def _attention(w: Any, node: Node) -> Names:
-    """The operator Attention (opset 23): two products, the scaling of the scores, a mask, the softmax."""
+    """The operator Attention (opset 23), on (batch, heads, steps, size) or with the heads side by side."""
     query, key, value = node.inputs[:3]
-    q, k = (w.net.shapes[n] for n in (query, key))
+    q, k, v = (w.net.shapes[n] for n in (query, key, value))
     heads = int(node.attributes.get("q_num_heads") or (q[1] if len(q) == 4 else 1))
-    size = q[-1] if len(q) == 4 else q[-1] // heads
+    key_heads = int(node.attributes.get("kv_num_heads") or (k[1] if len(k) == 4 else 1))
     past = w.net.shapes[node.input(4)][2] if node.input(4) else 0
-    shape = (q[0], heads, q[-2], k[-2] + past)
-
-    def step(kind: str, inputs: Names, name: str, **attributes: Any) -> str:
-        made = w.temporary(f"{node.outputs[0]} ({name})", shape, node)
-        part = Node(kind, "", f"{node.name}_{name}", node.path, inputs, [made])
-        return str(w.write(part, kind, inputs, **attributes)[0])
-
-    scores = step("matmul", [query, key], "scores", contracted=size)
-    scores = step("scale", [scores], "scale")
-    if node.input(3):
-        scores = step("add", [scores, node.input(3)], "mask")
-    weights = step("softmax", [scores], "softmax", axis=3)
-    mix = Node("matmul", "", f"{node.name}_mix", node.path, [weights, value], node.outputs[:1])
-    w.write(mix, "matmul", [weights, value], contracted=shape[-1])
+    single = Node(node.op, node.domain, node.name, node.path, node.inputs, node.outputs[:1])
+    w.write(
+        single, "attention", [query, key, value, *([node.input(3)] if node.input(3) else [])],
+        heads=heads, key_heads=key_heads, queries=q[-2], keys=k[-2] + past,
+        head_size=q[-1] if len(q) == 4 else q[-1] // heads,
+        value_size=v[-1] if len(v) == 4 else v[-1] // key_heads,
+    )  # fmt: skip
     for position, own in ((1, key), (2, value)):
         if len(node.outputs) > position and w.read(node.outputs[position]):
             out = node.outputs[position]

@@ -127,10 +127,10 @@ def _einsum(walker: Any, call: Call) -> list[int]:
 
 
 def _fused_attention(walker: Any, call: Call) -> list[Any]:
-    """softmax(q k' * scale) v on (..., heads, steps, size): two products, a scaling, a softmax.
+    """softmax(q k' * scale [+ mask]) v on (batch, heads, steps, size), which PyTorch runs as one.
 
-    What is added to the scores is an addition; a mask of yes and no is no operand, as in Keras. Each
-    says that it is `fused`: on a GPU, PyTorch runs all as one.
+    Of other ranks PyTorch runs several operations, and so they are written. A mask of yes and no is no
+    operand, as in Keras.
     """
     if call.op == "python.flex_attention":  # what its function does to the scores is not counted
         names = ("query", "key", "value")
@@ -138,19 +138,24 @@ def _fused_attention(walker: Any, call: Call) -> list[Any]:
     query, key, value = (walker.index(call.get(n)) for n in ("query", "key", "value"))
     (*batch, steps, size), keys = walker.shape(query), walker.shape(key)[-2]
     call = replace(call, name=call.label("attention"))
+    mask = walker.index(call.get("attn_mask", call.get("attn_bias")))
+    is_added = mask is not None and "float" in walker.builder.tensors[mask].dtype
+    if len(batch) == 2:
+        inputs = [query, key, value, *([mask] if is_added else [])]
+        return [walker.add(
+            call, "attention", inputs, heads=batch[1], key_heads=walker.shape(key)[1], queries=steps,
+            keys=keys, head_size=size, value_size=walker.shape(value)[-1],
+        )]  # fmt: skip
 
-    def step(kind: str, inputs: list[int], **attributes: Any) -> int:
+    def step(kind: str, inputs: list[Any], **attributes: Any) -> int:
         suffix = "scores" if kind == "matmul" else kind
-        shape = (*batch, steps, keys)
-        return int(walker.add(call, kind, inputs, shape, suffix, fused=True, **attributes))
+        return int(walker.add(call, kind, inputs, (*batch, steps, keys), suffix, **attributes))
 
-    scores = step("matmul", [query, key], contracted=size)
-    scores = step("scale", [scores])
-    bias = walker.index(call.get("attn_mask", call.get("attn_bias")))
-    if bias is not None and "float" in walker.builder.tensors[bias].dtype:
-        scores = step("add", [scores, bias])
+    scores = step("scale", [step("matmul", [query, key], contracted=size)])
+    if is_added:
+        scores = step("add", [scores, mask])
     weights = step("softmax", [scores], axis=len(batch) + 1)
-    return [walker.add(call, "matmul", [weights, value], suffix="mix", contracted=keys, fused=True)]
+    return [walker.add(call, "matmul", [weights, value], suffix="mix", contracted=keys)]
 
 
 def _embedding(walker: Any, call: Call) -> list[int]:
