@@ -33,7 +33,7 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
 from lolat.readers import as_sizes, is_of_size
 
-READERS = 4
+READERS = 5
 """Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
 OFF = "off"
