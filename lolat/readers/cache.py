@@ -21,11 +21,12 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError

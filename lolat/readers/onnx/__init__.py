@@ -11,11 +11,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder

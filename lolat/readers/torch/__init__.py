@@ -13,9 +13,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
+
+from msgspec.structs import replace
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
