@@ -13,8 +13,8 @@ import numpy as np
 
 from lolat.fitting.intervals import LARGEST
 from lolat.fitting.points import Point, matrix
-from lolat.graph import Graph, kind_label
-from lolat.graph.counts import FEATURES, behavior
+from lolat.graph import Graph
+from lolat.graph.counts import FEATURES, behavior, kind_label
 from lolat.graph.kinds import FREE
 from lolat.units import percent
 
