@@ -66,8 +66,10 @@ class Operation:
 class Graph:
     """A directed acyclic graph of operations, in an order in which they can run.
 
-    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. No part of
-    the value: `framework` (keras, torch, onnx or "", if not known); `cache`, with counts and blocks.
+    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people.
+    `channels_first`: the channels of images are on axis 1, as in PyTorch and ONNX; else on the last axis.
+    No part of the value: `framework` (keras, torch, onnx or "", if not known); `cache`, with counts and
+    blocks.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Graph:
     outputs: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     framework: str = field(default="", compare=False)
+    channels_first: bool = False
     cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +133,11 @@ class Graph:
                     f"{'x'.join(map(str, empty[0]))}; expected sizes of at least 1"
                 )
 
+    def channel_axis(self, tensor: int) -> int:
+        """The axis of a tensor on which convolutions, pools and batch normalizations have channels."""
+        rank = len(self.tensors[tensor].shape)
+        return 1 if self.channels_first and rank > 1 else rank - 1
+
     def consumers(self) -> dict[int, list[int]]:
         """For each tensor that is read: the positions of the operations that read it."""
         readers: dict[int, list[int]] = {}
@@ -154,6 +162,7 @@ class Graph:
             "outputs": list(self.outputs),
             "warnings": list(self.warnings),
             "framework": self.framework,
+            "channels_first": self.channels_first,
         }  # fmt: skip
 
     @staticmethod
@@ -171,6 +180,7 @@ class Graph:
             found.outputs,
             found.warnings,
             found.framework,
+            found.channels_first,
         )
 
 
@@ -220,6 +230,7 @@ class _Document(msgspec.Struct):
     outputs: _Indices
     warnings: tuple[str, ...] = ()
     framework: str = ""
+    channels_first: bool = False
 
 
 def _frozen(value: Any) -> Any:
@@ -230,10 +241,14 @@ def _frozen(value: Any) -> Any:
 
 
 class GraphBuilder:
-    """Collects tensors and operations, in running order, into a `Graph`; names are made unique."""
+    """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
+
+    `channels_first`: see `Graph`; a reader of Keras sets it where the layers say so.
+    """
 
     def __init__(self, name: str, framework: str = "") -> None:
         self.name, self.framework = name, framework
+        self.channels_first = framework in ("torch", "onnx")
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
@@ -295,7 +310,8 @@ class GraphBuilder:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
-        return merge_padding(Graph(self.name, *parts, warnings, self.framework))
+        graph = Graph(self.name, *parts, warnings, self.framework, self.channels_first)
+        return merge_padding(graph)
 
 
 def is_convolution(kind: str) -> bool:

@@ -267,6 +267,29 @@ def _batch_norm(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -
     return plain._replace(narrow=plain.traffic * (a.get("channels", VECTOR) < VECTOR))
 
 
+def _attention(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
+    """softmax(queries x keys' [x scale] [+ mask]) x values: two products and what runs between them.
+
+    Inputs: queries, keys, values and, where there is one, the mask that is added to the scores. The first
+    output is (..., queries, value_size) for each head, or has the heads side by side. A framework that
+    keeps the softmax's weights in memory writes them as a second output.
+
+    Attributes: `heads`; `key_heads`, those of keys and values; `queries` and `keys`, their positions;
+    `head_size`, `value_size`; `scaled`, True unless it says otherwise.
+    """
+    scores = outs[0] // a["value_size"] * a["keys"]
+    products = (ins[0] + ins[1] + scores) + (scores + ins[2] + outs[0])
+    mask, scaled = ins[3:4], bool(a.get("scaled", True))
+    pairs = 2 * scores * (scaled + len(mask)) + sum(mask)
+    macs = scores * a["head_size"] + outs[0] * a["keys"]
+    return Count(
+        flops=macs, product_macs=macs, traffic=products + pairs + 2 * scores,
+        dense_elements=products, pair_elements=pairs, curve_elements=2 * scores, exps=scores,
+        passes=PASSES["softmax"] * 2 * scores, ops=3 + scaled + len(mask),
+        dense_ops=2, pair_ops=scaled + len(mask), curve_ops=1,
+    )  # fmt: skip
+
+
 def _recurrent(kind: str, step_traffic: int, biases: int) -> Formula:
     """A recurrent layer: the operations of one step, times the steps.
 
@@ -311,6 +334,7 @@ FORMULAS: dict[str, Formula] = {
     "dense": _dense,
     # each output element sums `contracted` products of two activations
     "matmul": lambda a, ins, outs: _traffic(a, ins, outs)._replace(flops=outs[0] * a["contracted"]),
+    "attention": _attention,
     # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
     "lstm": _recurrent("lstm", step_traffic=34, biases=1),
     # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
@@ -328,9 +352,11 @@ _MOVING = (
 def behavior(operation: Operation) -> str:
     """What kind of work an operation is, as the measured domain knows it.
 
-    What only reads and writes memory once is one kind, whatever it is called; convolutions and pools of one
-    or three dimensions are apart from those of two.
+    What only reads and writes memory once is one kind, whatever it is called. Attention is the products
+    that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
     """
+    if operation.kind == "attention":
+        return "matmul"
     return "memory traffic" if operation.kind in _MOVING else kind_label(operation)
 
 
@@ -366,6 +392,8 @@ def _told_apart(
 ) -> dict[str, int]:
     """The counts of KINDS, `unfolded`, `maps` and `gelus`, of an operation whose formula says `plain`."""
     kind = operation.kind
+    if kind == "attention":
+        return {}  # its formula tells its parts apart
     if is_convolution(kind):
         return _convolution_apart(graph, operation, plain, outs)
     elements, started = COUNTED_AS.get(kind, ("moved_elements", "move_ops"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 CONVOLUTIONS = frozenset({"conv", "grouped_conv", "depthwise_conv", "transposed_conv"})
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""
-HEAVY = CONVOLUTIONS | {*GATES, "dense", "matmul", "embedding"}
+HEAVY = CONVOLUTIONS | {*GATES, "dense", "matmul", "attention", "embedding"}
 """Kinds that a block is about; the rest goes along with them."""
 
 _ELEMENTWISE = """

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
@@ -438,7 +438,7 @@ def as_batch_size(batch_size: Any) -> int:
     """`batch_size` as an int; InputError unless it is a whole number from 1."""
     whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
     if not whole or batch_size < 1:
-        raise InputError(f"batch size {batch_size!r}: expected a whole number from 1")
+        raise InputError(f"{arg('batch_size')} {batch_size!r}: expected a whole number from 1")
     return int(batch_size)
 
 

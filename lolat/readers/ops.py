@@ -162,10 +162,14 @@ class Writer:
         if name in RULES:
             return RULES[name](self, call)
         kind = KIND_OF.get(name)
-        if kind is None:  # under its own name, which says whose operation it is: so it is reported
-            return self.several(call, call.op, call.inputs)
+        if kind is None:
+            return self.unknown(call)
         inputs = call.inputs if kind in OPERANDS else self.activations(call)
         return self.several(call, kind, inputs, **_attributes(self, call, kind))
+
+    def unknown(self, call: Call) -> list[int]:
+        """Append an operation under its own name, which says whose it is: so it is reported."""
+        return self.several(call, call.op, call.inputs)
 
     def add(
         self, call: Call, kind: str, inputs: Sequence[int], shape: Sequence[int] | None = None,
@@ -258,7 +262,7 @@ def einsum(writer: Writer, call: Call) -> list[int]:
         whole = len(set(labels[0])) == len(result)
         return [writer.add(call, "transpose" if whole else "reduce", inputs)]
     if len(inputs) != 2:
-        return writer.several(call, call.op, inputs)
+        return writer.unknown(call)
     if inputs[0] in writer.constants and inputs[1] not in writer.constants:
         inputs.reverse()
         labels.reverse()
@@ -270,36 +274,23 @@ def einsum(writer: Writer, call: Call) -> list[int]:
 
 
 def attention(writer: Writer, call: Call) -> list[int]:
-    """softmax(q k' * scale + mask) v; q, k, v of (..., steps, features), or of (..., heads, steps, size).
+    """softmax(q k' * scale + mask) v; q, k, v of (batch, heads, steps, size), or (..., steps, features).
 
-    Inputs: query, key, value, and the mask where one is added to the scores. Parameters: `heads` of q and
-    of k and v where the features of all heads lie side by side (else the heads are an axis); `scaled`
-    (true unless given); `fused`, whether the framework runs all as one. It is written as the product of
-    the scores, the scaling, the addition of the mask, the softmax and the product with the values.
-
-    Yields the result, and the weights of the softmax too, although the call has one shape.
+    Inputs: query, key, value, and the mask where one is added to the scores. Parameters: `heads`, those of
+    q and those of k and v, where the features of all heads lie side by side; others that the graph has for
+    the kind, where they are not as the shapes say (`keys`, `scaled`). A framework that keeps the weights
+    of the softmax gives a second shape for them.
     """
-    query, key, value, *mask = call.inputs
-    q, k, v = (writer.shape(i) for i in (query, key, value))
-    heads = call.parameters.get("heads")
-    if heads:
-        size, shape = q[-1] // heads[0], (*q[:-2], heads[0], q[-2], k[-2])
-        result = (*q[:-1], v[-1] // heads[1] * heads[0])
-    else:
-        size, shape, result = q[-1], (*q[:-1], k[-2]), (*q[:-1], v[-1])
-    more = {"fused": True} if call.parameters.get("fused") else {}
-    call = Call("", call.inputs, [result], call.label("attention"), call.path, {}, call.dtype)
-    weights = writer.add(
-        call, "matmul", [query, key], shape, "scores", contracted=size, **more
-    )  # fmt: skip
-    for kind, operands, given in (
-        ("scale", [], call.parameters.get("scaled", True)), ("add", mask, mask),
-    ):  # fmt: skip
-        if given:
-            weights = writer.add(call, kind, [weights, *operands], shape, kind, **more)
-    weights = writer.add(call, "softmax", [weights], shape, "softmax", axis=len(shape) - 1, **more)
-    mixed = writer.add(call, "matmul", [weights, value], result, "mix", contracted=k[-2], **more)
-    return [mixed, weights]
+    parameters = dict(call.parameters)
+    q, k, v = (writer.shape(i) for i in call.inputs[:3])
+    heads = parameters.pop("heads", None)
+    own, shared = heads or (q[1], k[1])
+    sizes = (q[-1] // own, v[-1] // shared) if heads else (q[-1], v[-1])
+    known = {
+        "heads": own, "key_heads": shared, "queries": q[-2], "keys": k[-2], "head_size": sizes[0],
+        "value_size": sizes[1],
+    }  # fmt: skip
+    return writer.several(call, "attention", call.inputs, **{**known, **parameters})
 
 
 # ---- Rules of what takes a part of a tensor, or copies it.

@@ -86,19 +86,15 @@ def attention(
 ) -> tuple[int, int]:  # fmt: skip
     """softmax(q k' * scale) v on (batch, ..., steps, heads x size) tensors; `heads`: of q and of k, v.
 
-    Returns the result and the weights of the softmax. Four operations: the two products, the scaling
-    of the scores (where it is `scaled`) and the softmax; see docs/reference/counts.md.
+    Returns the result and the weights of the softmax.
     """
     q, k, v = (b.tensors[i].shape for i in (query, key, value))
-    size = q[-1] // heads[0]
-    scores_shape = (*q[:-2], heads[0], q[-2], k[-2])
-    last = len(scores_shape) - 1
-    scores = b.add("matmul", [query, key], scores_shape, f"{name}_scores", path, contracted=size)
-    if scaled:
-        scores = b.add("scale", [scores], scores_shape, f"{name}_scale", path)
-    weights = b.add("softmax", [scores], scores_shape, f"{name}_softmax", path, axis=last)
-    out_shape = (*q[:-1], v[-1] // heads[1] * heads[0])
-    mixed = b.add("matmul", [weights, value], out_shape, f"{name}_mix", path, contracted=k[-2])
+    head_size, value_size = q[-1] // heads[0], v[-1] // heads[1]
+    shapes = [(*q[:-1], value_size * heads[0]), (*q[:-2], heads[0], q[-2], k[-2])]
+    mixed, weights = b.add_several(
+        "attention", [query, key, value], shapes, name, path, heads=heads[0], key_heads=heads[1],
+        queries=q[-2], keys=k[-2], head_size=head_size, value_size=value_size, scaled=scaled,
+    )  # fmt: skip
     return mixed, weights
 
 

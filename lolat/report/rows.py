@@ -44,6 +44,10 @@ def familiar(graph: Graph) -> Figures:
     counts = dict(zip(COLUMNS, count(graph).at(1).sum(axis=0).tolist(), strict=True))
     products = (o for o in graph.operations if o.kind in ("dense", "matmul"))
     written = sum(graph.tensors[t].elements() for o in products for t in o.outputs)
+    for o in graph.operations:
+        if o.kind == "attention":  # the scores and the result
+            result = graph.tensors[o.outputs[0]].elements()
+            written += result + result // o.attributes["value_size"] * o.attributes["keys"]
     return Figures(parameters(graph), counts["flops"], counts["acts"] + written)
 
 

@@ -167,14 +167,15 @@ def started(graph: Graph) -> int:
 
 LARGEST_BATCH = 2**24
 _OF_INPUT = """
-conv grouped_conv depthwise_conv transposed_conv dense matmul embedding multiply divide power square
-max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu prelu
+conv grouped_conv depthwise_conv transposed_conv dense matmul attention embedding
+multiply divide power square max_pool global_max_pool gelu silu hard_silu mish softplus
+erf log leaky_relu prelu
 """
 OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALIZATIONS
 """Kinds whose backward pass needs what they read."""
 _OF_OUTPUT = """
 relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exp sqrt rsqrt max_pool
-global_max_pool lstm gru simple_rnn dropout
+global_max_pool lstm gru simple_rnn attention dropout
 """
 OF_OUTPUT = frozenset(_OF_OUTPUT.split())
 """Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""

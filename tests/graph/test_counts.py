@@ -145,6 +145,24 @@ def test_several_operands_by_hand() -> None:
     check(one("concatenate", [(1, 3, 2), (1, 3, 4)], [(1, 3, 6)]), 2, **moved("joined", 72, "move"))
 
 
+@pytest.mark.parametrize(("scaled", "masks"), [(True, 0), (False, 0), (True, 1)])
+def test_attention_is_the_operations_that_it_consists_of(scaled: bool, masks: int) -> None:
+    """2 heads, 5 queries of 3 numbers, 7 keys, values of 4: scores, scale, mask, softmax, mixture."""
+    about = {"heads": 2, "key_heads": 2, "queries": 5, "keys": 7, "head_size": 3, "value_size": 4}
+    shapes = [(1, 2, 5, 3), (1, 2, 7, 3), (1, 2, 7, 4), (1, 2, 5, 7)]
+    whole = one("attention", shapes[: 3 + masks], [(1, 2, 5, 4)], scaled=scaled, **about)
+    b, scores = GraphBuilder("composite"), (1, 2, 5, 7)
+    q, k, v, mask = (b.input(shape) for shape in shapes)
+    x = b.add("matmul", [q, k], scores, contracted=3)
+    x = b.add("scale", [x], scores) if scaled else x
+    x = b.add("add", [x, mask], scores) if masks else x
+    x = b.add("softmax", [x], scores)
+    parts = b.build([b.add("matmul", [x, v], (1, 2, 5, 4), contracted=7)])
+    wanted = count(parts).total(3)._asdict()
+    check(whole, 3, **{n: v for n, v in wanted.items() if v and n not in OF_GRAPHS})
+    assert count(whole).total(3).flops == 3 * 2 * 5 * 7 * (3 + 4)
+
+
 # One step of each, of 3 features and 4 units, reads and writes:
 # two products, the sums of 3 gates and 4, three sigmoids and tanh, f*c, i*g, their sum, tanh, o*tanh
 LSTM = (3 + 16) + (4 + 16) + 48 + (24 + 8) + 36 + 8 + 12
@@ -203,6 +221,7 @@ def test_every_formula_has_a_count_by_hand() -> None:
         "split",
         "gather",
         "matmul",
+        "attention",
     }
     assert set(FORMULAS) == above | FREE | {"lstm", "gru", "simple_rnn"}
     assert above >= ELEMENTWISE | NORMALIZATIONS | POOLINGS

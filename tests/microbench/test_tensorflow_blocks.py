@@ -46,11 +46,6 @@ def check(graph: Graph) -> list[np.ndarray]:
     return outputs
 
 
-def square(x: Any) -> Any:
-    """Attention's queries, keys and values of one tensor."""
-    return layers.Attention()([x, x])
-
-
 IMAGE, STEPS = (12, 12, 6), (10, 6)
 ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "conv 1d causal": (lambda x: layers.Conv1D(5, 3, padding="causal", dilation_rate=2)(x), (STEPS,)),
@@ -115,17 +110,6 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "einsum out of heads": (lambda x: layers.EinsumDense("abcd,cde->abe", (5, 7))(x), ((5, 2, 3),)),
     "product": (lambda x, y: ops.matmul(x, y), ((4, 5), (5, 3))),
     "product with a transposed one": (lambda x, y: ops.einsum("abc,adc->abd", x, y), ((4, 5), (3, 5))),
-    "attention": (square, (STEPS,)),
-    "attention of heads": (lambda x: layers.MultiHeadAttention(3, 4)(x, x), (STEPS,)),
-    "attention of other steps": (
-        lambda x, y: layers.MultiHeadAttention(3, 4, value_dim=5)(x, y),
-        (STEPS, (7, 6)),
-    ),
-    "attention of an image": (
-        lambda x: layers.MultiHeadAttention(2, 4, attention_axes=(1, 2))(x, x),
-        ((3, 4, 6),),
-    ),
-    "grouped queries": (lambda x: layers.GroupQueryAttention(4, 4, 2)(x, x), (STEPS,)),
     "each step": (lambda x: layers.TimeDistributed(layers.Conv2D(2, 3))(x), ((3, 6, 6, 4),)),
     "dropout, identity, reshape": (
         lambda x: layers.Reshape((3, 20))(layers.Identity()(layers.Dropout(0.5)(x))),

@@ -20,7 +20,7 @@ from lolat.readers.torch.named import without_weights
 from tests.readers import torch_networks as nets
 from tests.readers.torch_networks import graph_of
 
-KINDS = {"dense": "linear", "matmul": "matmul", "lstm": "lstm"}
+KINDS = {"dense": "linear", "matmul": "matmul", "attention": "matmul", "lstm": "lstm"}
 PRODUCTS = {"bmm": "matmul", "baddbmm": "matmul", "einsum": "matmul", "addmm": "linear"}
 """fvcore's names of one kind of product -> the name that they are counted under here."""
 

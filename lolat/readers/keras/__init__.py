@@ -156,6 +156,8 @@ class KerasReader(Reader):
             sources = [self.known[id(t)] for t in node.input_tensors]
             shapes = self.output_shapes(node, sources)
             self.builder.dtype = str(node.output_tensors[0].dtype)
+            if getattr(node.operation, "data_format", "") == "channels_first":
+                self.builder.channels_first = True
             written = self.emit(Call(node.operation, sources, shapes, path, node))
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]

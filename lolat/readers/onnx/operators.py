@@ -326,7 +326,7 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
     heads = tuple(_attribute(node, name) for name in ("q_num_heads", "kv_num_heads"))
     parameters: dict[str, Any] = {"heads": heads} if len(r.shape(node.inputs[0])) == 3 else {}
     shape = r.shape(node.outputs[0])
-    return r.write(node, "attention", [*operands, *mask], [shape], **parameters)[:1]
+    return r.write(node, "attention", [*operands, *mask], [shape], **parameters)
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:

@@ -215,5 +215,8 @@ MAKERS: dict[str, Maker] = {
         c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
     ),
     "flatten": _flatten,
+    "attention": lambda c: c.tape.call(
+        c.tape.torch.nn.functional.scaled_dot_product_attention, *c.inputs
+    ),
 }
 """Kind of operation -> how it is built."""
