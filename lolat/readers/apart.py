@@ -104,7 +104,7 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_BYTES / 2**30)) -> H
         with contextlib.suppress(LolatError):  # which is the answer to who needs it
             import_keras()
     elif ending == ".onnx":
-        from lolat.readers.onnx.file import import_onnx
+        from lolat.readers.onnx import import_onnx
 
         with contextlib.suppress(LolatError):
             import_onnx()

@@ -11,7 +11,7 @@ import numpy as np
 
 from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.onnx import file, shapes
+from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
 from microbench.backends import Prepared, environment_of, imported
@@ -32,7 +32,7 @@ class OnnxRuntimeBackend:
     def __init__(self, device: str, threads: int | None = None) -> None:
         """`threads`: None for as many as cores. MissingPackageError or DeviceError: not there."""
         self.runtime = runtime = imported("onnxruntime", "the onnxruntime backend")
-        self.onnx, self.torch = file.import_onnx(), import_torch()
+        self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
         self.place = "cuda" if device == "gpu" else "cpu"
         self.provider = f"{self.place.upper()}ExecutionProvider"
@@ -86,11 +86,11 @@ class OnnxRuntimeBackend:
         """An `.onnx` file as one call; NetworkError for anything else."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
-        inputs = shapes.read_inputs(file.load(spec), input_size, shortened(spec))
-        if inputs.fixed not in (None, batch_size):
-            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {inputs.fixed} alone")
-        types = {n: self.onnx.helper.tensor_dtype_to_np_dtype(t) for n, t in inputs.dtypes.items()}
-        return self._call(spec, {n: _values(s, types[n]) for n, s in inputs.at(batch_size).items()})
+        inputs = read_inputs(spec, input_size)
+        if others := {one.fixed for one in inputs.values()} - {0, batch_size}:
+            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {max(others)} alone")
+        values = {n: _values(one.at(batch_size), one.dtype) for n, one in inputs.items()}
+        return self._call(spec, values)
 
     def _call(self, model: str | bytes, given: dict[str, np.ndarray]) -> Prepared:
         """A run on inputs that lie on the device; what comes out stays there."""
