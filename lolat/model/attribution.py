@@ -20,6 +20,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph, is_convolution
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
+from lolat.graph.counts import COLUMNS
 from lolat.graph.edits import (
     bypassed,
     halved,
@@ -31,7 +32,7 @@ from lolat.graph.naming import is_flat
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
-from lolat.model.prediction import Prediction, columns_of, operation_terms
+from lolat.model.prediction import Prediction
 from lolat.units import milliseconds
 
 
@@ -265,7 +266,10 @@ def _attribution(
     lines = tuple(
         Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
         for f, n, ms in zip(
-            prediction.features, counts[columns_of(prediction.features)], terms, strict=True
+            prediction.features,
+            counts[[COLUMNS.index(f) for f in prediction.features]],
+            terms,
+            strict=True,
         )
     )
     return Attribution(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
@@ -286,7 +290,8 @@ def _operations(
 ) -> tuple[Attribution, ...]:
     """Of each operation of a block."""
     counts = analysis.counts.at(prediction.batch_size)
-    terms = operation_terms(model.predictor(prediction.predictor), analysis, prediction.batch_size)
+    formula = model.predictor(prediction.predictor)
+    terms = formula.of_operations(analysis, prediction.batch_size)
     operations = analysis.graph.operations
     return tuple(
         _attribution(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)
