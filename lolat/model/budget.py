@@ -357,8 +357,8 @@ def exceeded(
             if most_ms > limits.max_ms:
                 over = percent(most_ms / limits.max_ms - 1.0)
                 lines.append(
-                    f"{takes}, {over} more than the {limits.max_ms:g} ms of {arg('max_ms')}; `lolat report` "
-                    "says where the time goes"
+                    f"{takes}, {over} more than the {limits.max_ms:g} ms of {arg('max_ms')}; `lolat "
+                    "report` says where the time goes"
                 )
         if limits.max_ratio is not None and limits.before is not None:
             ratio = _ratio(prediction, limits.before)
