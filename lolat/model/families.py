@@ -75,7 +75,7 @@ class Families:
 
 def families_of(formula: Extended) -> Families:
     """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
-    cost = dict(zip(formula.features, formula.coefficients, strict=True))
+    cost = dict(zip(formula.features, formula.slopes, strict=True))
     found = []
     for family, (words, why) in FAMILIES.items():
         common = formula.families.get(family, 0.0)

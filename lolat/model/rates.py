@@ -57,9 +57,7 @@ def rates_of(model: Model) -> Rates | None:
     if not points or any(p.get(name) is None for p in points for name in used[:1]):
         return None
     counts = np.array([[p.get(name) or 0 for name in used] for p in points], float)
-    ms = counts * [
-        c for n, c in zip(formula.features, formula.coefficients, strict=True) if n in used
-    ]
+    ms = counts * [c for n, c in zip(formula.features, formula.slopes, strict=True) if n in used]
     totals = ms.sum(axis=1) + formula.constant
     if not (totals > 0.0).all():
         return None

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from lolat.errors import LolatError
+from lolat.fitting.intervals import repeatability_of
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, shipped_folder, state_folder
 from lolat.io.writing import write_bytes
@@ -127,13 +128,6 @@ def ago(date: str) -> str:
 
 
 # ---- The limit
-
-
-def repeatability_of(document: Mapping[str, Any]) -> float | None:
-    """How far times of the same are apart on the machine, relative; None where that was not measured."""
-    found = document.get("noise", {}).get("repeatability")
-    usable = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return float(found) if usable and math.isfinite(found) and found >= 0 else None
 
 
 def limit_of(document: Mapping[str, Any]) -> float:

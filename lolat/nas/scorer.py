@@ -10,16 +10,14 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.nas.fewshot import NasModel
 from lolat.units import plural
 
@@ -397,13 +395,12 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
         LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
         for positions, table in merged
     )
-    # The fit on six counts, shapes near by are of no use here, and would be sent along.
-    if isinstance(formula, Extended):
-        formula = replace(formula, six=None)
-    elif isinstance(formula, Kernels):
-        formula = replace(formula, nearby={})
     return TableScorer(
-        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant
+        grid=grid,
+        batch_size=batch_size,
+        look_ups=look_ups,
+        formula=formula.bare(),
+        constant=constant,
     )
 
 

@@ -260,7 +260,7 @@ class Space:
         if isinstance(formula, Kernels):
             return formula, self._by_operation(formula, as_batch_size(batch_size))
         columns = [COLUMNS.index(f) for f in formula.features]
-        slopes = np.asarray(formula.coefficients)
+        slopes = np.asarray(formula.slopes)
         counts = self.table_counts(batch_size)
         return formula, [
             (table.positions, of_table[..., columns] @ slopes)

@@ -50,7 +50,7 @@ def truth() -> tuple[np.ndarray, np.ndarray]:
     formula = MODEL.predictor(None)
     columns = [synthetic.COLUMNS.index(f) for f in formula.features]
     counts = SPACE.counts(rows)[:, columns]
-    return rows, counts @ np.asarray(formula.coefficients) + formula.constant
+    return rows, counts @ np.asarray(formula.slopes) + formula.constant
 
 
 def table(done: ScoreAnswer) -> Any:
