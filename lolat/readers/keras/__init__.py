@@ -21,7 +21,6 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers import did_you_mean
 from lolat.readers.keras import ops
 from lolat.readers.keras.calls import (
     Call,
@@ -34,7 +33,7 @@ from lolat.readers.keras.calls import (
 )
 from lolat.readers.keras.layers import rule_of
 from lolat.readers.rules import WITH_AXIS, Reader, axis_of
-from lolat.units import one_line, shapes_text, shortened
+from lolat.units import did_you_mean, one_line, shapes_text, shortened
 
 SAFE = (3, 13, 2)
 """Of Keras, the first whose safe mode lets no .keras file run code (CVE-2026-1462 and others)."""

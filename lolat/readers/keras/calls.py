@@ -116,6 +116,8 @@ def sizes(shapes: list[Shape], size: tuple[int, ...], model: Any) -> list[Shape]
 
     With several inputs a size is for those that leave something open or have more than one axis.
     """
+    if any(not isinstance(n, int) for n in size):
+        raise NetworkError(f"{model.name!r}: give one size, or none", code="input-size")
     flexible = [None in s[1:] or len(s) > 2 for s in shapes]
     if not any(flexible):
         flexible = [True] * len(shapes)
