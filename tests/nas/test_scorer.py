@@ -12,7 +12,8 @@ import pytest
 from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.model import Model
-from lolat.nas.scorer import CHUNK, DECODED, Grid, Scorer, compiled
+from lolat.nas.grid import CHUNK, Grid
+from lolat.nas.scorer import DECODED, Scorer, compiled
 from tests import synthetic
 from tests.nas.test_space import every, small
 from tests.training import known_device

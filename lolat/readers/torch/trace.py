@@ -18,7 +18,6 @@ from math import prod
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
