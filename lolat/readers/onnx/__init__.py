@@ -1,9 +1,9 @@
 """ONNX network -> Graph: an `.onnx` file or a ModelProto, whose weights are not needed.
 
 The steps: the model without its large constants, the sizes of its inputs, the shape of every tensor at
-batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters took
-apart (`patterns`), one call per operator (`operators`). Shapes in the Graph are those of the file, channels
-first. A tensor that depends on an input grows with the batch.
+batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters
+took apart (`patterns`), one call per operator (`operators`). Shapes in the Graph are those of the file,
+channels first. A tensor that depends on an input grows with the batch.
 """
 
 from __future__ import annotations
