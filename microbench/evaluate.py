@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.errors import InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
@@ -133,7 +134,7 @@ def as_run(backend: str, graph: Graph) -> Graph:
     if "half" not in backends.split(backend)[1]:
         return graph
     tensors = (replace(t, dtype=t.dtype.replace("float32", "float16")) for t in graph.tensors)
-    return replace(graph, tensors=tuple(tensors), cache={})
+    return replace(graph, tensors=tuple(tensors))
 
 
 def _job(case: Case, graph: Graph) -> Job:

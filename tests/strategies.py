@@ -30,7 +30,7 @@ json_values = st.recursive(
 )
 
 attributes = st.recursive(
-    plain_values, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6
+    plain_values, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=2
 )
 """As a reader of LoLat's gives them: lists are tuples."""
 notes = st.sampled_from([True, False, False, False]).flatmap(

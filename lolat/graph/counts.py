@@ -485,7 +485,7 @@ def _repacked(graph: Graph, operation: Operation) -> int:
 
 def count(graph: Graph) -> GraphCounts:
     """Count a graph; the result is kept with the graph, so a second call costs nothing."""
-    return graph.kept("counts", _count)
+    return graph.cached("counts", _count)
 
 
 def _count(graph: Graph) -> GraphCounts:

@@ -7,8 +7,9 @@ graph, or None where there is nothing of the kind. Shapes stay consistent, so th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor, is_convolution
@@ -89,7 +90,7 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     now = {result: source}
     operations = [replace(o, inputs=tuple(now.get(t, t) for t in o.inputs)) for o in outside]
     outputs = tuple(now.get(t, t) for t in graph.outputs)
-    return replace(graph, operations=tuple(operations), outputs=outputs, cache={})
+    return replace(graph, operations=tuple(operations), outputs=outputs)
 
 
 # ---- A convolution as a depthwise and a pointwise one
@@ -122,7 +123,7 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
             operations.append(operation)
     if len(tensors) == len(graph.tensors):
         return None
-    return replace(graph, tensors=tuple(tensors), operations=tuple(operations), cache={})
+    return replace(graph, tensors=tuple(tensors), operations=tuple(operations))
 
 
 def _separated(
@@ -177,7 +178,7 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
     tensors = tuple(half(x) if t in images else x for t, x in enumerate(graph.tensors))
     if tensors == graph.tensors:
         return None
-    smaller = replace(graph, tensors=tensors, cache={})
+    smaller = replace(graph, tensors=tensors)
     # The neighbors read and write the same tensors: theirs are the counts from before.
     before, after = count(graph), count(smaller)
     fixed, scaled = before.fixed.copy(), before.scaled.copy()
@@ -205,7 +206,7 @@ def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
     if kind in FREE:  # a view: as many images as before, or a flat tensor seen as another
         return images.issuperset(operation.outputs) == images.issuperset(operation.inputs[:1])
     if is_convolution(kind) or kind in _SLIDING:
-        return _is_padded(operation) or max(a["kernel"]) <= max(a.get("strides", a["kernel"]))
+        return _is_padded(operation) or max(a["kernel"]) <= max(a.get("strides") or a["kernel"])
     return kind == "dense" and images.isdisjoint(operation.inputs)
 
 

@@ -10,8 +10,9 @@ really built that wide.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import floor, lcm, prod
+
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
@@ -111,7 +112,7 @@ class Widths:
             changed = {**o.attributes, name: of(self.graph.operations[p].attributes[name], [place])}
             operations[p] = replace(o, attributes=changed)
         tensors_now, operations_now = tuple(tensors), tuple(operations)
-        return replace(self.graph, tensors=tensors_now, operations=operations_now, cache={})
+        return replace(self.graph, tensors=tensors_now, operations=operations_now)
 
     # ---- Where sizes come from
 
@@ -312,7 +313,7 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
 
 def widths(graph: Graph) -> Widths:
     """Where the channels of a network go; kept with it."""
-    return graph.kept("widths", Widths)
+    return graph.cached("widths", Widths)
 
 
 def widened(graph: Graph, factor: float) -> Graph:

@@ -15,7 +15,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, arg, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
-from lolat.readers import attribute_of, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, is_function, stdout_to_stderr
 
 # ---- What the command line names as `package.module:attribute`: spaces, and functions that score.
 

@@ -16,7 +16,7 @@ from typing import Any
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
-from lolat.readers import attribute_of, brief, is_function
+from lolat.readers.code import attribute_of, brief, is_function
 from lolat.units import shortened
 
 ENDINGS = (".keras", ".onnx", ".json")
@@ -123,13 +123,14 @@ def _load(network: str, memory_bytes: int) -> None:
             with contextlib.suppress(LolatError):
                 import_torch()
         else:
-            attribute_of(network)
+            attribute_of(network, "network", "a function that returns one")
         limit_memory(memory_bytes, on_top=True)
 
 
 def answer(request: dict[str, Any], memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
     """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
-    from lolat.readers import as_sizes, open_network, read
+    from lolat.readers import open_network, read
+    from lolat.readers.size import as_sizes
 
     network, size = request["network"], as_sizes(request["size"])
     try:

@@ -9,9 +9,11 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph

@@ -7,9 +7,9 @@ import importlib.util
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -50,7 +50,7 @@ def files(kept: Cache) -> list[str]:
 
 
 def test_a_graph_comes_back_equal_with_its_warnings(kept: Cache, spec: str, graph: Graph) -> None:
-    said = replace(graph, warnings=("the padding is not known",))
+    said = msgspec.structs.replace(graph, warnings=("the padding is not known",))
     assert kept.graph(spec) is None
     assert kept.read(spec, None, lambda: said) is said
     again = kept.read(spec, None, lambda: graph)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import lolat
 from lolat.graph import Graph
@@ -269,5 +269,7 @@ def test_resnet50_in_both_is_the_published_one() -> None:
 
 def nameless(graph: Graph) -> Graph:
     """The graph as if nobody had named anything."""
-    named = (replace(o, name=f"{o.kind}_{i}", path="") for i, o in enumerate(graph.operations))
-    return replace(graph, operations=tuple(named), cache={})
+    named = (
+        structs.replace(o, name=f"{o.kind}_{i}", path="") for i, o in enumerate(graph.operations)
+    )
+    return structs.replace(graph, operations=tuple(named))

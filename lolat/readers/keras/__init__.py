@@ -22,11 +22,10 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers import did_you_mean
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import filled
-from lolat.units import one_line, shapes_text, shortened
+from lolat.units import did_you_mean, one_line, shapes_text, shortened
 
 SAFE = (3, 13, 2)
 """Of Keras, the first whose safe mode lets no .keras file run code (CVE-2026-1462 and others)."""

@@ -480,7 +480,8 @@ def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) ->
         if operation.attributes.get("to_image"):
             kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
             attributes = {"permutation": operation.attributes["permutation"]}
-            operation = replace(operation, kind=kind, attributes=attributes)
+            o = operation
+            operation = Step(o.name, kind, o.inputs, o.outputs, attributes, o.path)
         turned.append(operation)
     return turned[::-1]
 

@@ -14,7 +14,6 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.operations import Layout, Operation
@@ -117,9 +116,7 @@ class Tracer(TorchDispatchMode):
                 )
             )
             if made:
-                self.builder.tensors[written[0]] = replace(
-                    self.builder.tensors[written[0]], batched=True
-                )
+                self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
         for tensor in results[len(written) :]:
             shape, batched = tuple(tensor.shape), made and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
@@ -215,13 +212,9 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    needed, steps = set(outputs), []
-    for operation in reversed(builder.operations):
-        if not needed.isdisjoint(operation.outputs):
-            needed.update(operation.inputs)
-            steps.append(operation)
+    outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
-    builder.operations[:] = operations.free_turns(steps[::-1], shapes)
+    builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
 
 
