@@ -55,8 +55,7 @@ def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
 
 def build(family: str, values: Values, weights: bool = False) -> Any:
     """The Keras model of what `parse` returns; `weights` asks for random weights, so that it can run."""
-    from lolat.readers.keras import import_keras
-    from lolat.readers.keras.calls import without_weights
+    from lolat.readers.keras import import_keras, without_weights
 
     keras, shape = import_keras(), values["input"]
     body = {"vgg": _vgg, "resnet": _resnet, "inception": _inception, "fc": _fc}[family]

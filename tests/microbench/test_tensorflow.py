@@ -20,8 +20,7 @@ from lolat.graph.counts import count
 from lolat.graph.kinds import FREE
 from lolat.graph.layers import Layers
 from lolat.io.process import RequestFailed
-from lolat.readers.keras import import_keras, read_model
-from lolat.readers.keras.calls import without_weights
+from lolat.readers.keras import import_keras, read_model, without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.blocks import Predefined

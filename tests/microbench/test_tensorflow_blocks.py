@@ -14,8 +14,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.graph.edits import subgraph
-from lolat.readers.keras import read_model
-from lolat.readers.keras.calls import without_weights
+from lolat.readers.keras import read_model, without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow.layers import build_graph as build
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops

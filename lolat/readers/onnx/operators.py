@@ -158,8 +158,6 @@ class OnnxReader:
             # Before opset 13, over all axes from that one on.
             axis = _attribute(node, "axis", -1 if self.opset >= 13 else 1)
             return {"axis": axis if self.opset >= 13 else range(axis % rank, rank)}
-        if node.op_type == "CumSum":
-            return {"axis": self.numbers(node, "axis", 1)}
         if node.op_type in ("Concat", "ArgMax", "ArgMin", "GatherElements", "Gather"):
             return {"axis": _attribute(node, "axis", 0)}
         return {}
@@ -349,38 +347,15 @@ def _pad(r: OnnxReader, node: Any) -> list[int]:
     return r.call(node, node.inputs[:1], padding=tuple(pairs if any(pairs[0]) else spatial))
 
 
-def _transpose(r: OnnxReader, node: Any) -> list[int]:
-    rank = len(r.shape(node.inputs[0]))
-    order = _attribute(node, "perm") or range(rank - 1, -1, -1)
-    return r.call(node, node.inputs[:1], permutation=tuple(int(n) for n in order))
-
-
 def _gather(r: OnnxReader, node: Any) -> list[int]:
     """An embedding where a table of parameters is read, a slice where the place is fixed, else a gather."""
     data, indices = node.inputs[:2]
     shape, axis = r.shape(data), _attribute(node, "axis", 0)
     if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:
         return r.call(node, [indices], "embedding", rows=shape[0], out_features=shape[1])
-    if not r.is_number(indices):
-        return r.call(node, node.inputs, axis=axis)
-    place = r.numbers(node, "", 1)
-    gone = () if r.shape(indices) else (axis % len(shape),)
-    known: dict[str, Any] = {}
-    if place is not None:
-        known = {"starts": {axis % len(shape): place[0]}, "gone": gone}
-    return r.call(node, [data], "slice", **known)
-
-
-def _slice(r: OnnxReader, node: Any) -> list[int]:
-    names = ("starts", "ends", "axes", "steps")
-    starts, _, axes, steps = (r.numbers(node, name, at) for at, name in enumerate(names, start=1))
-    if starts is None:
-        return r.call(node, node.inputs[:1])
-    rank = len(r.shape(node.inputs[0]))
-    axes = [axis % rank for axis in (range(len(starts)) if axes is None else axes)]
-    where: dict[str, Any] = {"starts": dict(zip(axes, starts, strict=True)),
-             "steps": dict(zip(axes, steps or [1] * len(axes), strict=True))}  # fmt: skip
-    return r.call(node, node.inputs[:1], **where)
+    if r.is_number(indices):
+        return r.call(node, [data], "slice")
+    return r.call(node, node.inputs, axis=axis)
 
 
 def _split(r: OnnxReader, node: Any) -> list[int]:
@@ -438,7 +413,5 @@ RULES: dict[str, Rule] = {
     "Gather": _gather,
     "Pad": _pad,
     "Reshape": _reshape,
-    "Slice": _slice,
     "Split": _split,
-    "Transpose": _transpose,
 }
