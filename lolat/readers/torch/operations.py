@@ -15,7 +15,7 @@ from msgspec import structs
 from lolat.graph import GraphBuilder
 from lolat.graph import Operation as Step
 from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS, POOLINGS
-from lolat.readers.ops import KIND_OF, Call, Writer, axis_of, normalized, swapped
+from lolat.readers.ops import KIND_OF, Call, Writer, normalized
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ def write(operation: Operation) -> list[int]:
     if rule is not None:
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
-    axis = {"axis": operation.arguments["dim"]} if "dim" in operation.arguments else {}
-    return operation.write(NAMES.get(operation.op, name), None, **axis)
+    return operation.write(NAMES.get(operation.op, name))
 
 
 def flat(value: Any) -> Sequence[Any]:
@@ -168,7 +167,7 @@ def _attention(o: Operation) -> list[int]:
     weights = scores.write("scale", weights)
     if added:
         weights = scores.write("add", [*weights, *added])
-    weights = scores.write("softmax", weights, axis=-1)
+    weights = scores.write("softmax", weights)
     return o.write("matmul", [*weights, value], contracted=k[-2])
 
 
@@ -216,10 +215,10 @@ def _recurrent(o: Operation) -> list[int]:
         x = outputs[0]
         if ways > 1:
             merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
-            x = writer.write(o.call("concatenate", outputs, [merged], axis=-1))[0]
+            x = writer.write(o.call("concatenate", outputs, [merged]))[0]
     kind = "reshape" if layers * ways == 1 else "stack"
     return [
-        x, *(writer.write(o.call(kind, s, o.shapes[1:2], axis=0))[0] for s in states)
+        x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in states)
     ]  # fmt: skip
 
 
@@ -235,25 +234,12 @@ def _states(o: Operation) -> list[int]:
 def _slice(o: Operation) -> list[int]:
     """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
     source = o.operands[:1]
-    shape = o.writer.shape(source[0])
-    if prod(o.shapes[0]) == prod(shape):
-        return o.write("reshape", source)
-    start = o.get("start", o.get("index", 0))
-    if o.op == "diagonal" or not isinstance(start, int):
-        return o.write("slice", source)
-    axis = o.get("dim", 0) % len(shape)
-    gone = (axis,) if o.op == "select" else ()
-    return o.write("slice", source, starts={axis: start}, steps={axis: o.get("step", 1)}, gone=gone)
+    whole = prod(o.shapes[0]) == o.writer.elements(source[0])
+    return o.write("reshape" if whole else "slice", source)
 
 
 def _split(o: Operation) -> list[int]:
-    return o.writer.write(o.call("split", o.operands[:1], o.shapes, axis=o.get("dim", 0)))
-
-
-def _index(o: Operation) -> list[int]:
-    """A gather along the one axis that has an index."""
-    places = [i for i, n in enumerate(o.get("indices")) if n is not None]
-    return o.write("gather", axis=places[0] if len(places) == 1 else None)
+    return o.writer.write(o.call("split", o.operands[:1], o.shapes))
 
 
 def _expand(o: Operation) -> list[int]:
@@ -321,7 +307,7 @@ def _extreme(o: Operation) -> list[int]:
     """max and min: of one tensor or, element by element, of two."""
     if "other" in o.arguments:
         return o.write("maximum" if o.op == "max" else "minimum")
-    return o.write("reduce", axis=o.get("dim"))
+    return o.write("reduce")
 
 
 def _dropout(o: Operation) -> list[int]:
@@ -336,11 +322,11 @@ def _dropout(o: Operation) -> list[int]:
 
 def _mean(o: Operation) -> list[int]:
     """The mean over all positions of an image is a global average pooling."""
-    source, axis = o.operands[0], o.get("dim")
+    source = o.operands[0]
     rank = len(o.writer.shape(source))
-    axes = axis_of(axis, rank).get("axis", ())
-    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == (*range(2, rank),)
-    return o.write("global_average_pool") if image else o.write("reduce", axis=axis)
+    axes = sorted(axis % rank for axis in flat(o.get("dim", ())))
+    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == [*range(2, rank)]
+    return o.write("global_average_pool" if image else "reduce")
 
 
 def _cast(o: Operation) -> list[int]:
@@ -427,7 +413,9 @@ def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
     """Which axis of the input each axis of the output is."""
     if o.op == "permute":
         return tuple(int(axis) % rank for axis in o.get("dims"))
-    return swapped(rank, o.get("dim0", 0), o.get("dim1", rank - 1))
+    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
 
 
 def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
@@ -469,7 +457,7 @@ _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
     _embedding: "embedding", _attention: "scaled_dot_product_attention flex_attention",
     _recurrent: " ".join(_RECURRENT),
-    _slice: "slice select diagonal", _index: "index _unsafe_index",
+    _slice: "slice select",
     _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",
     _expand: "expand", _copy: "copy",
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
