@@ -23,8 +23,7 @@ from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import fits
 from lolat.model import Model
-from lolat.model.families import Families, Rate, families_of
-from lolat.model.rates import rates_of
+from lolat.model.rates import Families, Rate, families_of, rates_of
 from lolat.model.state import moment, now
 from lolat.units import digits, milliseconds, percent, plain, plural
 
