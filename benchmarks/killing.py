@@ -99,7 +99,7 @@ real = scoring.score_range
 def score_range(job, start):
     begin(f"range {start}")
     return real(job, start)
-scoring.score_range = score_range
+scoring.score_range, scoring.CHUNK = score_range, 400
 """ + CLI  # fmt: skip
 
 OBJECTIVE = """
@@ -282,7 +282,7 @@ def _score() -> Command:
 
     return Command(
         "score", "lolat nas score", RANGES,
-        ("nas", "score", "nasbench201", MODEL, "--output", "out", "--chunk", "400"),
+        ("nas", "score", "nasbench201", MODEL, "--output", "out"),
         "files of candidates", 1, _notes, kept, ("out",), half,
         result=lambda f: sorted((p.name, _hash(p)) for p in (f / "out").iterdir()), some_units=10,
     )  # fmt: skip

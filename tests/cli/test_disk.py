@@ -31,14 +31,13 @@ COMMANDS = {
     "fit": ("fit", "{given}/points.csv", "--output", "{}.json"),
     "evaluate": ("evaluate", MODEL, "--table", "{given}/timed.csv", "--predictions", "{}.csv"),
     "nas fit": ("nas", "fit", "nasbench201", "{given}/samples.csv", "--output", "{}.json"),
-    "nas predict": ("nas", "predict", MODEL, "{given}/samples.csv", "--output", "{}.csv"),
     "nas search": ("nas", "search", "nasbench201", MODEL, "--objective", "{given}/scores.csv",
                    "--output", "{}.csv"),
-    "nas search plot": ("nas", "search", "nasbench201", MODEL, "--objective", "{given}/scores.csv",
-                        "--plot", "{}.png"),
-    "nas search journal": ("nas", "search", "nasbench201", MODEL, "--objective", "builtins:sum",
-                           "--journal", "{}.csv", "--candidates", 200),
-    "nas score": ("nas", "score", "nasbench201", MODEL, "--only-best", "--output", "{}.folder"),
+    "nas search scores": ("nas", "search", "nasbench201", MODEL, "--objective", "builtins:sum",
+                          "--scores", "{}.csv", "--candidates", 200),
+    "nas score": ("nas", "score", "nasbench201", MODEL, "--best", 10, "--output", "{}.folder"),
+    "nas score table": ("nas", "score", "nasbench201", MODEL, "--among", "{given}/samples.csv",
+                        "--output", "{}.csv"),
     "mlp predict": ("mlp", "predict", "{given}/layer.json", "{given}/layers.csv", "--output", "{}.csv"),
     "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", 1,
                 "--output", "{}.json"),
@@ -76,7 +75,7 @@ def old(path: Path) -> bytes:
     if path.suffix == ".json":
         model_file.write(path, synthetic.document())
     else:
-        path.write_text("arch,score,objective\n" if path.suffix == ".csv" else "old")
+        path.write_text("arch,score\n" if path.suffix == ".csv" else "old")
     return path.read_bytes()
 
 
@@ -161,7 +160,7 @@ def test_a_disk_that_is_full(
     there = set(os.listdir(disk.folder)) | {output.name}
     last = refused(lolat, name, output, given, 1)
     assert "disk is full" in last
-    goes_on = before is None or "journal" in name
+    goes_on = before is None or "scores" in name
     assert goes_on or output.read_bytes() == before
     assert set(os.listdir(disk.folder)) | {output.name} == there
     if goes_on:  # when there is room again, even from half a line

@@ -87,7 +87,7 @@ def test_the_limit_is_the_same_however_noisy_the_learning_was() -> None:
 @pytest.mark.parametrize(
     ("repeatability", "limit", "verdict"),
     [(0.06, 0.1, "drifted"), (0.25, 0.25, "ok"), (0.15, 0.15, "drifted"),
-     (None, 0.1, "drifted"), ("low", 0.1, "drifted"), (float("nan"), 0.1, "drifted")],
+     (None, 0.1, "drifted")],
 )  # fmt: skip
 def test_the_limit_is_at_least_what_the_model_itself_repeats_to(
     repeatability: Any, limit: float, verdict: str

@@ -8,7 +8,8 @@ from typing import Any
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
-from lolat.nas.space import Space, scorer_for
+from lolat.nas.fewshot import scorer_for
+from lolat.nas.space import Space
 from lolat.readers import read
 
 LATENCY, OVER = "latency_ms", "over_budget"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from msgspec import structs
+
 from lolat.graph import GraphBuilder
 from lolat.graph import Operation as Step
 from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS, POOLINGS
@@ -480,8 +482,7 @@ def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) ->
         if operation.attributes.get("to_image"):
             kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
             attributes = {"permutation": operation.attributes["permutation"]}
-            o = operation
-            operation = Step(o.name, kind, o.inputs, o.outputs, attributes, o.path)
+            operation = structs.replace(operation, kind=kind, attributes=attributes)
         turned.append(operation)
     return turned[::-1]
 
