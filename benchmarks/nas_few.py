@@ -25,14 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.pages import update  # noqa: E402
-from lolat.nas.fewshot import (  # noqa: E402
-    NasModel,
-    Samples,
-    SpaceTerms,
-    fit,
-    rounding,
-    space_terms,
-)
+from lolat.nas import Space, fit  # noqa: E402
+from lolat.nas.fewshot import Samples, rounding  # noqa: E402
+from lolat.nas.spaces import SPACES  # noqa: E402
 
 HELP = {
     "titan_rtx_256": 0.987,
@@ -57,7 +52,7 @@ FIFTY = 10  # draws of fifty samples
 class Table:
     """A space's networks, measured: `texts` as they stand in the file, `times` by device, ms."""
 
-    space: SpaceTerms
+    space: Space
     archs: list[str]
     rows: np.ndarray
     texts: dict[str, list[str]]
@@ -87,8 +82,8 @@ def read(path: Path, name: str) -> Table:
     devices = [c for c in cells[0] if c not in ("index", "arch")]
     texts = {d: [row[d] for row in cells] for d in devices}
     times = {d: np.array(texts[d], dtype=float) for d in devices}
-    space, archs = space_terms(name), [row["arch"] for row in cells]
-    return Table(space, archs, space.parse_many(archs), texts, times)
+    space, archs = SPACES[name](), [row["arch"] for row in cells]
+    return Table(space, archs, space.parse(archs), texts, times)
 
 
 def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
@@ -97,9 +92,9 @@ def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
     ranks = rankdata(times)
     found = []
     for chosen in draws:
-        model: NasModel = fit(table.space.name, table.samples(device, chosen))
-        predicted = model.latency_ms(table.rows)
-        low, high = model.interval_ms(table.rows, 0.9)
+        scorer = fit(table.space, table.samples(device, chosen))
+        predicted = scorer.latency(table.rows)
+        low, high = scorer.interval(table.rows, 0.9)
         found.append(
             (
                 float(np.corrcoef(rankdata(predicted), ranks)[0, 1]),

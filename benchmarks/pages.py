@@ -91,7 +91,7 @@ def python_page() -> str:
     import lolat
     from lolat.api import Model, measuring, report, training
     from lolat.model import attribution, budget
-    from lolat.nas import pareto, questions
+    from lolat.nas import pareto, scoring
 
     public = {name: getattr(lolat, name) for name in lolat.__all__}
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
@@ -113,7 +113,7 @@ def python_page() -> str:
     results = [
         report.Report, attribution.Explanation, budget.BudgetAnswer, training.TrainingAnswer,
         training.CostAnswer, measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
-        pareto.SearchAnswer, questions.ScoreAnswer,
+        pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
     for kind in results:

@@ -32,7 +32,8 @@ from lolat.mlp.devices import DEVICES  # noqa: E402
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron  # noqa: E402
 from lolat.mlp.recipes import find_recipe  # noqa: E402
 from lolat.mlp.table import LayerTable  # noqa: E402
-from lolat.nas.scorer import Grid, compiled  # noqa: E402
+from lolat.nas.grid import Grid  # noqa: E402
+from lolat.nas.scorer import compiled  # noqa: E402
 
 ROWS = 10_000_000
 POSITIONS, CHOICES = 22, 7  # as many positions as FBNet has; 7**22 is what an int64 can index

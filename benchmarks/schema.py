@@ -33,8 +33,8 @@ from lolat.mlp.networks import NetworkTime
 from lolat.model.attribution import Explanation
 from lolat.model.budget import BudgetAnswer
 from lolat.model.prediction import Prediction
-from lolat.nas.pareto import SearchAnswer
-from lolat.nas.scoring import ScoreAnswer
+from lolat.nas.pareto import SearchResult
+from lolat.nas.scoring import ScoreResult
 from lolat.report.several import Predictions
 from lolat.training.cost.prices import Prices
 
@@ -56,11 +56,10 @@ ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
     "cost": (training.CostAnswer, ("cost",)),
     "prices": (Prices, ("prices",)),
     "nas-fit": (nas.NasFit, ("nas fit",)),
-    "nas-predict": (nas.NasPredict, ("nas predict",)),
-    "nas-search": (SearchAnswer, ("nas search",)),
-    "nas-score": (ScoreAnswer, ("nas score",)),
+    "nas-search": (SearchResult, ("nas search",)),
+    "nas-score": (ScoreResult, ("nas score",)),
     "layer-evaluation": (mlp.LayerEvaluation, ("mlp evaluate",)),
-    "layer-fit": (mlp_fit.LayerFit, ("mlp fit", "mlp learn")),
+    "layer-fit": (mlp_fit.LayerFit, ("mlp fit",)),
     "layer-predict": (mlp.LayerPredict, ("mlp predict",)),
     "layer-network": (NetworkTime, ("mlp network",)),
 }

@@ -77,8 +77,8 @@ def test_files_and_functions_are_small() -> None:
 WRITERS = {
     "lolat/io/writing.py": "the one writer",
     "lolat/io/process.py": "to pipes and /dev/null",
-    "lolat/nas/objective.py": "adds a line to a journal",
-    "lolat/nas/scoring_job.py": "Parquet piece by piece; what dead workers leave behind is counted",
+    "lolat/nas/pareto.py": "adds a line to the scores",
+    "lolat/nas/scoring.py": "Parquet piece by piece",
     "lolat/web/networks.py": "a copy in a temporary folder",
     "microbench/journal.py": "adds a line to a journal",
 }

@@ -70,8 +70,8 @@ OF_SECTIONS = [
     f"training predict damaged.json net0.onnx {EPOCH} --replicas 4 --strategy mirrored --json",
     f"training predict damaged.json net1.onnx {EPOCH} --replicas 2 --optimizer adam",
     f"cost damaged.json net0.onnx {EPOCH} --price-per-hour 1 --replicas 1,2,4 --json",
-    "nas predict damaged.json samples.csv --output o.csv --json", "show damaged.json",
-    "nas predict damaged.json samples.csv --output o.csv --coverage 0.8 --json",
+    "nas score nasbench201 damaged.json --among samples.csv --output o.csv --json",
+    "show damaged.json",
     "nas search nasbench201 damaged.json --objective scores.csv --json",
     "predict damaged.json net0.onnx --json",
 ]  # fmt: skip
@@ -112,7 +112,7 @@ RIGHT = [
     "nas search nasbench201 epyc-2t.json --objective scores.csv",
 ]  # fmt: skip
 OF_FILE = ("training", "epochs", "spaces")
-KEPT_OUT = {"--help", "--ray", "--port", "--journal"}
+KEPT_OUT = {"--help", "--ray", "--port", "--scores"}
 
 
 def model_case(draw: random.Random, folder: Path) -> list[str]:

@@ -31,7 +31,7 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
-from lolat.io.progress import Progress, Warn
+from lolat.io.progress import Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
@@ -54,7 +54,6 @@ def fit(
     skip: bool = False,
     said: Said | None = None,
     warn: Warn | None = None,
-    progress: Progress | None = None,
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
 
@@ -64,8 +63,7 @@ def fit(
     device: fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
     the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called.
     `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
-    error. `said`: is told of each network that is counted; `warn`: of what was left out;
-    `progress`: how far a fit to thousands of blocks is (start, step, note).
+    error. `said`: is told of each network that is counted; `warn`: of what was left out.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -86,13 +84,13 @@ def fit(
             f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed"
         )
     elif models:
-        document = _of_model(models[0], list(kinds), stem, name, skip, say, progress)
+        document = _of_model(models[0], list(kinds), stem, name, skip, say)
     elif len(paths) > 1:
         raise InputError(
             f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
         )
     else:
-        document = _of_blocks(paths[0], stem, name, progress)
+        document = _of_blocks(paths[0], stem, name)
     if output is None:
         return Model(document)
     document = with_sections(output, document)
@@ -188,15 +186,13 @@ def _networks(
     return found, mode
 
 
-def _of_blocks(
-    path: str, name: str, device: str | None, progress: Progress | None
-) -> dict[str, Any]:
+def _of_blocks(path: str, name: str, device: str | None) -> dict[str, Any]:
     """The model file of a device from a table of blocks."""
     remarks: list[str] = []
     points = read_csv(path, remarks.append)
     where = {"device": "unknown", "source": Path(path).name}
     shown = device or "unknown (from a table)"
-    return model_document(name, shown, points, where, {}, remarks, progress)
+    return model_document(name, shown, points, where, {}, remarks)
 
 
 def _of_model(
@@ -206,7 +202,6 @@ def _of_model(
     device: str | None,
     skip: bool,
     warn: Warn,
-    progress: Progress | None,
 ) -> dict[str, Any]:
     """A model file fitted again, with its other sections; `tables`: of its device, further points.
 
@@ -245,7 +240,7 @@ def _of_model(
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], str(found))
-    return model_document(name, shown, points, where, noise, remarks, progress) | sections
+    return model_document(name, shown, points, where, noise, remarks) | sections
 
 
 def _timed(

@@ -9,9 +9,8 @@ from typing import Any
 from lolat.api import Model
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import Extended
-from lolat.model.families import Families, families_of
 from lolat.model.file import knows
-from lolat.model.rates import Rates, rates_of
+from lolat.model.rates import Families, Rates, families_of, rates_of
 from lolat.model.state import State
 
 

@@ -56,7 +56,6 @@ def fit(
     with common.progress() as bar:
         made = lolat.fit(
             tables, output, name=name, facts=facts, skip=skip, said=common.counting(bar), warn=common.say,
-            progress=bar,
         )  # fmt: skip
     common.warn(made.document["warnings"])
     common.answer(

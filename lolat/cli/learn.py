@@ -57,12 +57,7 @@ def learn(
     """
     chosen = [name for name, is_given in options.items() if is_given]
     chosen += [f"threads={threads}"] * (threads is not None)
-    training = mode == "training"
-    if threads is not None:  # before anything is started
-        from microbench.backends import check_threads
-
-        check_threads(threads, device)
-    _learn(device, output, backend, chosen, restart, training, as_json)
+    _learn(device, output, backend, chosen, restart, mode == "training", as_json)
 
 
 def _learn(

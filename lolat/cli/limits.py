@@ -61,12 +61,10 @@ class Limited:
         self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
     ) -> None:
         """AnswerIsNo where a limit is not kept. `devices`: to be named."""
-        from lolat.model.budget import check
+        from lolat.model.budget import exceeded
 
-        found = check(predictions, limits, devices)
-        if wrong := [f.words for f in found if not f.holds]:
-            many = f"{len(wrong)} of {len(found)} limits: " if len(found) > 1 else ""
-            raise AnswerIsNo(many + "; ".join(wrong))
+        if lines := exceeded(predictions, limits, devices):
+            raise AnswerIsNo("; ".join(lines))
 
 
 limit_options = common.as_one(

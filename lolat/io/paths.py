@@ -42,11 +42,6 @@ def local_folder() -> Path:
     return root / "models" / "local" if root else _user_data_folder() / "lolat" / "models"
 
 
-def state_folder() -> Path:
-    """The folder of the states of models whose own folder cannot be written to; errors as above."""
-    return _user_data_folder() / "lolat" / "state"
-
-
 def shipped_folder() -> Path:
     """The folder of the models that come with LoLat."""
     root = repository_root()

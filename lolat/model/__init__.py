@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg, newer
 from lolat.fitting.predictors import from_dict
-from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.modes import LAUNCHES
@@ -205,8 +204,7 @@ class Model:
                 "two-regime formula answers) or traffic, weights and ops too"
             )
         formula = self.predictor(predictor or "two-regime" if missing else predictor)
-        if isinstance(formula, Extended) and formula.six is not None:
-            formula = formula if FAMILY.keys() & set(extra) else formula.six
+        formula = formula.of_counts(extra)
         if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
@@ -18,21 +19,19 @@ from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
     Domain,
-    Least,
     Outside,
     fit_again,
     widened,
 )
-from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
+from lolat.fitting.intervals import COVERAGE, check_coverage, half_width, machine
 from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import START, Kernels
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
-from lolat.graph.work import Work, work_of
+from lolat.graph.work import work_of
 from lolat.io.results import Result
 from lolat.model.state import State
-from lolat.model.steps import Steps, outside_of
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
@@ -234,9 +233,10 @@ class Knowledge:
         self.environment: Mapping[str, Any] = document["environment"]
         date = self.environment.get("date")
         self.learned = date if isinstance(date, str) else None
-        self.domain = Domain.from_dict(document["domain"])
-        self.least = Least.from_dict(document["domain"].get("least", {}))
-        self.intervals = Intervals(document)
+        domain = msgspec.convert(document["domain"], Domain)
+        self.domain = domain if domain.is_known else None
+        self.least = domain.least
+        self.document = document
         self.remarks = of_its_source(document)
         # The counts of the networks that the model was fitted to as a whole.
         whole = (p for p in document["points"] if p.get("whole"))
@@ -271,8 +271,7 @@ class Knowledge:
         kinds, dtypes = found
         own = np.zeros(len(analysis.owner))  # each operation's share of the time
         if kinds or dtypes:
-            each = analysis.counts.at(batch_size)[:, columns_of(formula.features)]
-            own = formula.shares(each)[0].sum(axis=1)
+            own = formula.of_operations(analysis, batch_size).sum(axis=1)
             own *= float(shares.sum()) / (float(own.sum()) or 1.0)
         strange = np.zeros(len(own), bool)
         strange[[*kinds, *dtypes]] = True
@@ -331,23 +330,22 @@ def _predicted(
     knowledge: Knowledge,
 ) -> Prediction:
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
-    terms, call_ms, by_operation = _terms(formula, analysis, batch_size, knowledge.least)
-    steps: Steps | None = None
+    terms, call_ms, steps = formula.of_blocks(analysis, batch_size)
     terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    if by_operation is not None:
-        steps, outside = by_operation
+    if steps is not None:
+        outside = formula.outside(steps, batch_size, knowledge.least)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = knowledge.outside(analysis, batch_size, formula, shares)
     memory = analysis.liveness.memory(batch_size)
-    inside, intervals = outside.inside_share, knowledge.intervals
-    half, doubts = intervals.half(formula.name, coverage, times, counts[:, _OPS])
+    inside, document = outside.inside_share, knowledge.document
+    half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
         half = widened(half, outside.beyond, outside.unmeasured)
-        half = math.hypot(half, intervals.machine(coverage))
+        half = math.hypot(half, machine(document, coverage or COVERAGE))
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
     return Prediction(
         network=graph.name,
@@ -376,57 +374,16 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
+        launch=formula.launch,
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
     )
 
 
-def _terms(
-    formula: Formula, analysis: Analysis, batch_size: int, least: Least
-) -> tuple[np.ndarray, float, tuple[Steps, Outside] | None]:
-    """Ms of each block by term, (blocks, features), and those of the call; of a formula by operation also
-    the steps, and what of them is outside.
-    """
-    if not isinstance(formula, Kernels):
-        counts = analysis.block_counts(batch_size)[:, columns_of(formula.features)]
-        return *formula.shares(counts), None
-    work = work_of(analysis.graph, batch_size, formula.mode)
-    steps, own = _by_operation(formula, work, len(analysis.graph.operations))
-    terms = np.zeros((len(analysis.blocks), len(formula.features)))
-    np.add.at(terms, analysis.owner, own)
-    return terms, 0.0, (steps, outside_of(formula, work, steps, batch_size, least))
-
-
-def operation_terms(formula: Formula, analysis: Analysis, batch_size: int) -> np.ndarray:
-    """Ms of each operation of a network by term, (operations, features); all but the call's."""
-    if isinstance(formula, Kernels):
-        work = work_of(analysis.graph, batch_size, formula.mode)
-        return _by_operation(formula, work, len(analysis.graph.operations))[1]
-    # All of the network at once, because a formula may bend for what is small.
-    counts = analysis.counts.at(batch_size)[:, columns_of(formula.features)]
-    return formula.shares(counts)[0]
-
-
-def _by_operation(formula: Kernels, work: Work, operations: int) -> tuple[Steps, np.ndarray]:
-    """The steps of a network, and `operation_terms`: waiting for the host is started operations."""
-    steps = Steps.of(formula, work)
-    terms = np.zeros((operations, len(formula.features)))
-    np.add.at(terms, (steps.operation, steps.mostly), steps.run_ms)
-    np.add.at(terms[:, START], steps.operation, steps.waits_ms)
-    return steps, terms
-
-
-@cache
-def columns_of(features: tuple[str, ...]) -> list[int]:
-    """Where the features of a formula stand among COLUMNS."""
-    return [COLUMNS.index(f) for f in features]
-
-
 def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
     """Ms of a whole network by a formula that takes operations one by one."""
     work = work_of(network, batch_size, formula.mode)
-    return Steps.of(formula, work).latency_ms
+    return formula.steps(work).latency_ms
 
 
 def within(latency: float, half: float) -> tuple[float, float]:

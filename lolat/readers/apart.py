@@ -16,7 +16,7 @@ from typing import Any
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
-from lolat.readers import attribute_of, brief, is_function
+from lolat.readers.code import attribute_of, brief, is_function
 from lolat.units import shortened
 
 ENDINGS = (".keras", ".onnx", ".json")
@@ -104,7 +104,7 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_BYTES / 2**30)) -> H
         with contextlib.suppress(LolatError):  # which is the answer to who needs it
             import_keras()
     elif ending == ".onnx":
-        from lolat.readers.onnx.file import import_onnx
+        from lolat.readers.onnx import import_onnx
 
         with contextlib.suppress(LolatError):
             import_onnx()
@@ -123,13 +123,14 @@ def _load(network: str, memory_bytes: int) -> None:
             with contextlib.suppress(LolatError):
                 import_torch()
         else:
-            attribute_of(network)
+            attribute_of(network, "network", "a function that returns one")
         limit_memory(memory_bytes, on_top=True)
 
 
 def answer(request: dict[str, Any], memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
     """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
-    from lolat.readers import as_sizes, open_network, read
+    from lolat.readers import open_network, read
+    from lolat.readers.size import as_sizes
 
     network, size = request["network"], as_sizes(request["size"])
     try:

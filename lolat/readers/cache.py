@@ -32,7 +32,7 @@ from lolat import __version__
 from lolat.errors import InputError, LolatError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
-from lolat.readers import as_sizes, is_of_size
+from lolat.readers.size import as_sizes, is_of_size
 
 READERS = 5
 """Raise it when what readers write changes: what was kept before is then read again."""
@@ -266,7 +266,7 @@ _IN_ANY_CASE = ("keras", "torchvision")
 
 
 def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
-    """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.as_sizes` gives it.
+    """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` gives it.
 
     None where it does not come along, is wanted at another size than its own, or where another version of
     its package is installed, or one that is set to turn shapes round, so that the network may differ.

@@ -33,9 +33,10 @@ from lolat.io.process import (
     ends_by_itself,
     limit_memory,
 )
-from lolat.readers import as_sizes, read_now
+from lolat.readers import read_now
 from lolat.readers.apart import lacks_memory
 from lolat.readers.cache import Cache
+from lolat.readers.size import as_sizes
 from lolat.units import one_line, shortened
 
 Spec = tuple[str, Any]

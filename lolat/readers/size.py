@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from lolat.errors import InputError, NetworkError, arg, worded
+from lolat.graph import Graph
 
 Shape = tuple[int | None, ...]
 
@@ -100,3 +101,14 @@ def _shown(size: Any) -> str:
     if isinstance(size, Mapping):
         return "; ".join(f"{name}: {_shown(one)}" for name, one in size.items())
     return ",".join(map(str, size)) if isinstance(size[0], int) else "; ".join(map(_shown, size))
+
+
+def is_of_size(graph: Graph, size: Any) -> bool:
+    """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
+    shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
+    if not size or [size] == shapes:
+        return True
+    if not isinstance(size, tuple):
+        return False  # by name, which a graph's inputs have not
+    sides = size * 2 if len(size) == 1 else size
+    return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])

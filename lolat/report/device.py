@@ -11,15 +11,20 @@ from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting.intervals import COVERAGE, interval_width, machine, noise_floor
+from lolat.fitting.intervals import (
+    COVERAGE,
+    interval_width,
+    machine,
+    noise_floor,
+    repeatability_of,
+)
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import fits
 from lolat.model import Model
-from lolat.model.families import Families, Rate, families_of
-from lolat.model.rates import rates_of
-from lolat.model.state import moment, now, repeatability_of
+from lolat.model.rates import Families, Rate, families_of, rates_of
+from lolat.model.state import moment, now
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 WIDE = 96
@@ -185,7 +190,7 @@ def _spans(entry: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
     except InputError:
         return {}
     moves = machine(document, COVERAGE)
-    found = {"left_out": around(math.hypot(width.half(width.scale.low), moves))}
+    found = {"left_out": around(math.hypot(width.half(width.scale.ops[0]), moves))}
     if width.networks is not None:
         half = width.half(width.networks[0])
         found["networks_left_out"] = around(math.hypot(half, moves))
@@ -391,7 +396,7 @@ def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str
         width = interval_width(entry, COVERAGE, floor or 0.0)
     except InputError:
         return
-    low, high = width.scale.low, width.scale.high
+    low, high = width.scale.ops[0], width.scale.ops[1]
     sizes, many = around(width.half(low)), around(width.half(high))
     if sizes != many:
         sizes += f" up to {low:.0f} operations, {many} from {high:.0f} on"

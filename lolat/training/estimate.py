@@ -19,10 +19,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
+from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
@@ -30,7 +32,6 @@ from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
-from lolat.model.steps import Steps
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Training
 from lolat.training.replicas import MACS_PER_ELEMENT
@@ -134,8 +135,9 @@ class ForwardTraining(Training):
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         formula = self.latency.predictor()
-        known = dict(zip(formula.features, formula.coefficients, strict=False))
-        element_ms = next((known[t] for t in MOVED_BY if known.get(t, 0.0) > 0.0), 0.0)
+        element_ms = next(
+            (ms for t in MOVED_BY if (ms := formula.coefficients.get(t, 0.0)) > 0.0), 0.0
+        )
         return float(parameters(graph) * optimizer.accesses * element_ms)
 
 
@@ -167,9 +169,9 @@ class EstimatedTraining(Training):
         self.document = document
         self.name = str(document["device"])
         self.entry = document["predictors"][Kernels.name]
-        self.formula = Kernels.from_dict(self.entry)
+        self.formula = msgspec.convert(self.entry, Kernels)
         steps = document["predictors"].get(TrainingSteps.name)
-        self.trained = self.formula if steps is None else TrainingSteps.from_dict(steps)
+        self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
         # How far off what was left out of the fit is, and how many times as wide an interval that makes.
         training_residuals: Any = self.entry.get("training_residuals", ())
         self.measured_steps = len(training_residuals)
@@ -234,7 +236,8 @@ class EstimatedTraining(Training):
         """The steps of both passes of a batch, or of one of inference; what is like nothing measured."""
         formula = self.trained if training else self.formula
         work = work_of(graph, batch_size, replace(formula.mode, training=training))
-        return Steps.of(formula, work), formula.unlike(work, formula.times(work)[0]) or {}
+        steps = formula.steps(work)
+        return steps, formula.unlike(steps) or {}
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses

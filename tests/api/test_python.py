@@ -228,14 +228,13 @@ def score_of(candidate: Any) -> float:
 
 def test_a_search_by_a_function(tmp_path: Path) -> None:
     found = lolat.nas.search(
-        "nasbench201", "epyc-2t", score_of, candidates=12, generations=3,
-        journal=str(tmp_path / "scores.csv"),
+        "nasbench201", "epyc-2t", score_of, candidates=12, scores=tmp_path / "scores.csv",
     )  # fmt: skip
     front = found.rows()
     assert front == sorted(front, key=lambda row: row["latency_ms"])
     assert [r["score"] for r in front] == sorted(r["score"] for r in front)
-    assert len(found.result.scored) == 12
-    assert repr(found).startswith("<SearchAnswer: nasbench201: 12 scored")
+    assert found.scored == 12
+    assert repr(found).startswith("<SearchResult: nasbench201: 12 scored")
 
 
 # ---- What is public, and that the documents say it.

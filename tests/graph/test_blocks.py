@@ -498,8 +498,7 @@ APPLICATIONS: dict[str, tuple[list[str], dict[int, str]]] = {
 def read(make: Callable[[], Any] | str) -> Graph:
     """A model, or one of keras.applications, without its weights."""
     keras = pytest.importorskip("keras")
-    from lolat.readers.keras import read_model
-    from lolat.readers.keras.calls import without_weights
+    from lolat.readers.keras import read_model, without_weights
 
     keras.backend.clear_session()  # which numbers layers from one again
     with without_weights():

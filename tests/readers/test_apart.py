@@ -25,7 +25,7 @@ from lolat.readers import apart
 from lolat.readers.apart import is_apart, read_apart
 from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
-from microbench.evaluate import Case, measure_cases
+from microbench.check import Case, read_cases
 from tests.cli.commands import one_line, valid_answer
 from tests.readers.onnx_networks import model, node, saved
 
@@ -224,10 +224,9 @@ def by_command() -> Iterator[None]:
     FILES_APART.reset(token)
 
 
-def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> None:
-    """Refused before a framework is started to measure it."""
+def test_a_network_to_measure_is_read_apart(here: None, by_command: None) -> None:
     with pytest.raises(NetworkError, match="reading it exited with code 0"):
-        measure_cases("tensorflow", "cpu", [Case("lolat_hostile:leaves")])
+        read_cases([Case("lolat_hostile:leaves")])
 
 
 @pytest.mark.parametrize(

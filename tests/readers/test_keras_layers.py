@@ -395,23 +395,20 @@ def test_states_are_outputs_and_inputs() -> None:
     assert total(graph).flops == (5 + 6) * 112
 
 
-MODES = [
-    ("concat", "concatenate", 8),
-    ("sum", "add", 4),
-    ("ave", "average", 4),
-    ("mul", "multiply", 4),
-]
+MODES = {"concat": ("concatenate", 8), "sum": ("add", 4), "mul": ("multiply", 4)}
 
 
-@pytest.mark.parametrize(("mode", "kind", "out"), MODES)
-def test_bidirectional(mode: str, kind: str, out: int) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_bidirectional(mode: str) -> None:
+    """The results of the way back are turned round, as Keras does."""
     layer = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=mode)
     graph = graph_of(lambda x: layer(x), (5, 3))
     one_way = counted(lambda x: layers.LSTM(4)(x), (5, 3))
-    assert kinds(graph) == ["lstm", "lstm", kind]
+    kind, out = MODES[mode]
+    assert sorted(kinds(graph)) == sorted(["lstm", "lstm", "transpose", kind])
     counts = total(graph)
     assert counts.flops == 2 * one_way.flops
-    assert counts.traffic == 2 * one_way.traffic + 5 * (4 + 4 + out)
+    assert counts.traffic == 2 * one_way.traffic + 5 * (4 + 4 + out) + 2 * 5 * 4
     assert counts.weights == layer.count_params()
 
 

@@ -27,7 +27,7 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(device, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
     model = Model(synthetic.document(environment={"date": date}))
     assert device.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
-    model = Model(synthetic.document(environment={"date": 17}, noise={"floor": "low"}))
+    model = Model(synthetic.document(environment={"date": 17}, noise={}))
     assert device.headline(model) == "desk: a desk, 2 threads"
 
 

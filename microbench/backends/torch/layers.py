@@ -1,222 +1,285 @@
-"""Operations of a Graph as PyTorch layers: those that a PyTorch network with that operation runs.
+"""Builds a block as a PyTorch module: the layers that a PyTorch network of the same operations has.
 
-Layers that torchvision's networks have in place are in place here, where nothing else reads the operand.
+A block is written channels last, PyTorch's images are channels first. So a tensor lies channels first from
+convolution to convolution, and is permuted where an operation works along the channels (a dense layer, a
+layer norm), as in PyTorch's own ConvNeXt.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from lolat.graph import Graph, Tensor
-from microbench.backends import tape as shared
-from microbench.backends.shapes import Shape, transposed_padding, window
-from microbench.backends.tape import Call, Maker, Tape, build
+from lolat.graph import Graph, Operation
+from microbench.backends import Shape, check_kinds
 
-_BINARY = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
+CHANNELS_LAST = {"dense", "layer_norm", "softmax", "matmul", "transpose"}
+"""Kinds that work along the last axis."""
+AS_IT_LIES = {"flatten", "reshape"}
+"""Kinds that take the elements in the order in which they lie in memory."""
+EITHER = {
+    "relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "add", "multiply",
+    "scale", "rescale", "concatenate", "dropout",
+}  # fmt: skip
+"""Kinds that work in both orders. All other kinds need the channels first."""
+SHARING = {"flatten", "reshape", "dropout"}
+"""Kinds whose result may share its memory with their operand."""
 
 
-class TorchTape(Tape):
-    """Collects an FX graph; every step is tried at once on meta tensors, which have a shape and no memory.
+@dataclass(frozen=True)
+class Value:
+    """A node of the FX graph and its shape at batch size 1, as the block has it (channels last)."""
 
-    The code that FX generates lets go of a tensor after its last use, as a network's own code does, and is
-    a code object of its own, so that torch.compile treats blocks as different networks.
+    node: Any
+    shape: Shape
+    channels_first: bool = False
+
+    @property
+    def laid(self) -> Shape:
+        """The shape as the tensor lies in memory."""
+        return permuted(self.shape, to_first(self.shape)) if self.channels_first else self.shape
+
+
+def to_first(shape: Shape) -> Shape:
+    """The order of the axes that puts the last one behind the batch."""
+    return (0, len(shape) - 1, *range(1, len(shape) - 1))
+
+
+def to_last(shape: Shape) -> Shape:
+    """The order of the axes that puts the second one at the end."""
+    return (0, *range(2, len(shape)), 1)
+
+
+def permuted(shape: Shape, order: Shape) -> Shape:
+    """The shape with its axes in another order."""
+    return tuple(shape[axis] for axis in order)
+
+
+class Writer:
+    """Writes an FX graph.
+
+    Its generated code frees a tensor after its last use, as a network's own code does. Each block is a code
+    object of its own, so that torch.compile treats blocks as different networks.
     """
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.root: Any = torch.nn.Module()
         self.graph: Any = torch.fx.Graph()
-        self.meta: dict[Any, Any] = {}  # node -> what it gives at batch size 1
-        self.input, self.constant, self.pad = self._input, self._constant, self._pad
-        self.binary = self._binary
-        self.shape = lambda node: tuple(self.meta[node].shape)
-        self.permute, self.reshape = self._step(torch.permute), self._step(torch.reshape)
-        self.copied = self._step(torch.clone, memory_format=torch.contiguous_format)
-        self.concatenate = self._step(torch.cat)
-        self.tile, self.matmul = self._step(torch.tile), self._step(torch.matmul)
-        self.index = self._step(operator.getitem)  # a view, whose copy is left to what reads it
-        self.grown = lambda node, shape: self.call(
-            for_each_sample, node, next(n for n in self.graph.nodes if n.op == "placeholder")
-        )
-        self.dense = lambda node, inside, made, bias: self.module(
-            "dense", torch.nn.Linear(inside, made, bias=bias), node
-        )
 
-    def _step(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        return partial(self.call, function, **options)
-
-    def _input(self, tensor: Tensor, shape: Shape) -> Any:
-        node = self.graph.placeholder(f"x{len(self.meta)}")
-        return self._noted(node, self._empty(shape, tensor.dtype))
-
-    def _constant(self, tensor: Tensor) -> Any:
-        """A buffer."""
-        name = f"constant_{len(self.meta)}"
-        value = self._empty(tensor.shape, tensor.dtype)
-        self.root.register_buffer(name, value)
-        return self._noted(self.graph.get_attr(name), value)
-
-    def _pad(self, node: Any, pairs: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
-        """PyTorch has the pairs of the last axis first."""
-        amounts = tuple(n for pair in reversed(pairs) for n in pair)
-        return self.call(self.torch.nn.functional.pad, node, amounts, "constant", value)
-
-    def _binary(self, kind: str, left: Any, right: Any) -> Any:
-        """torch's function; a limit that is a number is a clamp."""
-        if kind in ("maximum", "minimum") and isinstance(right, float):
-            return self.function("clamp", left, **{"min" if kind == "maximum" else "max": right})
-        return self.function(_BINARY.get(kind, kind), left, right)
-
-    def module(self, kind: str, layer: Any, *nodes: Any) -> Any:
-        """The output of a layer (an nn.Module on the meta device), which becomes part of the module."""
-        name = f"{kind}_{len(self.meta)}"
-        value = layer.eval()(*(self.meta[n] for n in nodes))
+    def layer(self, layer: Any, node: Any) -> Any:
+        """The output of a layer, which becomes a part of the module."""
+        name = f"layer_{len(self.graph.nodes)}"
         setattr(self.root, name, layer)
-        return self._noted(self.graph.call_module(name, nodes), value)
-
-    def function(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """The output of torch's function of that name."""
-        return self.call(getattr(self.torch, name), *arguments, **options)
+        return self.graph.call_module(name, (node,))
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The output of a function; nodes among its arguments, or in a list as its first, are operands."""
-        value = function(*map(self._meta_of, arguments), **options)
-        return self._noted(self.graph.call_function(function, arguments, options), value)
+        """The output of a function."""
+        return self.graph.call_function(function, arguments, options)
 
-    def _meta_of(self, argument: Any) -> Any:
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(map(self._meta_of, argument))
-        return self.meta[argument] if isinstance(argument, self.torch.fx.Node) else argument
-
-    def _noted(self, node: Any, value: Any) -> Any:
-        self.meta[node] = value
-        return node
-
-    def _empty(self, shape: Shape, dtype: str) -> Any:
-        """float32 where PyTorch has no type of that name."""
-        known = getattr(self.torch, dtype, self.torch.float32)
-        return self.torch.empty(shape, dtype=known, device="meta")
+    def permute(self, value: Value, channels_first: bool) -> Value:
+        """The value with its channels first, or last."""
+        rank = len(value.shape)
+        if value.channels_first is channels_first or (channels_first and rank < 3):
+            return value
+        order = (to_first if channels_first else to_last)(value.shape)
+        return Value(self.call(self.torch.permute, value.node, order), value.shape, channels_first)
 
 
-def for_each_sample(x: Any, like: Any) -> Any:
-    """`x` as many times as `like` has samples."""
-    return x.expand(like.shape[0] * x.shape[0], *x.shape[1:])
+@dataclass(frozen=True)
+class Call:
+    """An operation to write: its operands, and its result but for the node."""
+
+    writer: Writer
+    operation: Operation
+    operands: list[Value]
+    result: Value
+    in_place: bool
+    """Whether the memory of the first operand may be overwritten."""
+
+    @property
+    def nn(self) -> Any:
+        """torch.nn."""
+        return self.writer.torch.nn
+
+    @property
+    def node(self) -> Any:
+        """The first operand."""
+        return self.operands[0].node
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of the first operand."""
+        return self.operands[0].shape[-1]
+
+    def layer(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """A layer of torch.nn on the first operand; "{}" in its name becomes "2d" of an image."""
+        of_rank = name.format(f"{max(1, len(self.operands[0].shape) - 2)}d")
+        return self.writer.layer(getattr(self.nn, of_rank)(*arguments, **options), self.node)
+
+    def padding(self) -> Shape:
+        """Zeros on both sides of each spatial axis: as many as the size of the result needs.
+
+        PyTorch's networks pad both sides alike.
+        """
+        a, before, after = (
+            self.operation.attributes, self.operands[0].shape[1:-1], self.result.shape[1:-1],
+        )  # fmt: skip
+        missing = [
+            max(0, (m - 1) * stride + kernel - n)
+            for n, m, kernel, stride in zip(before, after, a["kernel"], a["strides"], strict=True)
+        ]
+        return tuple(-(-n // 2) for n in missing)
 
 
 def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any, list[Shape]]:
-    """(an nn.Module of `graph` on the meta device, the shapes of its inputs at batch size 1).
+    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie).
 
-    The module returns a tuple. MeasuringError names `backend` and an operation that cannot be built.
+    The weights are random and are made on torch's default device. The module returns a tuple.
+    MeasuringError names `backend` and an operation that it does not build.
     """
-    tape = TorchTape(torch)
-    with torch.device("meta"), torch.no_grad():
-        outputs, shapes = build(graph, tape, MAKERS, backend)
-    tape.graph.output(tuple(outputs))
-    return torch.fx.GraphModule(tape.root, tape.graph, "Block").eval(), shapes
+    check_kinds(graph, MAKERS, backend)
+    writer, readers = Writer(torch), graph.consumers()
+    values: dict[int, Value] = {}
+    for number, i in enumerate(graph.inputs):
+        shape = graph.tensors[i].shape
+        kinds = {graph.operations[at].kind for at in readers.get(i, ())}
+        is_image = len(shape) > 3 and not kinds <= CHANNELS_LAST
+        values[i] = Value(writer.graph.placeholder(f"x{number}"), shape, is_image)
+    shapes = [values[i].laid for i in graph.inputs]
+    # Tensors in memory of their own that one operation reads.
+    written = {i for o in graph.operations if o.kind not in SHARING for i in o.outputs}
+    reusable = {i for i in written - {*graph.outputs} if len(readers.get(i, ())) == 1}
+    for operation in graph.operations:
+        (out,) = operation.outputs
+        operands = [values[i] for i in operation.inputs]
+        first = _is_channels_first(operation, operands, graph.tensors[out].shape)
+        if operation.kind not in AS_IT_LIES:
+            operands = [writer.permute(v, first) for v in operands]
+        result = Value(None, graph.tensors[out].shape, first and len(graph.tensors[out].shape) > 2)
+        call = Call(writer, operation, operands, result, operation.inputs[0] in reusable)
+        values[out] = Value(MAKERS[operation.kind](call), result.shape, result.channels_first)
+    writer.graph.output(tuple(values[i].node for i in graph.outputs))
+    return torch.fx.GraphModule(writer.root, writer.graph, "Block").eval(), shapes
 
 
-def materialize(torch: Any, module: Any, device: Any) -> Any:
-    """A module of the meta device on `device`, with random weights made there, layer by layer."""
-    module = module.to_empty(device=device)
-    for part in module.modules():
-        reset = getattr(part, "reset_parameters", None)
-        if callable(reset):
-            reset()
-    with torch.no_grad():
-        for name, buffer in module.named_buffers():
-            if name.startswith("constant_"):
-                buffer.fill_(1)
-    return module
+def _is_channels_first(operation: Operation, operands: list[Value], out: Shape) -> bool:
+    """Whether an operation's result lies channels first."""
+    if operation.kind in AS_IT_LIES:  # one position: an image already
+        return len(out) > 3 and all(n == 1 for n in out[1:-1])
+    if operation.kind in EITHER:
+        return any(v.channels_first for v in operands)
+    return operation.kind not in CHANNELS_LAST
 
 
-def _layer(c: Call, name: str, *arguments: Any, **options: Any) -> Any:
-    """A layer of torch.nn on the first operand; "{}" in its name becomes "2d" of an image."""
-    cls = getattr(c.tape.torch.nn, name.format(f"{max(1, len(c.shape) - 2)}d"))
-    return c.tape.module(c.operation.kind, cls(*arguments, **options), c.x)
-
-
-# ---- convolutions and pools ----------------------------------------------------------------------
+# ---- How each kind is built
 
 
 def _convolution(c: Call) -> Any:
-    a, w = c.attributes, window(c.attributes, c.shape[2:], c.out[2:])
-    x = c.x if w.symmetric else c.tape.pad(c.x, w.pairs)
-    layer = getattr(c.tape.torch.nn, f"Conv{len(w.kernel)}d")(
-        a["in_channels"], a["out_channels"], w.kernel, w.strides, w.before if w.symmetric else 0,
-        w.dilation, a.get("groups", 1), a["bias"],
+    a = c.operation.attributes
+    return c.layer(
+        "Conv{}", a["in_channels"], a["out_channels"], a["kernel"], a["strides"], c.padding(),
+        a["dilation"], a["groups"], a["bias"],
     )  # fmt: skip
-    return c.tape.module("conv", layer, x)
 
 
 def _transposed(c: Call) -> Any:
-    a = c.attributes
-    strides, padding, extra = transposed_padding(a, c.shape[2:], c.out[2:])
-    return _layer(
-        c, "ConvTranspose{}", a["in_channels"], a["out_channels"], tuple(a["kernel"]), strides, padding,
-        extra, a.get("groups", 1), a["bias"], a.get("dilation") or 1,
-    )  # fmt: skip
+    """Of a kernel as large as the stride: nothing is padded."""
+    a = c.operation.attributes
+    channels = a["in_channels"], a["out_channels"]
+    return c.layer("ConvTranspose{}", *channels, a["kernel"], a["strides"], bias=a["bias"])
 
 
 def _pool(c: Call) -> Any:
-    w = window(c.attributes, c.shape[2:], c.out[2:])
-    is_mean = c.operation.kind == "average_pool"
-    cls = getattr(c.tape.torch.nn, f"{'Avg' if is_mean else 'Max'}Pool{len(w.kernel)}d")
-    # As Keras and NASNet's ports have it: the mean is of what is there.
-    options = {"count_include_pad": False} if is_mean else {}
-    if w.symmetric and all(2 * p <= k for p, k in zip(w.before, w.kernel, strict=True)):
-        return c.tape.module("pool", cls(w.kernel, w.strides, w.before, **options), c.x)
-    if not any(w.before) and max(w.after) < max(w.strides):  # the last window ends outside
-        layer = cls(w.kernel, w.strides, ceil_mode=True, **options)
-        node = c.tape.module("pool", layer, c.x)
-        if c.tape.shape(node) == c.out:
-            return node
-    x = c.tape.pad(c.x, w.pairs, 0.0 if is_mean else float("-inf"))
-    return c.tape.module("pool", cls(w.kernel, w.strides), x)
+    a = c.operation.attributes
+    if c.operation.kind == "max_pool":
+        return c.layer("MaxPool{}", a["kernel"], a["strides"], c.padding())
+    # The mean of the elements that there are, as Keras and NASNet's ports have it.
+    return c.layer("AvgPool{}", a["kernel"], a["strides"], c.padding(), count_include_pad=False)
 
 
 def _global_pool(c: Call) -> Any:
-    """An adaptive pool to one position; the axes go where the Graph has none."""
-    x = _layer(c, "AdaptiveAvgPool{}", 1)
-    return x if len(c.out) == len(c.shape) else c.tape.function("flatten", x, 1)
+    pooled = c.layer("AdaptiveAvgPool{}", 1)
+    if len(c.result.shape) == len(c.operands[0].shape):
+        return pooled
+    return c.writer.call(c.writer.torch.flatten, pooled, 1)
 
 
-# ---- the others ----------------------------------------------------------------------------------
+def _reshape(c: Call) -> Any:
+    return c.writer.call(c.writer.torch.reshape, c.node, (-1, *c.result.laid[1:]))
 
 
-def _activation(name: str, in_place: bool) -> Maker:
-    return lambda c: _layer(c, name, **({"inplace": True} if in_place and c.reusable else {}))
+def _transpose(c: Call) -> Any:
+    """A copy: the result of a permutation shares its operand's memory."""
+    torch, order = c.writer.torch, c.operation.attributes["permutation"]
+    view = c.writer.call(torch.permute, c.node, order)
+    return c.writer.call(torch.clone, view, memory_format=torch.contiguous_format)
 
 
-def _flatten(c: Call) -> Any:
-    if len(c.out) == 2 and c.out[0] == c.shape[0]:
-        return c.tape.function("flatten", c.x, 1)
-    return shared.reshape(c)
+def _concatenate(c: Call) -> Any:
+    axis = 1 if c.result.channels_first else len(c.result.shape) - 1
+    return c.writer.call(c.writer.torch.cat, [v.node for v in c.operands], axis)
 
 
-_LAYERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
+def _matmul(c: Call) -> Any:
+    """Along the last axis of the left operand; the right one is transposed where that fits."""
+    left, right = c.operands
+    node = right.node
+    if right.shape[-2] != left.shape[-1]:
+        rank = len(right.shape)
+        node = c.writer.call(c.writer.torch.permute, node, (*range(rank - 2), rank - 1, rank - 2))
+    return c.writer.call(c.writer.torch.matmul, left.node, node)
+
+
+def _pair(name: str) -> Callable[[Call], Any]:
+    """torch's function of two operands, one after the other."""
+
+    def make(c: Call) -> Any:
+        result, *others = (v.node for v in c.operands)
+        for other in others:
+            result = c.writer.call(getattr(c.writer.torch, name), result, other)
+        return result
+
+    return make
+
+
+def _rescale(c: Call) -> Any:
+    """A product and a sum, as Keras' Rescaling."""
+    scaled = c.writer.call(c.writer.torch.mul, c.node, 1 / 127.5)
+    return c.writer.call(c.writer.torch.sub, scaled, 1.0)
+
+
+def _activation(name: str, has_in_place: bool) -> Callable[[Call], Any]:
+    """torchvision's networks have some activations in place."""
+    return lambda c: c.layer(name, **({"inplace": True} if has_in_place and c.in_place else {}))
+
+
+_ACTIVATIONS = {"sigmoid": "Sigmoid", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
 _IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Hardswish"}
 
-MAKERS: dict[str, Maker] = {
-    **shared.MAKERS,
+MAKERS: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
     "global_average_pool": _global_pool,
-    "batch_norm": lambda c: _layer(c, "BatchNorm{}", c.shape[1]),
-    "layer_norm": lambda c: _layer(c, "LayerNorm", c.shape[-1]),
-    **{kind: _activation(name, False) for kind, name in _LAYERS.items()},
+    "batch_norm": lambda c: c.layer("BatchNorm{}", c.channels),
+    "layer_norm": lambda c: c.layer("LayerNorm", c.channels),
+    "dense": lambda c: c.layer(
+        "Linear", c.channels, c.result.shape[-1], bias=c.operation.attributes["bias"]
+    ),
+    **{kind: _activation(name, False) for kind, name in _ACTIVATIONS.items()},
     **{kind: _activation(name, True) for kind, name in _IN_PLACE.items()},
-    "softmax": lambda c: _layer(c, "Softmax", dim=c.axis_or_last),
-    "dropout": lambda c: _layer(c, "Dropout", 0.5),  # nothing but in training
-    "embedding": lambda c: _layer(
-        c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
-    ),
-    "flatten": _flatten,
-    "attention": lambda c: c.tape.call(
-        c.tape.torch.nn.functional.scaled_dot_product_attention, *c.inputs
-    ),
+    "softmax": lambda c: c.layer("Softmax", dim=-1),
+    "dropout": lambda c: c.layer("Dropout", 0.5),  # nothing but in training
+    "flatten": lambda c: c.writer.call(c.writer.torch.flatten, c.node, 1),
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "concatenate": _concatenate,
+    "add": _pair("add"),
+    "multiply": _pair("mul"),
+    "scale": lambda c: c.writer.call(c.writer.torch.mul, c.node, 0.125),
+    "rescale": _rescale,
+    "matmul": _matmul,
 }
 """Kind of operation -> how it is built."""
