@@ -88,8 +88,8 @@ def limit(variable: str, usual: float) -> float:
 
 
 def _ending(spec: str) -> str:
-    """What a file's name ends in, in small letters."""
-    return os.path.splitext(spec)[1].lower()
+    """The ending of a file's name, in small letters; of a name of Keras' that of its files."""
+    return ".keras" if spec.startswith("keras:") else os.path.splitext(spec)[1].lower()
 
 
 # ---- What goes on in that process.

@@ -53,7 +53,7 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert (point.samples_ms, point.latency_ms, point.spread) == ((3.0,) * 4, 3.0, 0.0)
     assert point.reference_ms == (40.0,) * 4, "of the network that ran before"
     assert (net.samples_ms, net.reference_ms) == ((40.0,) * 12, ()), "three in a loop, four rounds"
-    assert (net.to_dict()["whole"], "whole" in point.to_dict()) == (True, False)
+    assert (net.whole, point.whole) == (True, False)
     assert "conv" in point.kinds
     assert (where["framework"], where["device"]) == ("fake", "cpu")
     assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
