@@ -20,6 +20,7 @@ from lolat.training.learning import (
     Points,
     StartPoint,
     UpdatePoint,
+    named_terms,
     training_section,
 )
 from microbench import families
@@ -213,7 +214,7 @@ def _pass_point(
         name,
         batch_size,
         backward,
-        pass_rows(graph, batch_size).sum(axis=0),
+        named_terms(pass_rows(graph, batch_size).sum(axis=0)),
         round(level.latency_ms, 6),
         raw,
         None if level.spread is None else round(level.spread, 5),

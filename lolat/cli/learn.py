@@ -50,7 +50,7 @@ def learn(
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
-    With --mode training the model also tells how long training takes (`lolat training predict`): some
+    With --mode training the model also tells how long training takes (`lolat cost`): some
     minutes more. A model file of this device that is there already is kept, and training added to it.
 
     A run that is interrupted goes on where it was when the same command is given again.
@@ -113,5 +113,5 @@ def learned_training(section: Mapping[str, Any], path: str, model: str) -> list[
         f"{100 * noise['floor']:.1f} %, {noise['busy'] / noise['quiet']:.1f} times as long in the busiest "
         "tenth of the run as in the calmest",
         f"written: {plain(path)}",
-        f"Next: lolat training predict {quote(model)} keras:ResNet50 --batch-size 32 --samples 50000",
+        f"Next: lolat cost {quote(model)} keras:ResNet50 --batch-size 32 --samples 50000",
     ]
