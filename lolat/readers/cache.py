@@ -34,7 +34,7 @@ from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 
-READERS = 5
+READERS = 6
 """Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
 OFF = "off"
