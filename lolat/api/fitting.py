@@ -119,7 +119,9 @@ def _of_epochs(
 ) -> Model:
     """A model of timed epochs, or the model at `output` with them: its other sections stay."""
     if len(paths) > 1:
-        raise InputError(f"{paths[0]} is a table of epochs; expected it alone, or no table of epochs")
+        raise InputError(
+            f"{paths[0]} is a table of epochs; expected it alone, or no table of epochs"
+        )
     document = epochs_document(paths[0], name, device, read_network, said)
     if output is None:
         return Model(document)

@@ -47,9 +47,7 @@ STRATEGIES = (*EXCHANGES, MIRRORED)
 def check_strategy(strategy: str) -> None:
     """InputError for a strategy that is none of STRATEGIES."""
     if strategy not in STRATEGIES:
-        raise InputError(
-            f"{arg('strategy')} {strategy!r}: expected one of {', '.join(STRATEGIES)}"
-        )
+        raise InputError(f"{arg('strategy')} {strategy!r}: expected one of {', '.join(STRATEGIES)}")
 
 
 def allreduce_ms(way: str, size_bytes: float, devices: int, link: Link) -> float:
