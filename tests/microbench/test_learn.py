@@ -163,7 +163,7 @@ def test_noise_by_hand() -> None:
     spreads = (0.01, 0.05, None, 0.02)
     found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456, 0.41111)
     assert learn.noise_of(found) == {
-        "floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.411, "trend": 1.0,
+        "floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.4111, "trend": 1.0,
     }  # fmt: skip
     assert learn.noise_of(Levels({"a": Level(1.0, None)}, 1.0, 1.0))["floor"] == 0.0
 
