@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from lolat.errors import InputError, NetworkError
+from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, ProcessDied, RequestFailed
-from lolat.readers.apart import LIMIT_S, MIB, NO_GPU, START, check_file
+from lolat.readers.apart import MIB
+from lolat.readers.apart import Reader as Reader
 from lolat.readers.cache import Cache, shipped_graph
 from lolat.units import plain
 
@@ -45,93 +41,6 @@ class NetworkKey:
         """NETWORK of a command; `file_name`: what one that was given as a file is called."""
         size = ["--input-size", ",".join(map(str, self.size))] if self.size else []
         return [file_name if self.uploaded else self.spec, *size]
-
-
-# ---- The process that reads networks.
-#
-# Keras is loaded there and not in the server, so that the page is there at once; and a file that crashes a
-# framework, or eats memory, ends that process alone.
-
-
-class Reader:
-    """Reads one network at a time, in one process that stays until it dies or is too slow."""
-
-    def __init__(self, limit_s: float = LIMIT_S) -> None:
-        self.limit_s = limit_s
-        self._child: Child | None = None
-        self._closed = False
-        self._one = threading.RLock()
-
-    def start(self) -> Child:
-        """The process, ready; a new one where there is none. NetworkError where none comes up."""
-        with self._one:
-            if self._child is not None and not self._child.is_running():
-                self._end()
-            if self._closed:
-                raise NetworkError("the server is stopping")
-            child = self._child = self._child or Child(START, ".keras", environment=NO_GPU)
-            try:
-                child.ready()
-            except (ProcessDied, RequestFailed) as problem:
-                self._end()
-                raise NetworkError(
-                    "the process that reads networks did not start; try again"
-                ) from problem
-            return child
-
-    def read(self, network: str, size: Sequence[int] = ()) -> Graph:
-        """The network as a Graph; `network` is NETWORK of the command line.
-
-        NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
-        """
-        with self._one:
-            try:
-                asked = {"network": network, "size": list(size)}
-                return Graph.from_dict(self.start().request(asked, self.limit_s))
-            except ProcessDied as died:
-                self._end()
-                raise NetworkError(
-                    f"reading it took more than {self.limit_s:g} s or too much memory; expected a "
-                    "network that can be read in that time"
-                ) from died
-            except (RequestFailed, InputError) as problem:
-                error = (
-                    problem.as_error(NetworkError)
-                    if isinstance(problem, RequestFailed)
-                    else problem
-                )
-                raise NetworkError(error.message, code=error.code, **error.data) from problem
-
-    def read_file(self, file: BinaryIO, name: str, size: Sequence[int] = ()) -> Graph:
-        """The network in an open file that the user calls `name`; nothing of it is left on the disk.
-
-        NetworkError as of `read`.
-        """
-        with (
-            self._one,
-            tempfile.TemporaryDirectory(
-                prefix="lolat-", dir=self.start().folder, ignore_cleanup_errors=True
-            ) as folder,
-        ):
-            # Under a name of ours: the one that came with it may be anything.
-            path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
-            with path.open("wb") as copy:
-                shutil.copyfileobj(file, copy, MIB)
-            check_file(path, name)
-            try:
-                return self.read(str(path), size)
-            except NetworkError as error:
-                raise error.reworded(error.message.replace(str(path), name)) from error
-
-    def close(self) -> None:
-        """End the process, and with it what another thread has it read."""
-        self._closed = True
-        self._end()
-
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.close()
 
 
 # ---- The networks read last, by name or from files, in memory.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -23,8 +21,6 @@ from lolat.errors import InputError, NetworkError
 from lolat.io import FILES_APART
 from lolat.readers import apart
 from lolat.readers.apart import is_apart, read_apart
-from lolat.readers.cache import Cache
-from lolat.readers.many import arrays_of
 from microbench.evaluate import Case, measure_cases
 from tests.cli.commands import one_line, valid_answer
 from tests.readers.onnx_networks import model, node, saved
@@ -241,15 +237,6 @@ def test_which_networks_are_read_apart(here: None, network: str, apart: bool) ->
     assert is_apart(network) == apart
 
 
-def test_networks_of_a_table_are_read_apart(here: None, by_command: None) -> None:
-    """In this process, as it is one alone, and in those that read several."""
-    several = [(f"lolat_hostile:{name}", ()) for name in ("leaves", "exits")]
-    for specs in (several[:1], several):
-        found = dict(arrays_of(specs, "a", np.asarray, Cache(None), processes=2))
-        assert "reading it exited with code 0" in str(found[several[0]])
-    assert "SystemExit: 0" in str(found[several[1]])
-
-
 def calling(folder: Path, depth: int, width: int, last: str = "Relu") -> str:
     """A file of functions that each call the next `width` times, `depth` of them."""
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
@@ -284,44 +271,6 @@ def test_functions_that_grow_without_end(
         read_apart(calling(tmp_path, depth, width, last), ())
     assert str(caught.value).isprintable()
     assert len(read_apart(calling(tmp_path, 3, 5), ()).operations) == 5**3
-
-
-CONV = {
-    "kernel": [3, 3], "strides": [1, 1], "in_channels": 3, "out_channels": 4, "groups": 1, "bias": True,
-}  # fmt: skip
-
-
-def written(tmp_path: Path, attributes: dict[str, object], *shapes: list[int]) -> str:
-    """What `lolat read` would write of one convolution, changed."""
-    tensors = [[shape, True, "float32"] for shape in shapes or ([1, 8, 8, 3], [1, 8, 8, 4])]
-    operation = {
-        "name": "c", "kind": "conv", "inputs": [0], "outputs": [1], "attributes": {**CONV, **attributes},
-    }  # fmt: skip
-    document = {"schema": "lolat-network", "version": 1, "name": "n", "tensors": tensors,
-                "operations": [operation], "inputs": [0], "outputs": [1]}  # fmt: skip
-    path = tmp_path / "n.json"
-    path.write_text(json.dumps(document))
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "shapes", "said"),
-    [
-        ({"strides": ["1", 1]}, (), r"operations\[0\]\.attributes\.strides\[0\]`"),
-        ({"out_channels": {}}, (), r"operations\[0\]\.attributes\.out_channels`"),
-        ({"groups": 0}, (), r"operations\[0\]\.attributes\.groups`"),
-        ({"in_channels": 2**62}, (), r"operations\[0\]\.attributes\.in_channels`"),
-        ({"kernel": [3, float(2**60)]}, (), r"operations\[0\]\.attributes\.kernel\[1\]`"),
-        ({}, ([1, 8, 8, 3], [1, 8, 0, 4]), "writes a tensor of 1x8x0x4; expected sizes of at least 1"),
-    ],
-)  # fmt: skip
-def test_operations_that_cannot_be(
-    tmp_path: Path, attributes: dict[str, object], shapes: tuple[list[int], ...], said: str
-) -> None:
-    assert lolat.read(written(tmp_path, {})).operations[0].attributes["kernel"] == (3, 3)
-    with pytest.raises(NetworkError, match=said) as caught:
-        lolat.read(written(tmp_path, attributes, *shapes))
-    assert "\n" not in str(caught.value)
 
 
 def test_sizes_of_nothing_in_an_onnx_file(tmp_path: Path) -> None:

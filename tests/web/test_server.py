@@ -26,9 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 START = """
 import sys
 from lolat.cli.main import main
-from lolat.web import networks, server
-child = networks.Child
-networks.Child = lambda start, _, **options: child(start, "", **options)  # Keras is asked for nothing here
+from lolat.readers import apart
+from lolat.web import server
+child = apart.Child
+apart.Child = lambda start, _, *more, **options: child(start, "", *more, **options)  # Keras is asked for nothing here
 server.END_S = 1
 main(["serve", sys.argv[1], "--port", "0"])
 """
