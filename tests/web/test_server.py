@@ -29,7 +29,7 @@ from lolat.cli.main import main
 from lolat.readers import apart
 from lolat.web import server
 child = apart.Child
-apart.Child = lambda start, _, *more, **options: child(start, "", *more, **options)  # Keras is asked for nothing here
+apart.Child = lambda start, _, *more, **options: child(start, "", *more, **options)
 server.END_S = 1
 main(["serve", sys.argv[1], "--port", "0"])
 """
