@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lolat.model.file import read as read_model
-from microbench.journal import parse
+from microbench.journal import read as read_journal
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = str(ROOT / "models" / "epyc-2t.json")
@@ -50,7 +50,7 @@ LEARN = """
 import functools
 from sitecustomize import begin
 from lolat.graph.layers import Layers
-from microbench import learn, learn_training, worker
+from microbench import learn, learn_training, runner, worker
 from microbench.blocks import Predefined
 from microbench.runner import Settings
 
@@ -78,8 +78,7 @@ class Noted(worker.WorkerProcess):
             begin(f"{document['do']} {document.get('key')}")
         return super().request(document, limit_s)
 
-real = learn.Runner
-learn.Runner = lambda backend, device, progress: real(backend, device, progress, Noted)
+runner.WorkerProcess = Noted
 """ + CLI.replace("cli.main", "cli.learn")  # fmt: skip
 
 EPOCHS = """
@@ -167,10 +166,7 @@ def _records(name: str) -> Callable[[Path], list[str]]:
         path = folder / name
         if not path.exists():
             return []
-        content = path.read_bytes()
-        header, found = parse(content)
-        if header is None and content.count(b"\n"):
-            raise ValueError("no header")
+        _, *found = read_journal(path) or [{}]
         return [f"{i} {json.dumps(r)}" for i, r in enumerate(found)]
 
     return records
@@ -187,7 +183,7 @@ def _prefixes(samples: dict[str, list[float]], kept: list[str]) -> str:
     before: dict[str, list[float]] = {}
     for line in kept:
         record = json.loads(line.partition(" ")[2])
-        before.setdefault(record["key"], []).extend(record.get("samples_ms", ()))
+        before.setdefault(record["key"], []).extend(record.get("visit", {}).get("samples_ms", ()))
     for key, times in before.items():
         if key in samples and samples[key][: len(times)] != [round(t, 4) for t in times]:
             return f"{key}: not the measurements that were kept"
@@ -228,7 +224,7 @@ def _training() -> Command:
             f"{p['name']} x{p['batch_size']} {way[p['backward']]}": p["samples_ms"]
             for p in section["points"]
         }
-        return _prefixes(samples, [line for line in kept if '"samples_ms"' in line])
+        return _prefixes(samples, [line for line in kept if '"visit"' in line])
 
     return Command(
         "training", "lolat learn cpu --mode training", LEARN,

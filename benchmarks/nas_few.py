@@ -92,7 +92,7 @@ def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
     ranks = rankdata(times)
     found = []
     for chosen in draws:
-        scorer = fit(table.space, table.samples(device, chosen)).scorer
+        scorer = fit(table.space, table.samples(device, chosen))
         predicted = scorer.latency(table.rows)
         low, high = scorer.interval(table.rows, 0.9)
         found.append(

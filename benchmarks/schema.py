@@ -59,7 +59,7 @@ ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
     "nas-search": (SearchResult, ("nas search",)),
     "nas-score": (ScoreResult, ("nas score",)),
     "layer-evaluation": (mlp.LayerEvaluation, ("mlp evaluate",)),
-    "layer-fit": (mlp_fit.LayerFit, ("mlp fit", "mlp learn")),
+    "layer-fit": (mlp_fit.LayerFit, ("mlp fit",)),
     "layer-predict": (mlp.LayerPredict, ("mlp predict",)),
     "layer-network": (NetworkTime, ("mlp network",)),
 }

@@ -266,6 +266,7 @@ def encode(builder: GraphBuilder, x: int, heads: int) -> int:
     _, tokens, features = builder.tensors[x].shape
     each = features // heads
     shape, split, turned = (1, tokens, features), (1, tokens, heads, each), (1, heads, tokens, each)
+    order = (0, 2, 1, 3)
 
     def dense(x: int, units: int) -> int:
         inside = builder.tensors[x].shape[-1]
@@ -275,14 +276,19 @@ def encode(builder: GraphBuilder, x: int, heads: int) -> int:
 
     y = builder.add("layer_norm", [x], shape)
     query, key, value = (
-        builder.add("transpose", [builder.add("reshape", [dense(y, features)], split)], turned)
+        builder.add(
+            "transpose",
+            [builder.add("reshape", [dense(y, features)], split)],
+            turned,
+            permutation=order,
+        )
         for _ in range(3)
     )
     scores = builder.add("matmul", [query, key], (1, heads, tokens, tokens), contracted=each)
     scores = builder.add("softmax", [builder.add("scale", [scores], (1, heads, tokens, tokens))],
                          (1, heads, tokens, tokens))  # fmt: skip
     y = builder.add("matmul", [scores, value], turned, contracted=tokens)
-    y = builder.add("reshape", [builder.add("transpose", [y], split)], shape)
+    y = builder.add("reshape", [builder.add("transpose", [y], split, permutation=order)], shape)
     x = builder.add("add", [x, dense(y, features)], shape)
     y = dense(builder.add("layer_norm", [x], shape), 4 * features)
     y = builder.add("gelu", [y], (1, tokens, 4 * features))

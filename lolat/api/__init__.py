@@ -15,13 +15,12 @@ from lolat.io.results import Result, dict_of
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
     from lolat.api.report import Report
-    from lolat.api.training import CostAnswer, TrainingAnswer
     from lolat.graph import Graph
     from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
-    from lolat.training.model import Training
+    from lolat.training.cost import Cost
 
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
@@ -185,7 +184,7 @@ class Model(core.Model, Result):
         )
         return asked.answer(vary)
 
-    def training(
+    def cost(
         self,
         network: Any,
         batch_size: int,
@@ -194,73 +193,47 @@ class Model(core.Model, Result):
         optimizer: str = "sgd",
         coverage: float | None = None,
         *,
-        replicas: int = 1,
+        replicas: int | Sequence[int] = 1,
         strategy: str = "ring",
         link_gbps: float | None = None,
-        no_overlap: bool = False,
         input_ms_per_sample: float = 0.0,
         validation_samples: int | None = None,
         memory_gib: float | None = None,
-        input_size: InputSize = None,
-    ) -> TrainingAnswer:
-        """How long an iteration, an epoch and a whole training take, and the memory that it needs.
-
-        `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
-        alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. `replicas`: devices that
-        train together, exchanging gradients by `strategy` (ring, tree, one-to-all or mirrored) over links
-        of `link_gbps` Gbit/s, if None as was measured or as such devices usually are; `no_overlap`:
-        not during the backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
-        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
-
-        Returns a `TrainingAnswer`, of a model without measured training an estimate from its latencies,
-        which its warnings say. Raises ModelFileError where it knows neither, with the command that adds
-        it, and InputError for what cannot be.
-        """
-        from lolat.api.training import Exchange, Run, predict_training
-
-        run = Run(batch_size, optimizer, samples, epochs, coverage)
-        exchange = Exchange(strategy, link_gbps, no_overlap, input_ms_per_sample)
-        more = replicas, validation_samples, memory_gib, input_size
-        return predict_training(self._training(), network, run, exchange, *more)
-
-    def cost(
-        self,
-        network: Any,
-        batch_size: int,
-        samples: int,
-        epochs: int = 1,
-        optimizer: str = "sgd",
-        coverage: float | None = None,
-        *,
-        replicas: int | Sequence[int] = 1,
         price_per_hour: float | None = None,
         prices: str | None = None,
         accelerator: str | None = None,
-        as_if: bool = False,
-        billing: str = "second",
-        strategy: str = "ring",
-        link_gbps: float | None = None,
-        no_overlap: bool = False,
-        input_ms_per_sample: float = 0.0,
         input_size: InputSize = None,
-    ) -> CostAnswer:
-        """Hours and dollars of training a network, on one device or each number of them in `replicas`.
+    ) -> Cost:
+        """How long training takes on each number of devices in `replicas`, its memory and its dollars.
 
-        The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
-        in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
-        model's device if None; `as_if`: take the price though it is another device's. `billing`: "second"
-        or "hour", a begun one whole.
+        `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
+        alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices exchange
+        gradients by `strategy` (ring, tree, one-to-all or mirrored) over links of `link_gbps` Gbit/s, if
+        None as such devices usually are linked. `input_ms_per_sample`: of the input pipeline beside
+        training. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
+        `price_per_hour`: US$ for one device; else the price in `prices` (a CSV file in the layout of
+        SkyPilot's catalog; None: the list of `lolat prices`) of `accelerator`, the model's device if
+        None.
 
-        Returns a `CostAnswer`: its `plan` has the options, the cheapest and the fastest. Raises
-        InputError where there is no price for the device, and what `training` raises.
+        Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
+        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
+        model knows neither, and InputError for what cannot be.
         """
-        from lolat.api.training import Exchange, Payment, Run, cost_of
+        from lolat.fitting.intervals import COVERAGE
+        from lolat.training.cost import cost
+        from lolat.training.file import training_of
+        from lolat.training.model import TrainingRun
 
-        run = Run(batch_size, optimizer, samples, epochs, coverage)
-        exchange = Exchange(strategy, link_gbps, no_overlap, input_ms_per_sample)
-        payment = Payment(price_per_hour, prices, accelerator, as_if, billing)
-        numbers = [replicas] if isinstance(replicas, int) else replicas
-        return cost_of(self._training(), network, run, exchange, payment, numbers, input_size)
+        run = TrainingRun(
+            batch_size, samples, epochs, optimizer, COVERAGE if coverage is None else coverage,
+            validation_samples, strategy, input_ms_per_sample,
+        )  # fmt: skip
+        return cost(
+            training_of(self.document, self.source), network, run,
+            [replicas] if isinstance(replicas, int) else replicas, link_gbps=link_gbps,
+            price_per_hour=price_per_hour, prices=prices, accelerator=accelerator, memory_gib=memory_gib,
+            input_size=input_size,
+        )  # fmt: skip
 
     def evaluate(
         self,
@@ -309,11 +282,6 @@ class Model(core.Model, Result):
         from lolat.api.measuring import doctor
 
         return doctor(self, progress)
-
-    def _training(self) -> Training:
-        from lolat.training.file import from_document
-
-        return from_document(dict(self.document), self.source)
 
     def check(self, predictor: str | None, coverage: float | None) -> None:
         """InputError for what the model cannot answer, before a framework starts to read a network."""

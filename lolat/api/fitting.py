@@ -35,10 +35,11 @@ from lolat.io.progress import Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
-from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
+from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, put, read, with_sections, write
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
+from lolat.training.epochs import epochs_document, is_of_epochs
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
 
@@ -77,6 +78,8 @@ def fit(
         document = _of_facts(stem, name, known)
     elif len(models) > 1:
         raise InputError(f"{len(models)} model files; expected one: times of two are not mixed")
+    elif EPOCHS in kinds.values():
+        return _of_epochs(paths, output, stem, name, said)
     elif not models and {OPERATIONS, NETWORKS} & set(kinds.values()):
         document = _of_tables(kinds, stem, name, known, skip, said, say)
     elif facts is not None:
@@ -98,15 +101,33 @@ def fit(
     return Model(document, os.fspath(output))
 
 
-BLOCKS, OPERATIONS, NETWORKS = "blocks", "operations", "networks"
+BLOCKS, OPERATIONS, NETWORKS, EPOCHS = "blocks", "operations", "networks", "epochs"
 
 
 def _kind(path: str) -> str:
     """What a table is of."""
     columns = columns_of(path)
+    if is_of_epochs(columns):
+        return EPOCHS
     if is_of_operations(columns):
         return OPERATIONS
     return NETWORKS if is_of_networks(columns) else BLOCKS
+
+
+def _of_epochs(
+    paths: list[str], output: AnyPath | None, name: str, device: str | None, said: Said | None
+) -> Model:
+    """A model of timed epochs, or the model at `output` with them: its other sections stay."""
+    if len(paths) > 1:
+        raise InputError(
+            f"{paths[0]} is a table of epochs; expected it alone, or no table of epochs"
+        )
+    document = epochs_document(paths[0], name, device, read_network, said)
+    if output is None:
+        return Model(document)
+    called = device if Path(output).exists() else document["device"]
+    document = put(output, "epochs", document["epochs"], called, document["environment"])
+    return Model(document, os.fspath(output))
 
 
 def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any]:

@@ -28,13 +28,12 @@ COMMANDS = {
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
-    "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
+    "cost": (
+        "lolat.cli.cost:cost",
+        "Time, memory and dollars of training, on one or several devices.",
+    ),
     "prices": ("lolat.cli.cost:prices", "What instances cost an hour."),
     "serve": ("lolat.cli.show:serve", "Training time and cost as a page in the browser."),
-    "training": (
-        "lolat.cli.training:training",
-        "Time of iterations, epochs and whole training runs.",
-    ),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),
 }

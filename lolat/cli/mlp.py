@@ -30,7 +30,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("lolat.cli.mlp:predict", "The time of every layer in a table."),
     "evaluate": ("lolat.cli.mlp:evaluate", "Predicted against measured times."),
     "network": ("lolat.cli.mlp:network", "A whole network from its layers."),
-    "learn": ("lolat.cli.mlp_fit:learn", "Measure layers on this device, and train on them."),
 }
 """Each command: where it is, and what it does in a few words."""
 

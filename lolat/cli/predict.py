@@ -41,9 +41,8 @@ def opened(model: str, launch: str | None) -> Model:
 
         here = comparable.here(where, "cpu")
         found = comparable.differences_of_device(loaded.device, where, here)
-        again = f"{found[0]}; learn again with: lolat learn cpu" if found else ""
-        if model == LOCAL and (said := again or comparable.unsaid(where)):
-            common.say(f"warning: {model}: {said}")
+        if model == LOCAL and found:
+            common.say(f"warning: {model}: {found[0]}; learn again with: lolat learn cpu")
     if state is not None and state.remark is not None and not found:
         # Of another processor's model nothing can be checked here.
         check = "" if state.is_recent else f"; `lolat doctor {quote(model)}` takes 10 seconds"

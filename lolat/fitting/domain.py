@@ -12,8 +12,8 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.intervals import LARGEST
-from lolat.graph import Graph, kind_label
-from lolat.graph.counts import FEATURES, behavior
+from lolat.graph import Graph
+from lolat.graph.counts import FEATURES, behavior, kind_label
 from lolat.graph.kinds import FREE
 from lolat.io.documents import Positive, Range
 from lolat.units import percent

@@ -237,12 +237,6 @@ def is_convolution(kind: str) -> bool:
     return kind in CONVOLUTIONS
 
 
-def kind_label(operation: Operation) -> str:
-    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
-    dimensions = len(operation.attributes.get("kernel", ()))
-    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
-
-
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
     readers = graph.consumers()

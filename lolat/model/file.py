@@ -222,18 +222,22 @@ def knows(document: Mapping[str, Any]) -> list[str]:
 
 def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
     """What is to be raised where a file does not know `what`, a word above or the name of a space."""
-    file = as_output(source)
-    ways = {
-        OF_INFERENCE: _remade(document, source),
-        OF_TRAINING: f"`{_learn(document)} --mode training --output {file}` on the device, or "
-        f"`lolat training fit EPOCHS.csv --output {file}`",
-    }
-    of_space = f"`lolat nas fit {what} SAMPLES.csv --output {file}`"
     known = " and ".join(knows(document)) or "nothing yet"
+    unknown = what if what in (OF_INFERENCE, OF_TRAINING) else f"networks of {what}"
     return ModelFileError(
-        f"{source} knows {known}, but no {what if what in ways else f'networks of {what}'}; add them with "
-        f"{ways.get(what, of_space)}"
+        f"{source} knows {known}, but no {unknown}; add them with {how_to_add(document, source, what)}"
     )
+
+
+def how_to_add(document: Mapping[str, Any], source: str, what: str) -> str:
+    """The commands that add `what`, a word above or the name of a space, to a model file."""
+    file = as_output(source)
+    if what == OF_INFERENCE:
+        return _remade(document, source)
+    if what == OF_TRAINING:
+        learn = f"`{_learn(document)} --mode training --output {file}` on the device"
+        return f"{learn}, or `lolat fit EPOCHS.csv --output {file}`"
+    return f"`lolat nas fit {what} SAMPLES.csv --output {file}`"
 
 
 def as_output(source: str) -> str:

@@ -92,14 +92,13 @@ class Decomposition:
 class Networks:
     """Networks of a function, each built once.
 
-    `choices`: the values per position; `most`: networks that may be built; `done` is called after each.
+    `choices`: the values per position; `most`: networks that may be built.
     """
 
     make: Make
     choices: Sequence[Sequence[Any]]
     name: str
     most: int
-    done: Callable[[], object]
 
     def __post_init__(self) -> None:
         self._graphs: list[Graph] = []
@@ -124,7 +123,6 @@ class Networks:
             values = [v[c] for v, c in zip(self.choices, row, strict=True)]
             self._graphs.append(self.make(values, self.name))
             self._number[row] = len(self._graphs) - 1
-            self.done()
         return self._number[row]
 
     def totals(self, batch_size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -106,17 +106,12 @@ def rounding(texts: Sequence[str]) -> float:
 
 # ---- The fitted model, as a device's file has it under `spaces`.
 
-MOST_MS, MOST_NOISE = 1e15, 100.0
-"""Of what a file may say: sums stay finite."""
-_Cost = Annotated[float, msgspec.Meta(ge=0.0, le=MOST_MS)]
-_Spread = Annotated[float, msgspec.Meta(ge=-MOST_MS, le=MOST_MS)]
-
 
 class Sample(msgspec.Struct, frozen=True):
     """A measured network."""
 
     arch: str
-    latency_ms: Annotated[float, msgspec.Meta(gt=0.0, le=MOST_MS)]
+    latency_ms: float
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -127,9 +122,9 @@ class Costs(msgspec.Struct, frozen=True):
     """
 
     assumption: str
-    weight: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
-    noise: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_NOISE)]
-    costs_ms: list[_Cost]
+    weight: float
+    noise: float
+    costs_ms: list[Annotated[float, msgspec.Meta(ge=0.0)]]
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -140,33 +135,82 @@ class Section(msgspec.Struct, frozen=True):
     """
 
     samples: list[Sample]
-    step_ms: _Cost
+    step_ms: float
     costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
-    spreads_ms: dict[str, Annotated[list[list[_Spread]], msgspec.Meta(min_length=1)]]
+    spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
 
 
-@dataclass(frozen=True)
-class NasModel:
-    """Latency of any network of `space` on the device that was sampled."""
+CHUNK = 16384  # networks whose counts are in memory at a time
+WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
+
+
+@dataclass(frozen=True, kw_only=True)
+class NasModel(Scorer):
+    """Latency of any network of `space` on the device that was sampled, at the samples' batch size."""
 
     space: Space
     section: Section
+
+    @classmethod
+    def of(cls, space: Space, section: Section) -> NasModel:
+        """The model of a section."""
+        source = f"{plural(len(section.samples), 'measured network')} of {space.name}"
+        return cls(
+            grid=space.grid, batch_size=1, predictor=SAMPLES, source=source, space=space, section=section
+        )  # fmt: skip
 
     @cached_property
     def pieces(self) -> dict[str, Pieces]:
         """The assumptions of the space by name."""
         return {pieces.name: pieces for pieces in self.space.assumptions()}
 
-    @cached_property
-    def scorer(self) -> SampledScorer:
-        """The scorer of the space's candidates."""
-        return SampledScorer(
-            grid=self.space.grid, batch_size=1, predictor=SAMPLES,
-            source=f"{plural(len(self.section.samples), 'measured network')} of {self.space.name}",
-            section=self.section,
-            pieces={costs.assumption: self.pieces[costs.assumption] for costs in self.section.costs},
-        )  # fmt: skip
+    def _counts(self, rows: np.ndarray) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
+        """Some networks, and how often each has each piece, by assumption."""
+        used = {costs.assumption for costs in self.section.costs}
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            yield some, {name: self.pieces[name].counts(rows[some]) for name in used}
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `Scorer`: the explanations' geometric mean."""
+        rows = self.grid.checked(candidates)
+        logarithms = np.zeros(len(rows))
+        for some, counts in self._counts(rows):
+            for costs in self.section.costs:
+                times = counts[costs.assumption] @ np.array(costs.costs_ms)
+                logarithms[some] += costs.weight * np.log(times)
+        return np.exp(logarithms)
+
+    def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+        """((n,) low, (n,) high) that hold a reading with probability `coverage`.
+
+        The variance of a logarithm is that between explanations, of the costs (to first order), and of a
+        reading, with the tails of Student's t as in the fit.
+        """
+        from scipy.stats import t
+
+        middle, section = self.latency(candidates), self.section
+        rows = np.asarray(candidates)
+        variance = np.zeros(len(rows))
+        for some, counts in self._counts(rows):
+            squares = {
+                name: np.sum((counts[name] @ np.transpose(section.spreads_ms[name])) ** 2, axis=1)
+                for name in counts
+            }
+            for costs in section.costs:
+                times = counts[costs.assumption] @ np.array(costs.costs_ms)
+                of_costs = squares[costs.assumption] / times**2
+                between = (np.log(times) - np.log(middle[some])) ** 2
+                variance[some] += costs.weight * (of_costs + between + costs.noise**2)
+        variance += section.step_ms**2 / 12.0 / middle**2
+        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
+        factor = np.exp(np.minimum(width, WIDEST))
+        return middle / factor, middle * factor
+
+    def predict(self, archs: Sequence[str]) -> np.ndarray:
+        """(networks,) latencies in milliseconds of networks as text. InputError for another text."""
+        return self.latency(self.space.parse(archs))
 
     @property
     def warnings(self) -> list[str]:
@@ -181,7 +225,7 @@ class NasModel:
     @property
     def typical_error(self) -> float:
         """The relative error within which half of the space's networks should stay."""
-        low, high = self.scorer.interval(self.space.sample(2000), 0.5)
+        low, high = self.interval(self.space.sample(2000), 0.5)
         return float(np.median(np.sqrt(high / low)) - 1.0)
 
     def assumptions(self) -> list[tuple[str, float]]:
@@ -191,10 +235,6 @@ class NasModel:
             for name, pieces in self.pieces.items()
         ]
         return sorted(weights, key=lambda pair: -pair[1])
-
-    def predict(self, archs: Sequence[str]) -> np.ndarray:
-        """(networks,) latencies in milliseconds of networks as text. InputError for another text."""
-        return self.scorer.latency(self.space.parse(archs))
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
@@ -208,7 +248,7 @@ def from_model(model: Model, space: Space) -> NasModel:
         raise lacks(model.document, model.source, space.name)
     place = f"$.spaces.{space.name}"
     section: Section = converted(spaces[space.name], Section, model.source, place)
-    fitted = NasModel(space, section)
+    fitted = NasModel.of(space, section)
     for costs in section.costs:
         size = (
             len(fitted.pieces[costs.assumption].terms) if costs.assumption in fitted.pieces else 0
@@ -220,6 +260,22 @@ def from_model(model: Model, space: Space) -> NasModel:
                 "again: lolat nas fit"
             )
     return fitted
+
+
+def scorer_for(
+    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+) -> Scorer:
+    """The scorer of candidates on the device of `model`.
+
+    Samples of the space answer where the model has some, unless a predictor or a batch size is asked for;
+    else the formula of inference. ModelFileError where the model has neither. Errors as of `Space.scorer`.
+    """
+    sampled = space.name in model.document.get("spaces", {})
+    if sampled and predictor is None and batch_size == 1:
+        return from_model(model, space)
+    if not sampled and not model.predictors:
+        raise lacks(model.document, model.source, space.name)
+    return space.scorer(model, batch_size, predictor)
 
 
 # ---- Fitting.
@@ -253,7 +309,7 @@ def fit(
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(explanations).items()},
         warnings=[*measured.remarks, *_warnings(measured, explanations[0])],
     )
-    model = NasModel(of_space, section)
+    model = NasModel.of(of_space, section)
     if output is not None:
         model.write(output, name)
     return model
@@ -292,77 +348,3 @@ def _warnings(samples: Samples, best: Explanation) -> list[str]:
                 "hardly counts: measure it again"
             )
     return warnings
-
-
-# ---- Answering.
-
-CHUNK = 16384  # networks whose counts are in memory at a time
-WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledScorer(Scorer):
-    """Latencies by a fit to samples, at the batch size at which they were measured.
-
-    `pieces`: of each assumption that the section's costs are of.
-    """
-
-    section: Section
-    pieces: dict[str, Pieces]
-
-    def latency(self, candidates: Any) -> np.ndarray:
-        """See `Scorer`: the explanations' geometric mean."""
-        rows = self.grid.checked(candidates)
-        logarithms = np.zeros(len(rows))
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            counts = {name: pieces.counts(rows[some]) for name, pieces in self.pieces.items()}
-            for costs in self.section.costs:
-                times = counts[costs.assumption] @ np.array(costs.costs_ms)
-                logarithms[some] += costs.weight * np.log(times)
-        return np.exp(logarithms)
-
-    def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """((n,) low, (n,) high) that hold a reading with probability `coverage`.
-
-        The variance of a logarithm is that between explanations, of the costs (to first order), and of a
-        reading, with the tails of Student's t as in the fit.
-        """
-        from scipy.stats import t
-
-        middle = self.latency(candidates)
-        rows = self.grid.checked(candidates)
-        variance = np.zeros(len(rows))
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            counts = {name: pieces.counts(rows[some]) for name, pieces in self.pieces.items()}
-            squares = {
-                name: np.sum((counts[name] @ np.transpose(spread)) ** 2, axis=1)
-                for name, spread in self.section.spreads_ms.items()
-                if name in counts
-            }
-            for costs in self.section.costs:
-                times = counts[costs.assumption] @ np.array(costs.costs_ms)
-                of_costs = squares[costs.assumption] / times**2
-                between = (np.log(times) - np.log(middle[some])) ** 2
-                variance[some] += costs.weight * (of_costs + between + costs.noise**2)
-        variance += self.section.step_ms**2 / 12.0 / middle**2
-        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
-        factor = np.exp(np.minimum(width, WIDEST))
-        return middle / factor, middle * factor
-
-
-def scorer_for(
-    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
-) -> Scorer:
-    """The scorer of candidates on the device of `model`.
-
-    Samples of the space answer where the model has some, unless a predictor or a batch size is asked for;
-    else the formula of inference. ModelFileError where the model has neither. Errors as of `Space.scorer`.
-    """
-    sampled = space.name in model.document.get("spaces", {})
-    if sampled and predictor is None and batch_size == 1:
-        return from_model(model, space).scorer
-    if not sampled and not model.predictors:
-        raise lacks(model.document, model.source, space.name)
-    return space.scorer(model, batch_size, predictor)

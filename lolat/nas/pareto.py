@@ -24,7 +24,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
-from lolat.nas.fewshot import SampledScorer, read_archs, scorer_for
+from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
 from lolat.units import between, milliseconds
@@ -159,7 +159,7 @@ def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate
     numbers, scorer = archive.front(), archive.scorer
     rows = [archive.rows[n] for n in numbers]
     bounds: list[tuple[Any, float | None, bool | None]]
-    if isinstance(scorer, SampledScorer):
+    if isinstance(scorer, NasModel):
         ends = scorer.interval(
             np.array(rows).reshape(-1, len(space.positions)).astype(int), COVERAGE
         )

@@ -32,7 +32,7 @@ from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, write_bytes
 from lolat.model import Model, load
 from lolat.nas.adapters import needed
-from lolat.nas.fewshot import SampledScorer, read_archs, scorer_for
+from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.ray_tasks import connected, on_ray
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Space
@@ -161,11 +161,10 @@ class Ranking:
             )
         return indices, rows, times, values.astype(np.float64)
 
-    def top(
-        self, best: list[Ranked], indices: np.ndarray, times: np.ndarray, values: np.ndarray
-    ) -> list[Ranked]:
-        """The best of those before and of some more."""
-        return best_of(best, values, indices, times, self.best or BEST)
+    @property
+    def listed(self) -> int:
+        """How many of the best are listed."""
+        return self.best or BEST
 
 
 def _score_table(space: Space, ranking: Ranking, output: AnyPath, among: AnyPath) -> ScoreResult:
@@ -173,13 +172,13 @@ def _score_table(space: Space, ranking: Ranking, output: AnyPath, among: AnyPath
     archs, every = read_archs(read_table(os.fspath(among), ("arch",)), space)
     times = ranking.scorer.latency(every)
     indices, rows, times, values = ranking.within(np.arange(len(every)), every, times)
-    best = ranking.top([], indices, times, values)
+    best = best_of([], values, indices, times, ranking.listed)
     kept = len(indices)
     if ranking.best is not None:
         chosen = np.isin(indices, [index for _, index, _ in best])
         indices, rows, times, values = indices[chosen], rows[chosen], times[chosen], values[chosen]
     columns = {"latency_ms": times}
-    if isinstance(ranking.scorer, SampledScorer):
+    if isinstance(ranking.scorer, NasModel):
         columns["low_ms"], columns["high_ms"] = ranking.scorer.interval(rows, COVERAGE)
     if ranking.value is not None:
         columns["value"] = values
@@ -281,7 +280,7 @@ def _write_range(job: Job, start: int, file: Any) -> Range:
         for piece in scorer.chunks(start, stop, PIECE):
             indices, rows, times, values = ranking.within(*piece)
             kept += len(indices)
-            best = ranking.top(best, indices, times, values)
+            best = best_of(best, values, indices, times, ranking.listed)
             if ranking.best is None and len(indices):
                 writer.write_table(job.table(indices, rows, times, values))
         if ranking.best is not None and best:
@@ -365,7 +364,7 @@ def _run(job: Job, space: Space, ray: Any, shown: Progress) -> ScoreResult:
                 done.values(), here if ray is None else on_ray(ray, score_range, job, left)
             )
         ):
-            best = sorted([*total.best, *part.best])[: job.ranking.best or BEST]
+            best = sorted([*total.best, *part.best])[: job.ranking.listed]
             total = Range(total.scored + part.scored, total.kept + part.kept, best)
             if number >= len(done):
                 shown.step()

@@ -11,10 +11,11 @@ The answer is that of `model.predict(space.network(candidate))`, but for the rou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,15 +27,43 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.model.prediction import as_batch_size, operations_ms
-from lolat.nas.codec import Codec, Row, dashes, parse_all
 from lolat.nas.factory import MOST_NETWORKS, Decomposition, Finder, Networks, maker
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
 from lolat.nas.scorer import Scorer, Times, compiled
-from lolat.nas.tables import BorderTable, Part, Table
+from lolat.nas.tables import Part, Table
+from lolat.units import shortened
 
 WHOLE_CANDIDATES = 32  # predicted whole, for what parts do to each other
 LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
+
+
+Row = Sequence[int] | np.ndarray  # the integers of one candidate
+
+
+class Codec(NamedTuple):
+    """`parse`: the integers of a candidate's text, InputError for another text; `write`: the inverse."""
+
+    parse: Callable[[str], Row]
+    write: Callable[[Row], str]
+
+
+def dashes(count: int) -> Codec:
+    """Candidates as `count` integers with "-" between them: 0-3-1."""
+
+    def parse(arch: str) -> list[int]:
+        numbers = arch.strip().split("-")
+        if len(numbers) != count or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
+            raise InputError(
+                f"{shortened(arch)!r} is no candidate; expected {count} whole numbers with '-' between "
+                f"them, such as {write([0] * count)}"
+            )
+        return [int(n) for n in numbers]
+
+    def write(row: Row) -> str:
+        return "-".join(str(int(n)) for n in row)
+
+    return Codec(parse, write)
 
 
 @dataclass(frozen=True)
@@ -76,7 +105,7 @@ class Space:
                 f"positions of {name!r} are {', '.join(names)}; expected different names"
             )
         self.tables = tuple(tables)
-        self.codec = codec or dashes(self.grid)
+        self.codec = codec or dashes(len(self.positions))
         self._assumptions = assumptions
         self._build = build
         self._counts: dict[int, list[np.ndarray]] = {}  # of the tables, by batch size
@@ -91,11 +120,12 @@ class Space:
         assumptions: Callable[[Space], list[Pieces]] | None = None,
     ) -> Space:
         """A network that is a chain of parts, each of which depends on some of the positions."""
-        choices = [tuple(positions[p].choices for p in part.positions) for part in parts]
-        tables = [part.table(c) for part, c in zip(parts, choices, strict=True)]
-        if parts:
-            tables.append(BorderTable.of(parts[0], choices[0], output=False))
-            tables.append(BorderTable.of(parts[-1], choices[-1], output=True))
+        tables = [
+            part.table(
+                [positions[p].choices for p in part.positions], part is parts[0], part is parts[-1]
+            )
+            for part in parts
+        ]
         return cls(name, positions, tables, partial(chain, tuple(parts)), codec, assumptions)
 
     @classmethod
@@ -108,14 +138,13 @@ class Space:
         tolerance: float = 0.0,
         most_networks: int = MOST_NETWORKS,
         seed: int = 0,
-        done: Callable[[], object] = lambda: None,
     ) -> Space:
         """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
         `choices`: the values of each position in order, given by position, or a dict of them, given by
         name; `input_size`: see `lolat.read`; `tolerance`: how far the sum of a count may be off, relative;
-        `most_networks`: that may be built; `done` is called after each. InputError where the function
-        fails, and where the networks do not decompose; it names the positions.
+        `most_networks`: that may be built. InputError where the function fails, and where the networks do
+        not decompose; it names the positions.
         """
         named = isinstance(choices, Mapping)
         pairs = choices.items() if isinstance(choices, Mapping) else enumerate(choices)
@@ -129,7 +158,7 @@ class Space:
             )
         title = name or getattr(function, "__name__", "factory")
         make = maker(function, names if named else None, input_size)
-        finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
+        finder = Finder(Networks(make, values, title, most_networks), names, tolerance)
         decomposition = finder.run(np.random.default_rng(seed))
         positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
         space = cls(title, positions, list(finder.tables.values()), make)
@@ -157,7 +186,13 @@ class Space:
         self, archs: Sequence[str], place: Callable[[int], str] = lambda i: f"network {i + 1}"
     ) -> np.ndarray:
         """(n, positions) integers of candidates written as text; InputError names the first wrong one."""
-        return parse_all(self.codec, self.grid, archs, place)
+        rows = np.empty((len(archs), len(self.positions)), np.int64)
+        for index, arch in enumerate(archs):
+            try:
+                rows[index] = self.codec.parse(arch)
+            except InputError as error:
+                raise InputError(f"{place(index)}: {error.message}") from None
+        return self.grid.checked(rows, place).astype(self.grid.dtype)
 
     def arch(self, candidate: Row) -> str:
         """A candidate as text; `parse` is the inverse."""

@@ -4,7 +4,8 @@ A candidate's counts are the sum of its parts' (columns of `lolat.graph.counts` 
 thresholds are applied operation by operation, so tables are of one batch size). Two counts belong to the
 whole graph. `serial`, the operations on the longest path, is a sum where parts follow one another, each
 with a single tensor in and out, for every path goes through all of them; inside branches it is a maximum,
-see `CellTable`. `border`, the graph's own inputs and outputs, is `BorderTable`'s.
+see `CellTable`. `border`, the graph's own
+inputs and outputs, belongs to the first and the last part.
 """
 
 from __future__ import annotations
@@ -59,9 +60,12 @@ class Part:
     shape: Callable[..., tuple[int, ...]]
     write: Callable[..., int]
 
-    def table(self, choices: Sequence[Sequence[Any]]) -> Table:
-        """Its counts by choice; `choices`: the values at each of its positions."""
-        return FragmentTable(self, tuple(map(tuple, choices)))
+    def table(
+        self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
+    ) -> Table:
+        """Its counts by choice; `choices`: the values at each of its positions; `first`, `last` of the
+        chain."""
+        return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
     def graph(self, values: Sequence[Any]) -> Graph:
         """The part alone, for these values of its choices."""
@@ -72,10 +76,15 @@ class Part:
 
 @dataclass(frozen=True)
 class FragmentTable:
-    """The table of a `Part`: a small graph is built and counted for each combination."""
+    """The table of a `Part`: a small graph is built and counted for each combination.
+
+    Its `border` is that of the whole: the input of the `first` part, the output of the `last` one.
+    """
 
     part: Part
     choices: tuple[tuple[Any, ...], ...]
+    first: bool = False
+    last: bool = False
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -90,13 +99,20 @@ class FragmentTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
         counts = totals(self._graphs, batch_size, self.part.name)
-        counts[:, BORDER] = 0  # of the fragment, which is not the whole
+        counts[:, BORDER] = [
+            sum(batch_size * graph.tensors[t].elements() for t in self._ends(graph))
+            for graph in self._graphs
+        ]
         return counts.reshape(*map(len, self.choices), len(COLUMNS))
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
         times = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
         return np.array(times).reshape(tuple(map(len, self.choices)))
+
+    def _ends(self, graph: Graph) -> tuple[int, ...]:
+        """The tensors of a fragment that are the whole graph's input or output."""
+        return (*graph.inputs * self.first, *graph.outputs * self.last)
 
 
 @dataclass(frozen=True)
@@ -147,37 +163,6 @@ class CellTable:
         edges = sum(np.ix_(*(table.ms(formula, batch_size) for table in self.tables)))
         additions = self.additions * self.addition.ms(formula, batch_size)
         return np.asarray(self.repeat * (edges + additions))
-
-
-@dataclass(frozen=True)
-class BorderTable:
-    """The `border` of a chain at its first part (the graph's input) or its last one (its output).
-
-    `elements`: of that tensor at batch size 1, with an axis for each of `positions`.
-    """
-
-    positions: tuple[int, ...]
-    elements: np.ndarray
-
-    @classmethod
-    def of(cls, part: Part, choices: Sequence[Sequence[Any]], output: bool) -> BorderTable:
-        """That of a part; `choices`: the values at each of its positions."""
-        graphs = [part.graph(values) for values in itertools.product(*choices)]
-        elements = [
-            graph.tensors[(graph.outputs if output else graph.inputs)[0]].elements()
-            for graph in graphs
-        ]
-        return cls(part.positions, np.array(elements, np.int64).reshape(tuple(map(len, choices))))
-
-    def at(self, batch_size: int) -> np.ndarray:
-        """See `Table`."""
-        counts = np.zeros((*self.elements.shape, len(COLUMNS)), np.int64)
-        counts[..., BORDER] = batch_size * self.elements
-        return counts
-
-    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
-        """See `Table`: nothing."""
-        return np.zeros(self.elements.shape)
 
 
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:

@@ -30,11 +30,10 @@ def find_space(spec: str) -> Space:
 
 def find_function(spec: str, argument: str) -> Callable[..., Any]:
     """The function that `package.module:callable` names, the value of an argument. InputError else."""
-    expected = "package.module:callable"
-    function: Callable[..., Any] = find_attribute(spec, argument, expected)
+    function: Callable[..., Any] = find_attribute(spec, argument, "package.module:callable")
     if not callable(function):
         raise InputError(
-            f"{argument} {spec!r} is of type {type(function).__name__}; expected {expected}"
+            f"{argument} {spec!r} is of type {type(function).__name__}, not a function"
         )
     return function
 

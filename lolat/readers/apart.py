@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
@@ -69,8 +67,18 @@ def limit(variable: str, usual: float) -> float:
 
 
 def _ending(spec: str) -> str:
-    """The ending of a file's name, in small letters."""
-    return os.path.splitext(spec)[1].lower()
+    """The ending of a file's name, in small letters; of a name of Keras' that of its files."""
+    return ".keras" if spec.startswith("keras:") else os.path.splitext(spec)[1].lower()
+
+
+def check_file(path: Path, name: str) -> None:
+    """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
+    kind = Path(name).suffix.lower()
+    if kind not in ENDINGS:
+        given = f"a {kind} file" if kind else "without an ending"
+        raise NetworkError(f"{name} is {given}; expected one of {', '.join(ENDINGS)}")
+    if not path.stat().st_size:
+        raise NetworkError(f"{name} is empty; expected a network's file")
 
 
 # ---- The parent's side
@@ -131,29 +139,6 @@ class Reader:
                 if type(error) is NetworkError and Path(network).stem not in error.message:
                     error = error.reworded(f"{shortened(network)}: {error.message}")
                 raise error from None
-
-    def read_file(self, file: BinaryIO, name: str, size: Any = ()) -> Graph:
-        """The network in an open file that the user calls `name`; nothing of it is left on the disk."""
-        kind = Path(name).suffix.lower()
-        if kind not in ENDINGS:
-            given = f"a {kind} file" if kind else "without an ending"
-            raise NetworkError(f"{name} is {given}; expected one of {', '.join(ENDINGS)}")
-        with (
-            self._one,
-            tempfile.TemporaryDirectory(
-                prefix="lolat-", dir=self.start().folder, ignore_cleanup_errors=True
-            ) as folder,
-        ):
-            # Under a name of ours: the one that came with it may be anything.
-            path = Path(folder) / f"file{kind}"
-            with path.open("wb") as copy:
-                shutil.copyfileobj(file, copy, MIB)
-            if not path.stat().st_size:
-                raise NetworkError(f"{name} is empty; expected a network's file")
-            try:
-                return self.read(str(path), size)
-            except NetworkError as error:
-                raise error.reworded(error.message.replace(str(path), name)) from error
 
     def close(self) -> None:
         """End the child, and with it the network that another thread has it read."""

@@ -19,8 +19,8 @@ and outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -87,7 +87,7 @@ KINDS = {
     "transpose": "flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
     "native_channel_shuffle depth_to_space space_to_depth rearrange reverse_sequence",
     "repeat": "repeat repeat_vector repeat_interleave tile expand broadcast_to", "roll": "roll",
-    "unfold": "unfold im2col extract_patches", "crop": "crop crop_images",
+    "unfold": "unfold im2col extract_patches", "slice": "slice diagonal", "crop": "crop crop_images",
     "resize": "resize resizing up_sampling upsample",
     # free
     "reshape": "reshape flatten squeeze unsqueeze expand_dims ravel",
@@ -103,11 +103,6 @@ OPERANDS = frozenset(
      "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter"]
 )  # fmt: skip
 """Kinds of which constant operands count too; of others only the first input may be constant."""
-
-ALONG_AXIS = frozenset(
-    ["concatenate", "stack", "softmax", "log_softmax", "gather", "cumulative", "reduce"]
-)
-"""Kinds that work along an axis, or several: their `axis` may count from the end; None: all axes."""
 
 
 @dataclass(frozen=True)
@@ -165,25 +160,14 @@ class Writer:
         if kind is None:
             return self.unknown(call)
         inputs = call.inputs if kind in OPERANDS else self.activations(call)
-        return self.several(call, kind, inputs, **_attributes(self, call, kind))
+        return self.append(call, kind, inputs, **call.parameters)
 
     def unknown(self, call: Call) -> list[int]:
         """Append an operation under its own name, which says whose it is: so it is reported."""
-        return self.several(call, call.op, call.inputs)
+        return self.append(call, call.op, call.inputs)
 
-    def add(
-        self, call: Call, kind: str, inputs: Sequence[int], shape: Sequence[int] | None = None,
-        suffix: str = "", **attributes: Any,
-    ) -> int:  # fmt: skip
-        """Append an operation with one output, of the first shape of the call unless `shape` is given."""
-        shape = call.shapes[0] if shape is None else shape
-        label = call.label(kind, suffix)
-        return self.builder.add(
-            kind, inputs, shape, label, call.path, dtype=call.dtype, **attributes
-        )
-
-    def several(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
-        """Append an operation that writes all outputs of the call."""
+    def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
+        """Append one operation, which writes all outputs of the call."""
         label = call.label(kind.rpartition(".")[2])
         return self.builder.add_several(
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
@@ -228,17 +212,6 @@ KIND_OF = {
 """Normalized name -> kind; a kind is a name of itself."""
 
 
-def _attributes(writer: Writer, call: Call, kind: str) -> dict[str, Any]:
-    """The parameters of a call as attributes of an operation; an axis counts from the front."""
-    attributes = dict(call.parameters)
-    if "axis" in attributes:
-        rank = len(writer.shape(call.inputs[0])) + (kind == "stack") if call.inputs else 0
-        axis = attributes.pop("axis")
-        if kind in ALONG_AXIS:
-            attributes |= axis_of(axis, rank, everything=kind == "reduce")
-    return attributes
-
-
 # ---- Rules of what multiplies.
 
 
@@ -254,7 +227,7 @@ def convolution(writer: Writer, call: Call) -> list[int]:
     depthwise = groups == parameters["in_channels"]
     kind = "conv" if groups == 1 else "depthwise_conv" if depthwise else "grouped_conv"
     kind = parameters.pop("kind", "transposed_conv" if transposed else kind)
-    return [writer.add(call, kind, writer.activations(call), **parameters)]
+    return writer.append(call, kind, writer.activations(call), **parameters)
 
 
 def product(writer: Writer, call: Call) -> list[int]:
@@ -266,12 +239,12 @@ def product(writer: Writer, call: Call) -> list[int]:
     left, right = call.inputs[:2]
     contracted = call.parameters.get("contracted", (writer.shape(left) or (1,))[-1])
     if right in writer.constants and left not in writer.constants:
-        return [writer.add(
-            call, "dense", [left], in_features=contracted,
-            out_features=writer.elements(right) // max(contracted, 1),
-            bias=call.parameters.get("bias", False),
-        )]  # fmt: skip
-    return [writer.add(call, "matmul", [left, right], contracted=contracted)]
+        features = writer.elements(right) // max(contracted, 1)
+        bias = call.parameters.get("bias", False)
+        return writer.append(
+            call, "dense", [left], in_features=contracted, out_features=features, bias=bias
+        )
+    return writer.append(call, "matmul", [left, right], contracted=contracted)
 
 
 def einsum(writer: Writer, call: Call) -> list[int]:
@@ -282,17 +255,15 @@ def einsum(writer: Writer, call: Call) -> list[int]:
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:
         whole = len(set(labels[0])) == len(result)
-        return [writer.add(call, "transpose" if whole else "reduce", inputs)]
+        return writer.append(call, "transpose" if whole else "reduce", inputs)
     if len(inputs) != 2:
         return writer.unknown(call)
     if inputs[0] in writer.constants and inputs[1] not in writer.constants:
         inputs.reverse()
         labels.reverse()
     contracted, _ = einsum_features(labels[1], result, writer.shape(inputs[1]))
-    parameters = {"bias": False, **call.parameters, "contracted": contracted}
-    return product(
-        writer, Call(call.op, inputs, call.shapes, call.name, call.path, parameters, call.dtype)
-    )
+    parameters = {**call.parameters, "contracted": contracted}
+    return product(writer, replace(call, inputs=inputs, parameters=parameters))
 
 
 def attention(writer: Writer, call: Call) -> list[int]:
@@ -312,33 +283,16 @@ def attention(writer: Writer, call: Call) -> list[int]:
         "heads": own, "key_heads": shared, "queries": q[-2], "keys": k[-2], "head_size": sizes[0],
         "value_size": sizes[1],
     }  # fmt: skip
-    return writer.several(call, "attention", call.inputs, **{**known, **parameters})
+    return writer.append(call, "attention", call.inputs, **{**known, **parameters})
 
 
-# ---- Rules of what takes a part of a tensor, or copies it.
-
-
-def slices(writer: Writer, call: Call) -> list[int]:
-    """A part of a tensor.
-
-    Parameters, where they are known: `starts` and `steps` by axis, `gone`, the axes that the result lacks.
-    """
-    p, shape = call.parameters, writer.shape(call.inputs[0])
-    known = part_of(shape, p["starts"], p.get("steps"), p.get("gone", ())) if "starts" in p else {}
-    return [writer.add(call, "slice", call.inputs, **known)]
+# ---- Rules of what moves data.
 
 
 def split(writer: Writer, call: Call) -> list[int]:
-    """One slice for each output. Parameter: `axis`."""
-    source = call.inputs[0]
-    shape, start, written = writer.shape(source), 0, []
-    axis = call.parameters["axis"] % len(shape)
-    for part in call.shapes:
-        gone = (axis,) if len(part) < len(shape) else ()
-        where = part_of(shape, {axis: start}, gone=gone)
-        written.append(writer.add(call, "slice", [source], part, **where))
-        start += 1 if gone else part[axis]
-    return written
+    """One slice for each output."""
+    parts = (replace(call, shapes=[shape]) for shape in call.shapes)
+    return [writer.append(part, "slice", call.inputs[:1])[0] for part in parts]
 
 
 def pad(writer: Writer, call: Call) -> list[int]:
@@ -348,33 +302,28 @@ def pad(writer: Writer, call: Call) -> list[int]:
     """
     amounts = [n for pair in call.parameters["padding"] for n in pair]
     if not any(amounts):
-        return [writer.add(call, "identity", call.inputs[:1])]
+        return writer.append(call, "identity", call.inputs[:1])
     if min(amounts) < 0:
-        return [writer.add(call, "crop", call.inputs[:1])]
-    return [writer.add(call, "pad", call.inputs[:1], padding=call.parameters["padding"])]
+        return writer.append(call, "crop", call.inputs[:1])
+    return writer.append(call, "pad", call.inputs[:1], padding=call.parameters["padding"])
 
 
 def cast(writer: Writer, call: Call) -> list[int]:
     """To another type; to the same one it is nothing."""
     same = writer.builder.tensors[call.inputs[0]].dtype == call.dtype
-    return [writer.add(call, "identity" if same else "cast", call.inputs[:1])]
+    return writer.append(call, "identity" if same else "cast", call.inputs[:1])
 
 
 _RULES: dict[Rule, str] = {
     convolution: " ".join(("convolution", *sorted(CONVOLUTIONS))),
-    product: "matmul mm bmm dot",
-    einsum: "einsum",
-    attention: "attention",
-    slices: "slice",
-    split: "split unstack",
-    pad: "pad",
-    cast: "cast",
-}
+    product: "matmul mm bmm dot", einsum: "einsum", attention: "attention",
+    split: "split unstack", pad: "pad", cast: "cast",
+}  # fmt: skip
 RULES = {normalized(name): rule for rule, names in _RULES.items() for name in names.split()}
 """Normalized name -> the rule of an operation that is more than its kind."""
 
 
-# ---- Sizes and axes.
+# ---- The labels of an einsum.
 
 
 def einsum_terms(equation: str) -> tuple[list[str], str]:
@@ -390,45 +339,3 @@ def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int
     sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
     summed = prod(n for label, n in sizes if label not in result)
     return summed, prod(n for label, n in sizes if label in result)
-
-
-def axis_of(axis: Any, rank: int, everything: bool = False) -> dict[str, Any]:
-    """{"axis": one from 0, or several}; of None nothing, or with `everything` all axes."""
-    if axis is None or (isinstance(axis, Iterable) and not list(axis)):
-        axis = range(rank) if everything else ()
-    axes = sorted({int(a) % max(rank, 1) for a in (axis if isinstance(axis, Iterable) else [axis])})
-    if not axes:
-        return {}
-    return {"axis": axes[0] if len(axes) == 1 else tuple(axes)}
-
-
-def part_of(
-    shape: Sequence[int], starts: Mapping[int, int], steps: Mapping[int, int] | None = None,
-    gone: Sequence[int] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """The attributes of a slice of `shape`: starts and steps by axis; `gone`: axes that the result lacks.
-
-    A start may count from the end, and lie beyond it, as in Python.
-    """
-    steps = steps or {}
-    first = [
-        min(max(s + n if s < 0 else s, 0), max(n - 1, 0))
-        for s, n in ((starts.get(axis, 0), n) for axis, n in enumerate(shape))
-    ]
-    every = tuple(steps.get(axis, 1) for axis in range(len(shape)))
-    return {"starts": tuple(first), "steps": every, **axis_of(gone, len(shape))}
-
-
-def swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
-    """The permutation that exchanges two axes."""
-    order = list(range(rank))
-    order[first], order[second] = order[second], order[first]
-    return tuple(order)
-
-
-def moved(rank: int, source: Any, target: Any) -> tuple[int, ...]:
-    """The permutation that moves axes (one or several) to other places, the rest in order."""
-    sources, targets = ([n] if isinstance(n, int) else list(n) for n in (source, target))
-    places = {t % rank: s % rank for s, t in zip(sources, targets, strict=True)}
-    rest = iter(a for a in range(rank) if a not in places.values())
-    return tuple(places[a] if a in places else next(rest) for a in range(rank))

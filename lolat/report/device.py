@@ -117,18 +117,22 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
     where = document["environment"]
     seconds = where.get("seconds")
     took = f" measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
-    points = [f"{plural(len(document['points']), 'point')}{took}"] if document["points"] else []
+    measured = document.get("points")
+    points = [f"{plural(len(measured), 'point')}{took}"] if measured else []
     told = " · ".join([plain(document["device"]), *_framework(where), *points])
     yield from _indented(told, 0, 2)
-    yield from device_lines(model)
+    if model.predictors:
+        yield from device_lines(model)
     if was_measured:
         yield from remark_lines(document, MOST_REMARKS)
-    yield from _besides([*section_lines(document, ["training"], notes=False)]) or [""]
+    yield from _besides([*section_lines(document, ["training", "epochs"], notes=False)]) or [""]
     yield f"written: {plain(path)}"
     asked = quote(plain(name))
-    yield (
-        f"Next: lolat report {asked} keras:ResNet50 · lolat evaluate {asked} · lolat show {asked} --formula"
-    )
+    if model.predictors:
+        yield (
+            f"Next: lolat report {asked} keras:ResNet50 · lolat evaluate {asked} · lolat show {asked} "
+            "--formula"
+        )
 
 
 def _besides(lines: Sequence[str]) -> list[str]:
@@ -236,7 +240,7 @@ def section_lines(
 
     `notes`: with what is to be said of measuring it.
     """
-    from lolat.training.fitting import EpochSection
+    from lolat.training.epochs import EpochSection
     from lolat.training.learning import Section
 
     shapes: dict[str, Any] = {"training": Section, "epochs": EpochSection, "spaces": dict}
@@ -252,9 +256,7 @@ def section_lines(
                 if of == "training" and notes:
                     yield from (f"note on training: {plain(r)}" for r in part.get("warnings", ()))
             except (LookupError, TypeError, ValueError, ArithmeticError):
-                reader = (
-                    "`lolat training predict`" if of == "training" else "the command that reads it"
-                )
+                reader = "`lolat cost`" if of == "training" else "the command that reads it"
                 yield f"{plain(name)}: damaged; {reader} says where"
 
 
@@ -262,7 +264,7 @@ def _section_line(of: str, name: str, part: Mapping[str, Any]) -> str:
     if of == "training":
         blocks = {p["name"] for p in part["points"]}
         return (
-            f"training (`lolat training predict`): {len(part['points'])} passes of {len(blocks)} "
+            f"training (`lolat cost`): {len(part['points'])} passes of {len(blocks)} "
             f"blocks; each block left out: median error {percent(part['error']['left_out_median'])}"
             f"{beside(part['noise']['floor'])}; {plain(', '.join(sorted(part['update_ms'])))}"
         )
@@ -270,7 +272,7 @@ def _section_line(of: str, name: str, part: Mapping[str, Any]) -> str:
         networks = {p["network"] for p in part["points"]}
         error = median(abs(math.expm1(-r)) for r in part["residuals"])
         return (
-            f"epochs of training (`lolat training predict`): {len(part['points'])} of "
+            f"epochs of training (`lolat cost`): {len(part['points'])} of "
             f"{plural(len(networks), 'network')}; each network left out: median error "
             f"{percent(error)}; {plain(', '.join(part['optimizers']))}"
         )

@@ -197,8 +197,10 @@ def too_large(kind: str = "dense", dtype: str = "float32") -> Graph:
     document = synthetic.network(width=4096, size=224).to_dict()
     head = document["operations"][-1]
     head["kind"] = kind
-    shape, batched, _ = document["tensors"][head["outputs"][0]]
-    document["tensors"][head["outputs"][0]] = [shape, batched, dtype]
+    tensors = [*document["tensors"]]
+    shape, batched, _ = tensors[head["outputs"][0]]
+    tensors[head["outputs"][0]] = [shape, batched, dtype]
+    document["tensors"] = tensors
     return Graph.from_dict(document)
 
 

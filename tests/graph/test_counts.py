@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,13 +22,12 @@ from lolat.graph.counts import (
     Count,
     behavior,
     count,
-    formula_for,
 )
-from lolat.graph.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALIZATIONS, PASSES, POOLINGS
+from lolat.graph.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALIZATIONS, POOLINGS
 from tests.strategies import graphs
 from tests.synthetic import one
 
-OF_GRAPHS = {"serial", "border", "ragged", "repacked", "threaded", "streamed"}
+OF_GRAPHS = {"serial", "border", "threaded", "streamed"}
 """What the tests below look at by itself."""
 
 
@@ -85,7 +82,7 @@ CONVOLUTIONS: list[Any] = [
     ("conv", (1, 7, 9, 5), (1, 7, 9, 4), conv((1, 1), 5, 4), 3,
      convolved("pointwise", 3 * 315, 3 * 252, 3 * 252 * 5, 24)),
     ("grouped_conv", (1, 5, 7, 6), (1, 5, 7, 9), conv((3, 3), 6, 9, 3), 2,
-     convolved("grouped", 420, 630, 630 * 18, 18 * 9 + 9, patches=3780, narrow=3780, groups=3, maps=6)),
+     convolved("grouped", 420, 630, 630 * 18, 18 * 9 + 9, patches=3780, groups=3, maps=6)),
     ("grouped_conv", (1, 5, 7, 16), (1, 5, 7, 2), conv((3, 3), 16, 2, 2, False), 1,
      convolved("grouped", 560, 70, 70 * 72, 144, patches=35 * 144, groups=2, maps=2)),
     ("depthwise_conv", (1, 5, 7, 3), (1, 5, 7, 6), conv((3, 3), 3, 6, 3), 2,
@@ -107,14 +104,11 @@ OTHERS: list[Any] = [
     ("embedding", (1, 9), (1, 9, 16), {"rows": 1000, "out_features": 16}, 3,
      moved("moved", 3 * (9 + 144), "move", weights=432, dense_weights=432)),
     ("average_pool", (1, 8, 8, 3), (1, 4, 4, 3), {"kernel": (2, 2)}, 5,
-     moved("pool", 5 * 240, passes=5 * 240, means=5 * 48 * 4)),
+     moved("pool", 5 * 240, means=5 * 48 * 4)),
     ("max_pool", (1, 8, 8, 3), (1, 4, 4, 3), {"kernel": (3, 3)}, 5,
-     moved("pool", 5 * 240, passes=5 * 240, maxima=5 * 48 * 9)),
+     moved("pool", 5 * 240, maxima=5 * 48 * 9)),
     ("fill", (1, 100), (1, 7), {}, 2, moved("moved", 14, "move")),
-    # normalizing an image is narrow
-    ("batch_norm", (1, 5, 3, 3), (1, 5, 3, 3), {"channels": 3}, 2,
-     moved("norm", 180, passes=180, narrow=180)),
-    ("batch_norm", (1, 5, 3, 3), (1, 5, 3, 3), {"channels": 8}, 2, moved("norm", 180, passes=180)),
+    ("batch_norm", (1, 5, 3, 3), (1, 5, 3, 3), {"channels": 3}, 2, moved("norm", 180)),
 ]  # fmt: skip
 
 
@@ -205,10 +199,9 @@ APART = [
 
 @pytest.mark.parametrize(("kinds", "elements", "started"), APART)
 def test_what_only_moves_data_reads_and_writes(kinds: str, elements: str, started: str) -> None:
-    """15 elements in, 15 out, two samples; docs/reference/counts.md says which go over them how often."""
+    """15 elements in, 15 out, two samples."""
     for kind in kinds.split():
-        more = {"passes": 60 * PASSES.get(kind, 0), "exps": 30 * (kind in EXPONENTIALS),
-                "gelus": 30 * (kind in ("gelu", "erf"))}  # fmt: skip
+        more = {"exps": 30 * (kind in EXPONENTIALS), "gelus": 30 * (kind in ("gelu", "erf"))}
         expected = moved(elements, 60, started, **{k: v for k, v in more.items() if v})
         check(one(kind, [(1, 3, 5)], [(1, 3, 5)]), 2, **expected)
 
@@ -229,14 +222,6 @@ def test_every_formula_has_a_count_by_hand() -> None:
         check(one(kind, [(1, 6)], [(1, 2, 3)]), 8)
 
 
-def test_passes_are_those_of_the_document() -> None:
-    """docs/reference/counts.md: one, three and six further passes, by kind."""
-    assert {PASSES[k] for k in ("batch_norm", "max_pool", "silu", "sigmoid", "tanh")} == {1}
-    assert {PASSES[k] for k in ("gelu", "softmax")} == {3}
-    assert {PASSES[k] for k in ("layer_norm", "group_norm")} == {6}
-    assert not {"relu", "add", "concatenate", "unit_norm"} & set(PASSES)
-
-
 @pytest.mark.parametrize(("positions", "name"), [(1, "flat_macs"), (2, "dense_macs")])
 def test_a_dense_layer_of_a_constant_is_the_same_at_any_batch_size(
     positions: int, name: str
@@ -255,42 +240,6 @@ def test_a_dense_layer_of_a_constant_is_the_same_at_any_batch_size(
 
 
 # ---- what depends on sizes and on the graph
-
-
-@pytest.mark.parametrize(
-    ("kind", "inside", "outside", "groups", "ragged"),
-    [
-        ("conv", 16, 48, 1, 0), ("conv", 3, 48, 1, 1), ("conv", 16, 1000, 1, 1),
-        ("grouped_conv", 32, 64, 2, 0), ("grouped_conv", 32, 32, 4, 1),  # 8 channels a group
-        ("depthwise_conv", 64, 64, 64, 1), ("transposed_conv", 32, 16, 1, 0),
-        ("transposed_conv", 32, 8, 1, 1),
-    ],
-)  # fmt: skip
-def test_channels_that_fill_no_vectors(
-    kind: str, inside: int, outside: int, groups: int, ragged: int
-) -> None:
-    made = conv((3, 3), inside, outside, groups)
-    assert (
-        count(one(kind, [(1, 4, 4, inside)], [(1, 4, 4, outside)], **made)).total(5).ragged
-        == ragged
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "attributes", "repacked"),
-    [
-        ("conv", (7, 9), conv((1, 1), 4, 4), 16),
-        ("conv", (1, 1), conv((1, 1), 4, 4), 48),  # at a single position three times as dear
-        ("conv", (7, 9), conv((3, 1), 4, 4), 0),
-        ("grouped_conv", (7, 9), conv((1, 1), 4, 4, 2), 0),
-        ("dense", (), {"in_features": 4, "out_features": 4, "bias": False}, 0),
-    ],
-)
-def test_kernels_of_1x1_convolutions_are_repacked_above_batch_size_1(
-    kind: str, size: tuple[int, ...], attributes: Any, repacked: int
-) -> None:
-    counts = count(one(kind, [(1, *size, 4)], [(1, *size, 4)], **attributes))
-    assert [counts.total(n).repacked for n in (1, 2, 64)] == [0, repacked, repacked]
 
 
 def test_large_operations_wake_threads_and_leave_the_caches() -> None:
@@ -367,10 +316,6 @@ def test_the_table_says_what_each_count_is() -> None:
     for family, names in KINDS.items():
         assert {MEANINGS[name].unit for name in names} == {units[family]}
         assert {GROUPS[name] for name in names} == {"memory" if family == "elements" else family}
-    text = (Path(__file__).parents[2] / "docs/reference/counts.md").read_text()
-    table = text[text.index("| count |") : text.index("\n\nThose from")]
-    names = [row.split("|")[1].strip().lower() for row in table.splitlines()[2:]]
-    assert names == [name.lower() for name in COLUMNS]
 
 
 # ---- a loop over output positions
@@ -415,23 +360,6 @@ def test_convolutions_against_a_loop(
     assert (
         count(one("transposed_conv", [small], [large], **made)).total(batch).flops == batch * macs
     )
-
-
-def test_formulas_take_arrays() -> None:
-    """Three layers at once are each of them alone."""
-    rows = [
-        conv((k, k), 6, 12, g, bias) for k, g, bias in ((1, 1, True), (3, 2, False), (5, 6, True))
-    ]
-    columns = {
-        n: np.array([r[n] for r in rows]) for n in ("in_channels", "out_channels", "groups", "bias")
-    }
-    columns["kernel"] = (np.array([1, 3, 5]),) * 2
-    ins, outs = np.array([60, 120, 180]), np.array([12, 24, 36])
-    for kind in ("conv", "grouped_conv", "transposed_conv"):
-        found = formula_for(kind)(columns, [ins], [outs])
-        for i, row in enumerate(rows):
-            alone = formula_for(kind)(row, [int(ins[i])], [int(outs[i])])
-            assert [int(np.broadcast_to(n, 3)[i]) for n in found] == list(alone)
 
 
 # ---- what holds of any graph

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder, Operation, Tensor, floating_types, kind_label
-from lolat.graph.counts import count
+from lolat.graph import Graph, GraphBuilder, Operation, Tensor, floating_types
+from lolat.graph.counts import count, kind_label
 from tests.strategies import graphs
 
 

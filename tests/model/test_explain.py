@@ -26,9 +26,9 @@ from lolat.model.budget import Question
 from tests import synthetic
 
 DOCUMENT = synthetic.document()
-# All terms cost something here; the made-up points say nothing of the last four counts.
+# All terms cost something here; the made-up points say nothing of the last counts.
 DOCUMENT["predictors"]["extended"]["coefficients"].update(
-    patches=7e-7, narrow=1e-6, passes=2e-7, serial=0.02
+    patches=7e-7, border=2e-7, serial=0.02
 )
 MODEL = Model(DOCUMENT)
 NETWORK = synthetic.network()

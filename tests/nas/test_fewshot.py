@@ -151,7 +151,7 @@ def test_many_networks_are_answered_in_parts(
     cells: NasModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archs = some_cells(50, seed=3)
-    rows, scorer = CELLS.parse(archs), cells.scorer
+    rows, scorer = CELLS.parse(archs), cells
     assert cells.predict(archs).tolist() == scorer.latency(rows).tolist()
     whole = scorer.latency(rows), *scorer.interval(rows, 0.9)
     monkeypatch.setattr(fewshot, "CHUNK", 7)
@@ -165,12 +165,12 @@ def test_intervals_hold_about_as_many_readings_as_they_say(cells: NasModel) -> N
     inside = []
     for seed in range(12):
         model, readings = fit(CELLS, noisy(12, 0.03, seed)), noisy(200, 0.03, seed + 100)
-        low, high = model.scorer.interval(readings.rows, 0.9)
+        low, high = model.interval(readings.rows, 0.9)
         assert (low < high).all()
         inside.append(np.mean((low <= readings.times) & (readings.times <= high)))
     assert 0.82 < np.mean(inside) < 0.98
     rows = CELLS.parse(some_cells(20, seed=4))
-    half, most = cells.scorer.interval(rows, 0.5), cells.scorer.interval(rows, 0.95)
+    half, most = cells.interval(rows, 0.5), cells.interval(rows, 0.95)
     assert (most[0] < half[0]).all()
     assert (half[1] < most[1]).all()
 
@@ -198,7 +198,7 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(name: str) -> None:
         ten = space.sample(10, seed=seed)
         archs = tuple(space.arch(row) for row in ten)
         found = fit(space, Samples(archs, ten, scorer.latency(ten), 0.0, ()))
-        ranks.append(spearmanr(found.scorer.latency(rows), truth)[0])
+        ranks.append(spearmanr(found.latency(rows), truth)[0])
     assert np.mean(ranks) > 0.9
 
 
@@ -211,7 +211,7 @@ def test_a_space_of_ones_own_is_ranked_too() -> None:
         ten = space.sample(10, seed=seed)
         archs = tuple(space.arch(row) for row in ten)
         found = fit(space, Samples(archs, ten, scorer.latency(ten), 0.0, ()))
-        ranks.append(spearmanr(found.scorer.latency(rows), truth)[0])
+        ranks.append(spearmanr(found.latency(rows), truth)[0])
     assert np.mean(ranks) > 0.9
 
 
@@ -228,7 +228,7 @@ def test_a_model_is_read_as_it_was_written(
     found = from_model(load(path), model.space)
     assert found.section == model.section
     rows = model.space.sample(50)
-    assert found.scorer.latency(rows).tolist() == model.scorer.latency(rows).tolist()
+    assert found.latency(rows).tolist() == model.latency(rows).tolist()
     assert path.stat().st_size < 400_000
 
 
@@ -245,9 +245,8 @@ MISSING = object()
     [
         (("costs",), MISSING), (("costs",), []),
         (("costs", 0, "costs_ms"), [1.0]), (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0]),
-        (("costs", 0, "costs_ms"), [1e300, 1.0, 1.0, 1.0, 1.0]),
-        (("costs", 0, "assumption"), "another"), (("costs", 0, "weight"), 1e300),
-        (("spreads_ms", "all"), [[1.0, 1.0]]), (("spreads_ms",), {}), (("step_ms",), -1.0),
+        (("costs", 0, "assumption"), "another"),
+        (("spreads_ms", "all"), [[1.0, 1.0]]), (("spreads_ms",), {}),
     ],
 )  # fmt: skip
 def test_a_damaged_section_is_refused(cells: NasModel, path: tuple[Any, ...], value: Any) -> None:
@@ -265,7 +264,7 @@ def test_samples_answer_where_the_model_has_some(cells: NasModel) -> None:
     section = msgspec.to_builtins(cells.section)
     document = {**synthetic.document(), "spaces": {"nasbench201": section}}
     model, rows = Model(document, "m.json"), CELLS.sample(3)
-    assert scorer_for(CELLS, model).latency(rows).tolist() == cells.scorer.latency(rows).tolist()
+    assert scorer_for(CELLS, model).latency(rows).tolist() == cells.latency(rows).tolist()
     for space, *options in ((CELLS, 2), (CELLS, 1, "extended"), (LAYERS,)):
         assert scorer_for(space, model, *options).predictor == "extended"
     # A space of another size has another name; one with other choices has no such samples.

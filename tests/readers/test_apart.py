@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,9 +23,10 @@ from lolat.cli.common import run_apart
 from lolat.errors import InputError, NetworkError
 from lolat.io import FILES_APART
 from lolat.readers import apart
-from lolat.readers.apart import is_apart, read_apart
-from microbench.evaluate import Case, measure_cases
+from lolat.readers.apart import Reader, is_apart, read_apart
+from microbench.check import Case, read_cases
 from tests.cli.commands import one_line, valid_answer
+from tests.processes import is_running, wait_until
 from tests.readers.onnx_networks import model, node, saved
 
 
@@ -220,10 +224,9 @@ def by_command() -> Iterator[None]:
     FILES_APART.reset(token)
 
 
-def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> None:
-    """Refused before a framework is started to measure it."""
+def test_a_network_to_measure_is_read_apart(here: None, by_command: None) -> None:
     with pytest.raises(NetworkError, match="reading it exited with code 0"):
-        measure_cases("tensorflow", "cpu", [Case("lolat_hostile:leaves")])
+        read_cases([Case("lolat_hostile:leaves")])
 
 
 @pytest.mark.parametrize(
@@ -235,6 +238,61 @@ def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> 
 )  # fmt: skip
 def test_which_networks_are_read_apart(here: None, network: str, apart: bool) -> None:
     assert is_apart(network) == apart
+
+
+# ---- One child after another
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    with contextlib.closing(Reader(ending="")) as started:
+        started.start()
+        yield started
+
+
+def test_a_child_that_dies_is_replaced(reader: Reader, tmp_path: Path) -> None:
+    first = reader.start()
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: not first.is_running(), 30, "its end")
+    assert reader.read(str(relu(tmp_path / "n.onnx"))).operations
+    assert reader.start().pid != first.pid
+
+
+def test_a_child_that_takes_too_long_is_ended(reader: Reader, tmp_path: Path) -> None:
+    stopped = reader.start().pid
+    os.kill(stopped, signal.SIGSTOP)
+    reader.limit_s = 0.3
+    with pytest.raises(NetworkError, match=r"within 0\.3 s"):
+        reader.read(str(relu(tmp_path / "n.onnx")))
+    assert not is_running(stopped)
+
+
+def test_a_reader_that_is_closed_reads_nothing(reader: Reader, tmp_path: Path) -> None:
+    reader.close()
+    with pytest.raises(NetworkError):
+        reader.read(str(relu(tmp_path / "n.onnx")))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "more than 2 GiB of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "more than 2 GiB"),
+        (RecursionError(), "nested too deeply"),
+        (KeyError("x"), "it cannot be read (KeyError)"),
+        (NetworkError("no such network"), "no such network"),
+    ],
+)
+def test_whatever_a_framework_raises_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lolat.readers.open_network", read)
+    with pytest.raises(NetworkError) as caught:
+        apart.answer({"network": "n", "size": []})
+    assert said in str(caught.value)
 
 
 def calling(folder: Path, depth: int, width: int, last: str = "Relu") -> str:

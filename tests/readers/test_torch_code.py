@@ -13,7 +13,6 @@ from torch import nn
 import lolat
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
-from tests.readers.counting import refused
 from tests.readers.torch_networks import (
     Does,
     UNet,
@@ -183,9 +182,6 @@ def test_several_inputs() -> None:
         lolat.read((Two(), {"image": torch.zeros(1, 3, 8, 8),
                             "text": torch.zeros(1, 5, dtype=torch.int64)})),
     ]  # fmt: skip
-    refused(
-        Two(), "has 2 inputs (image, text)", "input_size={'image': (...), 'text': (...)}", size=224
-    )
     for graph in graphs:
         assert sorted(kinds(graph)) == sorted(
             ["conv", "global_average_pool", "embedding", "reduce", "multiply", "add"]

@@ -125,13 +125,13 @@ def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
 
 
 def test_states_and_cells() -> None:
-    """The last states of several layers are stacked; a cell is one step."""
+    """The last states of several layers are stacked; a cell is what PyTorch takes it apart into."""
     deep = nn.LSTM(3, 4, 2, batch_first=True)
     states = does(lambda m, x: m.layer(x)[1][0], (5, 3), layer=deep)
     assert kinds(states) == ["lstm", "lstm", "stack"]
     step = graph_of(Does(lambda m, x: m.cell(x)[0], cell=nn.LSTMCell(3, 4)), (), torch.zeros(1, 3))
-    assert kinds(step) == ["lstm"]
-    assert (total(step).flops, total(step).ops) == (4 * 4 * 7, 1)
+    assert kinds(step)[:2] == ["dense", "dense"]
+    assert total(step).flops == 4 * 4 * 7
 
 
 def test_an_embedding() -> None:

@@ -93,7 +93,7 @@ class Two(nn.Module):
         (torch.jit.script(nn.ReLU()), 8, "network"),
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4), "network"),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), None, "input-size"),
-        (Two(), 8, "input-size"),
+        (Two(), 8, "network"),
         (nn.Linear(5, 3), [(5,), (0,)], "input"),
     ],
 )

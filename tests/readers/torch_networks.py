@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -396,3 +397,19 @@ def lstm() -> nn.Module:
         forward, embedding=nn.Embedding(50, 8),
         lstm=nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True), fc=nn.Linear(12, 3),
     )  # fmt: skip
+
+
+NETWORKS: dict[str, tuple[Callable[[], Any], int]] = {
+    "resnet": (lambda: ResNet((2, 1)), 64), "mobilenet": (mobilenet, 32),
+    "mobilenet_v3": (mobilenet_v3, 32), "efficientnet": (efficientnet, 32), "densenet": (densenet, 16),
+    "shufflenet": (shufflenet, 32), "unet": (UNet, 16), "convnext": (convnext, 32), "vit": (vit, 32),
+    "swin": (swin, 32),
+}  # fmt: skip
+"""The module, and the size of its images."""
+
+
+@functools.cache
+def in_torch(name: str) -> Graph:
+    """The graph of a module of NETWORKS."""
+    make, size = NETWORKS[name]
+    return graph_of(make, (3, size, size))

@@ -1,4 +1,4 @@
-"""Latency in Ray Tune: a metric of every result, and trials over a budget not trained, or stopped."""
+"""Latency in Ray Tune: a metric of every result, and trials over a budget not trained."""
 
 from __future__ import annotations
 
@@ -53,11 +53,6 @@ class TrialLatency:
             return needed("ray.tune", "Ray Tune", "ray").report({**(over_budget or {}), **metrics})
 
         return within
-
-    def stop(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """For `RunConfig(stop=...)`: whether a trial is over the budget, asked after its first result."""
-        found = result if LATENCY in result else self.metrics(result["config"])
-        return bool(found[LATENCY] > self.max_ms)
 
     def callback(self) -> Any:
         """A `ray.tune.Callback` that adds the metrics to every result, each trial predicted once."""

@@ -25,9 +25,8 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.codec import Codec, Row
 from lolat.nas.pieces import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, groups, relative, work
-from lolat.nas.space import Position, Space
+from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import Part
 from lolat.units import shortened
 

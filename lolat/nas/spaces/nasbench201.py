@@ -13,19 +13,18 @@ each as operation~(node where the edge begins).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.codec import Codec, Row
 from lolat.nas.pieces import Pieces, groups, relative, work
-from lolat.nas.space import Position, Space
+from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import CellTable, Part, Table
 from lolat.units import shortened
 
@@ -37,42 +36,24 @@ POSITIONS = tuple(f"{begin}->{end}" for begin, end in EDGES)
 CHANNELS, CELLS, CLASSES, SIZE = (16, 32, 64), 5, 10, 32
 KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
 
-_INTO = [[begin for begin, to in EDGES if to == node] for node in (1, 2, 3)]
-_PATTERN = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
-
-
-def _node_text(begins: Sequence[int], operations: Sequence[int]) -> str:
-    """The edges into one node as text."""
-    edges = zip(operations, begins, strict=True)
-    return "|" + "".join(f"{CHOICES[op]}~{begin}|" for op, begin in edges)
-
-
-# Every text between two "+": 5, 25 and 125 texts, each with its operations.
-_TABLES = [
-    {
-        _node_text(begins, operations): operations
-        for operations in product(range(len(CHOICES)), repeat=len(begins))
-    }
-    for begins in _INTO
-]
+_TEXT = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
+_PATTERN = re.compile(re.escape(_TEXT).replace(r"\{\}", f"({'|'.join(CHOICES)})"))
 
 
 def parse(arch: str) -> list[int]:
     """The six operations of one cell, as indices of CHOICES. InputError for another text."""
-    nodes = arch.strip().split("+")
-    operations = [table.get(node) for table, node in zip(_TABLES, nodes, strict=False)]
-    if len(nodes) != len(_TABLES) or None in operations:
+    match = _PATTERN.fullmatch(arch.strip())
+    if match is None:
         raise InputError(
-            f"{shortened(arch)!r} is not a NAS-Bench-201 cell; expected six edges as in {_PATTERN}, on "
-            f"each one of {', '.join(CHOICES)}"
+            f"{shortened(arch)!r} is not a NAS-Bench-201 cell; expected six edges as in "
+            f"{_TEXT.replace('{}', 'op')}, each op one of {', '.join(CHOICES)}"
         )
-    return [operation for node in operations for operation in node or ()]
+    return [CHOICES.index(operation) for operation in match.groups()]
 
 
 def write(row: Row) -> str:
     """The text of one cell from its six integers."""
-    operations = iter(int(op) for op in row)
-    return "+".join(_node_text(begins, [next(operations) for _ in begins]) for begins in _INTO)
+    return _TEXT.format(*(CHOICES[operation] for operation in row))
 
 
 def space(classes: int = CLASSES, size: int = SIZE) -> Space:
@@ -101,7 +82,9 @@ def space(classes: int = CLASSES, size: int = SIZE) -> Space:
 class Cells(Part):
     """Five equal cells, whose six edges are the positions."""
 
-    def table(self, choices: Sequence[Sequence[Any]]) -> Table:
+    def table(
+        self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
+    ) -> Table:
         """The counts of the cells, for every combination of operations."""
         edges = tuple(
             Part(self.name, (p,), self.shape, _operation).table([values])

@@ -43,16 +43,12 @@ def rule_of(layer: Any) -> Rule | None:
 
 
 def _plain(op: str, is_operation: bool = False) -> Rule:
-    """One operation, along the axis that the layer has; constants count among the operands of keras.ops."""
+    """One operation; constants count among the operands of keras.ops."""
 
     def rule(r: KerasReader, call: LayerCall) -> list[int]:
         if is_operation and KIND_OF.get(normalized(op)) == "identity":
             return call.inputs[:1]  # a model converts its inputs to tensors
-        axes = [getattr(call.layer, n) for n in ("axis", "axes") if hasattr(call.layer, n)]
-        if op in ("Hstack", "Vstack", "Dstack"):
-            axes = [{"H": min(len(call.shapes[0]), 2) - 1, "V": 0, "D": 2}[op[0]]]
-        inputs = r.operands(call) if is_operation else call.inputs
-        return r.write(call, op, inputs, **({"axis": axes[0]} if axes else {}))
+        return r.write(call, op, r.operands(call) if is_operation else call.inputs)
 
     return rule
 
@@ -83,12 +79,12 @@ def _activated(r: KerasReader, call: LayerCall, written: list[int]) -> list[int]
         return written
     if kind == "glu":
         shape = (*shape[:-1], shape[-1] // 2)
-    return r.write(call, kind, written, [shape], kind, axis=-1)
+    return r.write(call, kind, written, [shape], kind)
 
 
 def _activation(r: KerasReader, call: LayerCall) -> list[int]:
     kind = _activation_kind(getattr(call.layer, "activation", call.layer))
-    return r.write(call, kind, call.inputs[:1], axis=-1)
+    return r.write(call, kind, call.inputs[:1])
 
 
 # ---- Operations that slide or normalize.
@@ -244,9 +240,7 @@ def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _split(r: KerasReader, call: LayerCall) -> list[int]:
-    named = {"Hsplit": 1, "Vsplit": 0, "Dsplit": 2}
-    axis = named.get(type(call.layer).__name__, getattr(call.layer, "axis", 0))
-    return r.write(call, "split", call.inputs[:1], axis=axis)
+    return r.write(call, "split", call.inputs[:1])
 
 
 # ---- Attention.

@@ -88,7 +88,7 @@ class OnnxReader:
                     return [self.tensor(source)]
             if node.op_type in RULES:
                 return RULES[node.op_type](self, node)
-            return self.call(node, op=OPERATORS.get(node.op_type, node.op_type), **self.axis(node))
+            return self.call(node, op=OPERATORS.get(node.op_type, node.op_type))
         return self.call(node, op=f"{node.domain}.{node.op_type}")
 
     def call(
@@ -150,17 +150,6 @@ class OnnxReader:
         if value is None or value.const_value is None:
             return None
         return [int(n) for n in np.ravel(value.const_value.numpy())]
-
-    def axis(self, node: Any) -> dict[str, Any]:
-        """The parameter `axis` of an operator that works along one."""
-        rank = len(self.shape(node.inputs[0])) if node.inputs and node.inputs[0] is not None else 0
-        if node.op_type in ("Softmax", "LogSoftmax", "Hardmax"):
-            # Before opset 13, over all axes from that one on.
-            axis = _attribute(node, "axis", -1 if self.opset >= 13 else 1)
-            return {"axis": axis if self.opset >= 13 else range(axis % rank, rank)}
-        if node.op_type in ("Concat", "ArgMax", "ArgMin", "GatherElements", "Gather"):
-            return {"axis": _attribute(node, "axis", 0)}
-        return {}
 
 
 def _attribute(node: Any, name: str, default: Any = None) -> Any:
@@ -305,8 +294,8 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
     halves = [(*s[:axis], 1, *s[axis + 1 :]) for s, axis in zip(shapes, axes, strict=True)]
     ways = [r.write(node, kind, inputs, halves, w, **parameters) for w in ("forward", "backward")]
     merged = []
-    for whole, axis, *parts in zip(shapes, axes, *ways, strict=True):
-        merged += r.write(node, "concatenate", parts, [whole], "merge", axis=axis)
+    for whole, *parts in zip(shapes, *ways, strict=True):
+        merged += r.write(node, "concatenate", parts, [whole], "merge")
     return merged
 
 
@@ -318,7 +307,7 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
         if present is not None and present.name:
             if past is not None:
                 both, shape = [r.tensor(past), operands[at]], r.shape(present)
-                (operands[at],) = r.write(node, "concatenate", both, [shape], "cache", axis=2)
+                (operands[at],) = r.write(node, "concatenate", both, [shape], "cache")
             r.index[present] = operands[at]
     mask = [r.tensor(_input(node, 3))] if _input(node, 3) is not None else []
     heads = tuple(_attribute(node, name) for name in ("q_num_heads", "kv_num_heads"))
@@ -355,11 +344,11 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
         return r.call(node, [indices], "embedding", rows=shape[0], out_features=shape[1])
     if r.is_number(indices):
         return r.call(node, [data], "slice")
-    return r.call(node, node.inputs, axis=axis)
+    return r.call(node, node.inputs)
 
 
 def _split(r: OnnxReader, node: Any) -> list[int]:
-    return r.call(node, node.inputs[:1], axis=_attribute(node, "axis", 0))
+    return r.call(node, node.inputs[:1])
 
 
 def _reduce(r: OnnxReader, node: Any) -> list[int]:
@@ -370,7 +359,7 @@ def _reduce(r: OnnxReader, node: Any) -> list[int]:
     left = sorted({*range(rank)} - {axis % rank for axis in axes or range(rank)})
     if node.op_type in kinds and rank > 3 and left in ([0, 1], [0, rank - 1]):
         return r.call(node, [source], kinds[node.op_type])
-    return r.call(node, [source], "reduce", axis=axes)
+    return r.call(node, [source], "reduce")
 
 
 def _reshape(r: OnnxReader, node: Any) -> list[int]:

@@ -7,7 +7,6 @@ a constant operand, as it is in a Keras network, and costs nothing.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
 import traceback
@@ -78,7 +77,8 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
         code, reason = "data-dependent", "what it does depends on the values of a tensor"
     why = f"network {name!r} cannot be read: {reason}{_user_line(cause)}"
     raise NetworkError(
-        f"{why}; give {arg('input_size')} that fits, and a forward whose operations depend on shapes alone",
+        f"{why}; give {arg('input_size')} that fits (of several inputs a dict by argument, or a pair of "
+        "the module and its inputs), and a forward whose operations depend on shapes alone",
         code=code,
         why=worded(why),
     ) from cause
@@ -118,7 +118,6 @@ def _calls(
         shapes = list(size)
     else:
         shape, is_index = _input(model, size)
-        _check_arguments(model, name)
         shapes = [tuple(filled({"input": shape}, size, name)["input"])]
     tensors = [*model.parameters(), *model.buffers()]
     dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
@@ -149,21 +148,6 @@ def _of_one(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return value[:1]
 
     return pytree.tree_map(of_one, call)
-
-
-def _check_arguments(model: Any, name: str) -> None:
-    """NetworkError when `forward` needs more than the one input of which the size is known."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in positional]
-    if len(needed) > 1:
-        sizes = ", ".join(f"{n!r}: (...)" for n in needed)
-        raise NetworkError(
-            f"network {name!r} has {len(needed)} inputs ({', '.join(needed)}); give their sizes without "
-            f"the batch in Python, lolat.read(module, input_size={{{sizes}}}), or let module:callable "
-            "return the module and example inputs: return net, (image, text)",
-            code="input-size",
-        )
 
 
 def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:

@@ -15,7 +15,7 @@ from msgspec import structs
 from lolat.graph import GraphBuilder
 from lolat.graph import Operation as Step
 from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS, POOLINGS
-from lolat.readers.ops import Call, Writer, axis_of, moved, swapped
+from lolat.readers.ops import KIND_OF, Call, Writer, normalized
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Operation:
         value = self.arguments.get(name)
         return default if value is None else value
 
-    def operand(self, *names: str) -> int | None:
-        """The tensor that is the first of these arguments that there is."""
-        return self.tensor(next((v for n in names if (v := self.get(n)) is not None), None))
+    def operand(self, name: str) -> int | None:
+        """The tensor that an argument is."""
+        return self.tensor(self.get(name))
 
     @property
     def operands(self) -> list[int]:
@@ -73,8 +73,7 @@ def write(operation: Operation) -> list[int]:
     if rule is not None:
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
-    axis = {"axis": operation.arguments["dim"]} if "dim" in operation.arguments else {}
-    return operation.write(NAMES.get(operation.op, name), None, **axis)
+    return operation.write(NAMES.get(operation.op, name))
 
 
 def flat(value: Any) -> Sequence[Any]:
@@ -139,22 +138,13 @@ def _linear(o: Operation) -> list[int]:
     return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
 
 
-_FACTORS = {"addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "mv": ("self", "vec"),
-            "dot": ("self", "tensor"), "outer": ("self", "vec2"), "mm": ("self", "mat2"),
-            "bmm": ("self", "mat2"), "matmul": ("self", "other")}  # fmt: skip
-
-
 def _matmul(o: Operation) -> list[int]:
-    """A product of two tensors, and where it is given a third to which it is added."""
-    factors = [i for name in _FACTORS[o.op] if (i := o.operand(name)) is not None]
-    contracted = 1 if o.op == "outer" else o.writer.shape(factors[0])[-1]
-    added = o.operand("self") if o.op in ("addmm", "baddbmm") else None
-    bias = o.op == "addmm" and added in o.writer.constants
-    product = o.write("matmul", factors, contracted=contracted, bias=bias)
-    is_bias = added in o.writer.constants and factors[1] in o.writer.constants
-    if added is None or is_bias or o.get("beta", 1) == 0:
-        return product
-    return o.write("add", [added, *product])
+    """A product of two tensors, and where there is a third to which it is added, the addition."""
+    *added, left, right = o.operands
+    bias = o.op == "addmm" and o.writer.constants.issuperset(added)
+    product = o.write("matmul", [left, right], bias=bias)
+    is_bias = o.writer.constants.issuperset([*added, right])
+    return product if not added or is_bias else o.write("add", [*added, *product])
 
 
 def _einsum(o: Operation) -> list[int]:
@@ -167,7 +157,7 @@ def _attention(o: Operation) -> list[int]:
     A mask of yes and no is no operand, as in Keras.
     """
     query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)
-    mask = o.operand("attn_mask", "attn_bias")
+    mask = o.operand("attn_mask")
     added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
     q, k = o.writer.shape(query), o.writer.shape(key)
     if len(q) == 4:
@@ -177,7 +167,7 @@ def _attention(o: Operation) -> list[int]:
     weights = scores.write("scale", weights)
     if added:
         weights = scores.write("add", [*weights, *added])
-    weights = scores.write("softmax", weights, axis=-1)
+    weights = scores.write("softmax", weights)
     return o.write("matmul", [*weights, value], contracted=k[-2])
 
 
@@ -225,10 +215,10 @@ def _recurrent(o: Operation) -> list[int]:
         x = outputs[0]
         if ways > 1:
             merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
-            x = writer.write(o.call("concatenate", outputs, [merged], axis=-1))[0]
+            x = writer.write(o.call("concatenate", outputs, [merged]))[0]
     kind = "reshape" if layers * ways == 1 else "stack"
     return [
-        x, *(writer.write(o.call(kind, s, o.shapes[1:2], axis=0))[0] for s in states)
+        x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in states)
     ]  # fmt: skip
 
 
@@ -238,50 +228,18 @@ def _states(o: Operation) -> list[int]:
     return [i for i in states if i is not None and i not in o.writer.constants]
 
 
-def _cell(o: Operation) -> list[int]:
-    """One step of a recurrent layer."""
-    kind = _RECURRENT[o.op.removesuffix("_cell")]
-    rows, features = o.get("w_ih").shape
-    return o.writer.write(o.call(
-        kind, [*o.operands[:1], *_states(o)], o.shapes, units=rows // GATES[kind], in_features=features,
-        timesteps=1, bias=o.get("b_ih") is not None, bias_vectors=2, sequences=False,
-    ))  # fmt: skip
-
-
 # ---- What moves or chooses data: slices, splits, pads, pools, copies.
 
 
 def _slice(o: Operation) -> list[int]:
     """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
     source = o.operands[:1]
-    shape = o.writer.shape(source[0])
-    if prod(o.shapes[0]) == prod(shape):
-        return o.write("reshape", source)
-    start = o.get("start", o.get("index", 0))
-    if o.op == "diagonal" or not isinstance(start, int):
-        return o.write("slice", source)
-    axis = o.get("dim", 0) % len(shape)
-    gone = (axis,) if o.op == "select" else ()
-    return o.write("slice", source, starts={axis: start}, steps={axis: o.get("step", 1)}, gone=gone)
+    whole = prod(o.shapes[0]) == o.writer.elements(source[0])
+    return o.write("reshape" if whole else "slice", source)
 
 
 def _split(o: Operation) -> list[int]:
-    source = o.operands[:1]
-    rank = len(o.writer.shape(source[0]))
-    axis = {"hsplit": min(rank, 2) - 1, "vsplit": 0, "dsplit": 2}.get(o.op, o.get("dim", 0))
-    return o.writer.write(o.call("split", source, o.shapes, axis=axis))
-
-
-def _joined(o: Operation) -> list[int]:
-    """hstack and its like: a concatenation along an axis of their own."""
-    axis = {"h": min(len(o.shapes[0]), 2) - 1, "v": 0, "d": 2}[o.op[0]]
-    return o.write("concatenate", axis=axis)
-
-
-def _index(o: Operation) -> list[int]:
-    """A gather along the one axis that has an index."""
-    places = [i for i, n in enumerate(o.get("indices")) if n is not None]
-    return o.write("gather", axis=places[0] if len(places) == 1 else None)
+    return o.writer.write(o.call("split", o.operands[:1], o.shapes))
 
 
 def _expand(o: Operation) -> list[int]:
@@ -349,7 +307,7 @@ def _extreme(o: Operation) -> list[int]:
     """max and min: of one tensor or, element by element, of two."""
     if "other" in o.arguments:
         return o.write("maximum" if o.op == "max" else "minimum")
-    return o.write("reduce", axis=o.get("dim"))
+    return o.write("reduce")
 
 
 def _dropout(o: Operation) -> list[int]:
@@ -364,11 +322,11 @@ def _dropout(o: Operation) -> list[int]:
 
 def _mean(o: Operation) -> list[int]:
     """The mean over all positions of an image is a global average pooling."""
-    source, axis = o.operands[0], o.get("dim")
+    source = o.operands[0]
     rank = len(o.writer.shape(source))
-    axes = axis_of(axis, rank).get("axis", ())
-    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == (*range(2, rank),)
-    return o.write("global_average_pool") if image else o.write("reduce", axis=axis)
+    axes = sorted(axis % rank for axis in flat(o.get("dim", ())))
+    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == [*range(2, rank)]
+    return o.write("global_average_pool" if image else "reduce")
 
 
 def _cast(o: Operation) -> list[int]:
@@ -453,17 +411,11 @@ def _transposed(o: Operation) -> list[int]:
 
 def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
     """Which axis of the input each axis of the output is."""
-    a = o.arguments
     if o.op == "permute":
-        return tuple(int(axis) % rank for axis in a["dims"])
-    if "source" in a:
-        return moved(rank, a["source"], a["destination"])
-    for first, second in (("dim0", "dim1"), ("axis0", "axis1")):
-        if first in a:
-            return swapped(rank, a[first], a[second])
-    if o.op in ("mT", "adjoint"):
-        return swapped(rank, -2, -1)
-    return tuple(range(rank - 1, -1, -1))
+        return tuple(int(axis) % rank for axis in o.get("dims"))
+    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
 
 
 def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
@@ -500,41 +452,36 @@ def _names(pattern: str, **choices: str) -> str:
 
 _D = "1d 2d 3d"
 _CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpose", d=_D)
-_PRODUCTS = " ".join(_FACTORS)
+_PRODUCTS = "matmul mm bmm addmm baddbmm"
 _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
-    _embedding: "embedding",
-    _attention: "scaled_dot_product_attention flex_attention "
-    + _names("_scaled_dot_product_{how}", how="flash_attention efficient_attention cudnn_attention "
-             "attention_math flash_attention_for_cpu fused_attention_overrideable"),
-    _recurrent: " ".join(_RECURRENT), _cell: _names("{rnn}_cell", rnn=" ".join(_RECURRENT)),
-    _slice: "slice select narrow diagonal",
-    _split: "chunk split split_with_sizes unsafe_chunk unsafe_split unbind tensor_split hsplit vsplit "
-    "dsplit split_copy split_with_sizes_copy",
-    _joined: "hstack vstack dstack", _index: "index _unsafe_index",
-    _expand: "expand expand_as broadcast_to",
+    _embedding: "embedding", _attention: "scaled_dot_product_attention flex_attention",
+    _recurrent: " ".join(_RECURRENT),
+    _slice: "slice select",
+    _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",
+    _expand: "expand", _copy: "copy",
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
-    _copy: "copy", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
+    _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
-    _cast: "to _to_copy type_as float half",
-    _reshaped: "view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze "
-    "contiguous ravel alias detach clone lift_fresh lift_fresh_copy",
-    _transposed: "permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims adjoint",
+    _cast: "to _to_copy",
+    _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
+    "lift_fresh lift_fresh_copy",
+    _transposed: "permute transpose t",
 }  # fmt: skip
 RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
 """ATen operation -> its rule."""
 NAMES = {
-    "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor",
-    "__lshift__": "left_shift", "__rshift__": "right_shift",
+    **{f"__{name}__": f"bitwise_{name}" for name in ("and", "or", "xor")},
     **dict.fromkeys(_names("upsample_{how}", how="nearest1d nearest2d nearest3d bilinear2d linear1d "
-                           "bicubic2d trilinear3d").split(), "resize"),
-    **dict.fromkeys(_names("_upsample_{how}", how="nearest_exact1d nearest_exact2d nearest_exact3d "
-                           "bilinear2d_aa bicubic2d_aa").split(), "resize"),
+                           "bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa").split(), "resize"),
 }  # fmt: skip
 """ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
-HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} addmv addbmm linear einsum".split()) | set(
-    _RECURRENT
-)
+HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
 """Operations that are never folded into a constant, however constant their operands are."""
+
+
+def is_known(op: str) -> bool:
+    """Whether an operation has a rule or a kind; others may consist of operations that have one."""
+    return op in RULES or op in NAMES or normalized(op) in KIND_OF

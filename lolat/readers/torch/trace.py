@@ -13,7 +13,7 @@ import dataclasses
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -78,6 +78,10 @@ class Tracer(TorchDispatchMode):
                 "module without that choice, or one for each branch",
                 code="data-dependent",
             )
+        unknown = func.namespace == "aten" and not operations.is_known(base_name(schema))
+        if unknown and func._can_decompose():
+            with self:  # the operations that it consists of
+                return func.decompose(*args, **kwargs)
         result = func(*args, **kwargs)
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         if not results or not all(isinstance(t, torch.Tensor) for t in results):
@@ -220,14 +224,11 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _tensors(value: Any) -> Iterator[Any]:
     """The tensors in what a network returns: nested tuples, lists, dicts, dataclasses."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Mapping)):
-        for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name))
-    elif isinstance(value, (Mapping, tuple, list)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(part)
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors(vars(leaf))
 
 
 @contextlib.contextmanager

@@ -14,9 +14,8 @@ from lolat.graph import Graph
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
-from microbench.backends import Prepared, environment_of, imported
-from microbench.backends.tape import at_batch
-from microbench.backends.torch.layers import block_module, materialize
+from microbench.backends import Prepared, at_batch, environment_of, imported
+from microbench.backends.torch.layers import block_module
 from microbench.environment import core_count, cpu_count
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
@@ -71,16 +70,20 @@ class OnnxRuntimeBackend:
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
+        return self._call(*self.exported(graph, batch_size))
+
+    def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
+        """(the ONNX model of PyTorch's block, random inputs by name)."""
         module, sizes = block_module(self.torch, graph, "onnxruntime")
-        module, model = materialize(self.torch, module, "cpu"), io.BytesIO()
+        model = io.BytesIO()
         tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
-        arrays = [_values(at_batch(t, s, batch_size), np.dtype(t.dtype)) for t, s in tensors]
+        arrays = [_values(at_batch(t, batch_size, s), np.dtype(t.dtype)) for t, s in tensors]
         given = {f"x{i}": array for i, array in enumerate(arrays)}
         with warnings.catch_warnings(action="ignore"), self.torch.no_grad():
             inputs = tuple(map(self.torch.from_numpy, arrays))
             # By tracing, which takes a tenth of the time of the newer exporter.
             self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(given))
-        return self._call(model.getvalue(), given)
+        return model.getvalue(), given
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """An `.onnx` file as one call; NetworkError for anything else."""
