@@ -37,20 +37,19 @@ class Journal:
         LolatError when the disk is full.
         """
         self.path, self.dropped = path, ""
-        header, *self.records = read(path) or [{}]
-        if self.records and not restart:
-            self.dropped = _why_not(header, key, now)
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
-        self._lock()
-        with self._writing():
-            if restart or self.dropped or not self.records:
+            _lock(self._file, path)
+            header, *self.records = read(path) or [{}]
+            if header and not restart:
+                self.dropped = _why_not(header, key, now)
+            if header and not restart and not self.dropped:
+                self._file.write(b"\n")  # ends a line that a kill cut
+            else:
                 self.records = []
                 self._file.truncate(0)
                 self._put({"key": key, "started": now})
-            else:
-                self._file.write(b"\n")  # ends a line that a kill cut
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; it is on disk when this returns. LolatError when the disk does not take it."""
@@ -80,21 +79,20 @@ class Journal:
         except OSError as error:
             raise not_written(self.path, error, "output") from error
 
-    def _lock(self) -> None:
-        """InputError when another run writes this journal; where there are no locks nothing is checked."""
-        try:
-            import fcntl
 
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _lock(file: Any, path: Path) -> None:
+    """InputError when another run writes this journal; where there are no locks nothing is checked."""
+    with contextlib.suppress(ImportError):  # Windows
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._file.close()
+            file.close()
             raise InputError(
-                f"another run is writing {self.path}; wait until it is done, or give another "
-                f"{arg('output')}",
+                f"another run is writing {path}; wait until it is done, or give another {arg('output')}",
                 code="busy",
             ) from None
-        except (ImportError, OSError):  # Windows; a file system without locks
-            pass
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -127,10 +125,8 @@ def interruptible(journal_path: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        measured = "interrupted before anything was measured; give the same command again"
+        words = "interrupted before anything was measured; give the same command again"
         if journal_path.exists():
-            measured = (
-                f"interrupted; the measurements are in {near(journal_path)}, give the same command again "
-                "to go on"
-            )
-        raise KeyboardInterrupt(measured) from None
+            place = near(journal_path)
+            words = f"interrupted; the measurements are in {place}, give the same command again to go on"
+        raise KeyboardInterrupt(words) from None

@@ -24,16 +24,12 @@ from microbench.timing import Level, Levels, Visit, levels
 
 USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
-UNSTEADY = 1.5
-"""The slowest over the fastest tenth of a run, from which on a warning says it."""
-BUSY_LOAD = 0.6
-"""The load average a processor before a run, from which on a warning says it."""
-APART = 0.08
-"""How far repeated measurements are apart, from which on a warning says it."""
-OTHERS = 0.2
-"""Processors that other programs use, from which on a warning says it."""
-MOVED = 0.1
-"""How much faster or slower a machine became, from which on a warning says it."""
+# From these values on there is a warning.
+BUSY_LOAD = 0.6  # the load average a processor, before a run
+UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
+APART = 0.08  # how far repeated measurements are apart
+OTHERS = 0.2  # processors that other programs use
+MOVED = 0.1  # how much faster or slower the machine became
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
@@ -187,13 +183,8 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     the run, as factors of the usual. `others`: how many processors other programs used; it corrects
     nothing. `trend`: the last quarter of the run over the first.
     """
-    return {
-        "floor": round(measured.floor, 5),
-        "quiet": round(measured.quiet, 4),
-        "busy": round(measured.busy, 4),
-        "others": round(measured.others, 3),
-        "trend": round(measured.trend, 4),
-    }
+    names = ("floor", "quiet", "busy", "others", "trend")
+    return {name: round(getattr(measured, name), 4) for name in names}
 
 
 def warnings(

@@ -34,7 +34,7 @@ from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 
-READERS = 6
+READERS = 7
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 MOST_BYTES = 2 * 2**30
 _KERAS = ("keras", "tensorflow", "tensorflow-cpu")

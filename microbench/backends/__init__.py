@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -93,15 +94,15 @@ class Backend(Protocol):
 
 
 class Training(Protocol):
-    """Parts of training; each call waits for what it started. Shapes have no batch unless said."""
+    """Parts of training; each call waits for its end. Shapes have no batch unless said."""
 
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], object]:
         """A call of a block's forward pass in training mode, with `backward` of both passes.
 
-        The gradients are those of the weights and, with `of_inputs`, of what the block reads. What comes
-        back from the layers behind the block is made up.
+        The gradients are those of the weights and, with `of_inputs`, of the block's inputs. The gradients
+        that come back from the layers behind the block are made up.
         """
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
@@ -173,30 +174,26 @@ def without_threads(backend: str) -> str:
 
 def check_threads(threads: int | None, device: str) -> None:
     """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
-    if threads is None:
-        return
-    if device != "cpu":
+    if threads is not None and device != "cpu":
         raise InputError(
             f"{arg('threads')} {threads} is for the cpu; a {device} computes with all that it has: "
             "leave it out"
         )
-    if not 1 <= threads <= (most := cpu_count()):
+    if threads is not None and not 1 <= threads <= cpu_count():
         raise InputError(
-            f"{arg('threads')} {threads}: expected a number from 1 to {most}, the processors of this "
-            "process"
+            f"{arg('threads')} {threads}: expected a number from 1 to {cpu_count()}, the processors of "
+            "this process"
         )
 
 
 def _thread_count(option: str) -> int:
     """N of `threads=N`; InputError where it is no whole number from 1."""
     digits = option.removeprefix(THREADS)
-    # isascii: digits such as ² are no number to `int`.
-    count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
-    if count < 1:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", digits):
         raise InputError(
             f"{arg('threads')} {digits}: expected a whole number of threads, 1 or more"
         )
-    return count
+    return int(digits)
 
 
 # ---- Objects

@@ -194,7 +194,7 @@ def test_a_prediction_outside_says_how_to_fit_the_network_in() -> None:
 
 def too_large(kind: str = "dense", dtype: str = "float32") -> Graph:
     """A network too large whose head is of another kind or type."""
-    document = synthetic.network(width=4096, size=224).to_dict()
+    document = json.loads(json.dumps(synthetic.network(width=4096, size=224).to_dict()))
     head = document["operations"][-1]
     head["kind"] = kind
     tensors = [*document["tensors"]]

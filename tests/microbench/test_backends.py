@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -122,16 +121,6 @@ def test_backends_that_train() -> None:
     other: Any = SimpleNamespace(name="onnxruntime")
     with pytest.raises(InputError, match=r"onnxruntime backend trains no.*tensorflow or torch"):
         backends.training_of(other)
-
-
-@pytest.mark.parametrize("name", sorted(backends.TRAINING))
-def test_the_parts_of_training_have_the_arguments_of_the_protocol(name: str) -> None:
-    pytest.importorskip(name)
-    module, _, attribute = backends.TRAINING[name].partition(":")
-    cls = getattr(importlib.import_module(module), attribute)
-    for part in ("passes", "update", "epoch", "start"):
-        wanted = inspect.signature(getattr(backends.Training, part)).parameters
-        assert list(inspect.signature(getattr(cls, part)).parameters) == list(wanted)
 
 
 # ---- The choice

@@ -180,13 +180,6 @@ def test_where_proc_does_not_say_what_is_free_it_is_all_memory(
     assert environment.available_bytes(tmp_path) is None
 
 
-def test_load_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.2345, 0, 0), raising=False)
-    assert environment.load() == 1.23
-    monkeypatch.delattr(os, "getloadavg")
-    assert environment.load() is None
-
-
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9
 cpu0 100 10 50 7000 30 3 2 40 5 5
 cpu1 200 20 60 8000 30 1 4 40 5 5
@@ -325,12 +318,6 @@ def test_what_makes_another_processor(
     assert (found, found.of_device) == (Difference(field, then, now_), True)
     assert str(found).startswith("this is another processor: learned ")
     assert str(found).endswith(str(now_))
-
-
-def test_another_governor_is_the_same_processor_in_another_state() -> None:
-    assert differences_of_device(LABEL, LEARNED, chip(governor="powersave")) == ()
-    (found,) = differences(LABEL, LEARNED, chip(governor="powersave"))
-    assert str(found) == "learned with governor performance, this is powersave"
 
 
 @pytest.mark.parametrize("field", ["vendor", "instruction_sets", "l3_bytes", "governor"])

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.model.file import write
 from lolat.training.file import load_training
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
-from microbench import blocks as predefined
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
 from microbench.learn import REFERENCES
@@ -119,20 +117,6 @@ def test_what_is_measured(device: FakeDevice, tmp_path: Path) -> None:
     assert len(section["residuals"]) == PASSES // 2
 
 
-def test_the_worker_is_told_what_to_run(device: FakeDevice, tmp_path: Path) -> None:
-    measure(tmp_path / "j")
-    jobs = {r["key"]: r["job"] for r in device.requests if r["do"] == "prepare"}
-    both = jobs["block 1 x3 forward+backward"]["training"]["passes"]
-    assert Graph.from_dict(both.pop("graph")) == tiny(5)
-    assert both == {"batch_size": 3, "backward": True, "of_inputs": False}, "it reads an image"
-    forward = jobs["block 2 x1 forward"]["training"]["passes"]
-    assert (forward["backward"], forward["of_inputs"]) == (False, True)
-    assert jobs["adam many"]["training"]["update"] == {"optimizer": "adam", "shapes": [[1024]] * 64}
-    assert jobs["epoch of 33 steps"]["training"]["epoch"] == {
-        "shape": [8, 8, 3], "batch_size": 8, "steps": 33,
-    }  # fmt: skip
-
-
 def test_the_start_is_of_every_optimizer(device: FakeDevice, tmp_path: Path) -> None:
     """Both networks here are of as many operations; one block more tells them apart."""
     longer = Predefined(learn_training.STARTED[1], lambda: deep(3), (1, 3))
@@ -175,32 +159,6 @@ def test_without_the_simplest_start_there_is_none(device: FakeDevice, tmp_path: 
     assert found.total_s == found.epoch_s
 
 
-def test_an_optimizer_that_fails_is_left_out_and_said(device: FakeDevice, tmp_path: Path) -> None:
-    for label in ("one", "large"):
-        device.refuses["prepare", f"adam {label}"] = 1
-    section = measure(tmp_path / "j")
-    assert set(section["update_ms"]) == OPTIMIZERS.keys() - {"adam"}
-    assert any("2 points could not be measured (first: adam " in w for w in section["warnings"])
-    path = tmp_path / "m.json"
-    write(path, synthetic.document(training=section))
-    with pytest.raises(InputError, match=r"has no times of adam; it was measured with .*rmsprop"):
-        load_training(path).predict(synthetic.network(), 8, optimizer="adam")
-
-
-def test_too_few_points_are_an_error_and_the_journal_is_closed(
-    device: FakeDevice, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=r"^8 points are too few to fit"):
-        measure(tmp_path / "j", blocks=BLOCKS[:4])
-    measure(tmp_path / "j", blocks=BLOCKS)  # not "another run is writing the journal"
-    for key in [
-        k for k in device.keys("prepare") if k.startswith(("adam", "sgd", "mom", "ada", "rms"))
-    ]:
-        device.refuses["prepare", key] = 9
-    with pytest.raises(InputError, match="3 measured updates"):
-        measure(tmp_path / "k")
-
-
 def test_the_journal_is_that_of_training(device: FakeDevice, tmp_path: Path) -> None:
     wanted = SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
     before = measure(tmp_path / "j")
@@ -215,12 +173,6 @@ def test_the_journal_is_that_of_training(device: FakeDevice, tmp_path: Path) -> 
     notes = Watcher()
     measure(tmp_path / "j", now=1e9 + 60, progress=notes, blocks=BLOCKS[:-1])
     assert "measured with other jobs" in notes.notes[0]
-
-
-def test_a_backend_that_trains_nothing_starts_nothing(device: FakeDevice, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the onnxruntime backend trains nothing; expected"):
-        learn_training.measure_training("onnxruntime", "cpu", tmp_path / "j", 1e9)
-    assert device.workers == []
 
 
 def test_the_networks_that_are_started_are_among_the_blocks() -> None:
@@ -267,11 +219,6 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BY_NAME = {b.name: b for b in TRAINING_BLOCKS}
-
-
-def test_they_are_the_predefined_blocks_and_five_more() -> None:
-    assert len(BY_NAME) == len(TRAINING_BLOCKS) == len(predefined.BLOCKS) + 5
-    assert {b.name for b in predefined.BLOCKS} < set(BY_NAME)
 
 
 def test_counts_of_a_small_vgg() -> None:

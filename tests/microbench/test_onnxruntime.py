@@ -14,7 +14,6 @@ from lolat.errors import MeasuringError
 from lolat.graph import GraphBuilder
 from microbench.backends import create
 from microbench.blocks import BLOCKS, as_known
-from microbench.environment import core_count, cpu_count
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")
@@ -71,18 +70,6 @@ def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
 
 
 # ---- environment, and a GPU ----------------------------------------------------------------------
-
-
-def test_the_environment_says_what_makes_times_comparable() -> None:
-    expected = {
-        "execution_provider": "CPUExecutionProvider",
-        "threads": core_count() or cpu_count(),
-        "inter_op_threads": 0,
-        "shared_threads": hasattr(runtime, "set_global_thread_pool_sizes"),
-        "libraries": {"build": runtime.get_build_info()},
-        "optimisation": "ORT_ENABLE_ALL",
-    }
-    assert create("onnxruntime", "cpu").environment().items() >= expected.items()
 
 
 def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:

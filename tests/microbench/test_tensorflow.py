@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import sys
 import textwrap
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -60,37 +58,10 @@ def test_xla_compiles_when_asked(keras: Any, monkeypatch: pytest.MonkeyPatch, ji
     assert compiled[0] == {"jit_compile": True if jit else None}
 
 
-def test_a_gpus_name_is_part_of_the_environment(
-    keras: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend: Any = create("tensorflow", "cpu")
-    assert "device_name" not in backend.environment()
-    details = {"device_name": "NVIDIA T4", "compute_capability": (7, 5)}
-    experimental = backend.tf.config.experimental
-    monkeypatch.setattr(experimental, "get_device_details", {backend.physical: details}.pop)
-    monkeypatch.setattr(backend, "is_gpu", True)
-    assert backend.environment()["device_name"] == "NVIDIA T4"
-    monkeypatch.setattr(experimental, "get_device_details", lambda physical: {})
-    assert "device_name" not in backend.environment(), "where the driver says nothing"
-
-
 def test_keras_on_another_backend_is_refused(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(DeviceError, match=r"runs on 'jax' here.*KERAS_BACKEND=tensorflow"):
         create("tensorflow", "cpu")
-
-
-def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether oneDNN is switched on, the next test asks in a process of its own."""
-    backend: Any = create("tensorflow", "cpu")
-    found = backend.environment()["libraries"]
-    assert json.loads(json.dumps(found)) == found
-    assert found.items() >= {"is_cuda_build": backend.tf.test.is_built_with_cuda()}.items()
-    monkeypatch.setattr(
-        backend.tf.sysconfig, "get_build_info", lambda: {"odd": (1, 2), "cuda_version": "12"}
-    )
-    monkeypatch.setitem(sys.modules, "tensorflow.python.util._pywrap_util_port", None)
-    assert backend.libraries() == {"odd": "(1, 2)", "cuda_version": "12"}
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:

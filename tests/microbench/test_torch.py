@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import importlib
 import os
 import subprocess
@@ -17,9 +16,9 @@ import numpy as np
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
-from microbench.backends import KERNELS_KEPT, create
+from microbench.backends import create
 from microbench.backends import torch as torch_cuda
-from microbench.backends.torch import keep_freed_memory, libraries
+from microbench.backends.torch import libraries
 from tests.microbench.fakes import small
 from tests.processes import python
 
@@ -27,46 +26,6 @@ torch: Any = pytest.importorskip("torch")
 torch_networks: Any = importlib.import_module("examples.torch_networks")
 
 # ---- options and environment ---------------------------------------------------------------------
-
-
-def test_the_environment_says_what_makes_times_comparable() -> None:
-    found = create("torch+compile+half", "cpu").environment()
-    assert found.items() >= {
-        "threads": torch.get_num_threads(),
-        "inter_op_threads": torch.get_num_interop_threads(),
-        "float32_products": "highest",
-        "keeps_freed_memory": keep_freed_memory(),
-        "libraries": libraries(torch),
-        "compile": True, "channels_last": False, "half": True,
-    }.items()  # fmt: skip
-
-
-BUILT = """PyTorch built with:
-  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64
-  - Intel(R) MKL-DNN v3.12.0 (Git Hash 80afa71049cd69a3df32adcccb623b12cd7baa22)
-  - OpenMP 201511 (a.k.a. OpenMP 4.5)
-  - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release, USE_MKL=ON
-"""
-
-
-def made_up(built: str, **cpu: Any) -> Any:
-    """What `libraries` asks of PyTorch."""
-    yes, no = (SimpleNamespace(is_available=lambda n=n: n, enabled=n) for n in (True, False))
-    backends = SimpleNamespace(mkldnn=yes, mkl=yes, openmp=no, **cpu)
-    config = SimpleNamespace(show=lambda: built)
-    return SimpleNamespace(__config__=config, backends=backends)
-
-
-def test_the_libraries_that_it_computes_with() -> None:
-    switches = {"onednn": True, "onednn_enabled": True, "mkl": True, "openmp": False}
-    cpu = SimpleNamespace(get_cpu_capability=lambda: "AVX512")
-    assert libraries(made_up(BUILT, cpu=cpu)) == switches | {
-        "onednn_version": "3.12.0", "mkl_version": "2024.2-Product", "openmp_version": "201511",
-        "blas": "mkl", "cpu_capability": "AVX512",
-    }  # fmt: skip
-    assert libraries(made_up("PyTorch built with:\n", cpu=cpu)) == switches | {
-        "cpu_capability": "AVX512"
-    }
 
 
 def test_onednn_switched_off_is_seen() -> None:
@@ -147,12 +106,6 @@ def test_code_that_a_shape_needs_is_made_once() -> None:
     assert first.count("create:cache_miss") > 1024, found.stderr
     assert "create:cache_miss" not in second
     assert second.count("create:cache_hit") > 1024
-
-
-def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KERNELS_KEPT[0], "7")
-    create("torch", "cpu")
-    assert os.environ[KERNELS_KEPT[0]] == "7"
 
 
 def torch_has_onednn() -> bool:
@@ -314,14 +267,6 @@ def test_memory_that_was_freed_is_not_fetched_again() -> None:
     # Pages are of 4 KiB, or of 2 MiB where the system hands out huge ones.
     assert without >= 64 / 2
     assert with_switch < without / 10
-
-
-@pytest.mark.parametrize("system", ["darwin", "win32", "linux"])
-def test_elsewhere_nothing_is_switched(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
-    """On Linux with a C library that has no switch either."""
-    monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert keep_freed_memory() is False
 
 
 # ---- users' networks

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from lolat.training.iteration import OPTIMIZERS
@@ -19,7 +18,6 @@ from microbench import backends
 from microbench.backends import create
 from microbench.blocks import Predefined
 from microbench.learn_training import TRAINING_BLOCKS
-from microbench.worker import Worker
 from tests.microbench.fakes import tiny
 from tests.microbench.layer_oracle import CONVOLUTION, DENSE, Optimizer, gradients
 
@@ -467,39 +465,3 @@ def test_every_call_waits_for_the_device(
     if framework.is_torch:
         trained.start(small(), 2, "sgd")
         assert len(waits) == 2  # for the weights before it starts, and for its end
-
-
-def test_memory_that_does_not_suffice_is_a_job_less() -> None:
-    pytest.importorskip("torch")
-
-    class Full(Exception):
-        pass
-
-    def wait() -> None:
-        raise Full("out of it")
-
-    backend: Any = create("torch", "cpu")
-    backend.device = SimpleNamespace(place="cpu", refusals=(Full,), wait=wait, tidy=lambda: None)
-    trained: Any = backends.training_of(backend)
-    for call in (
-        trained.passes(small(), 2, True, True),
-        trained.update("sgd", [(2,)]),
-        trained.epoch((4, 4, 3), 2, 1),
-        lambda: trained.start(small(), 2, "sgd"),
-    ):
-        with pytest.raises(MeasuringError, match="memory does not suffice: out of it"):
-            call()
-
-
-def test_the_worker_finds_every_part(framework: Framework) -> None:
-    worker = Worker(framework.name, "cpu")
-    graph = small().to_dict()
-    for job in (
-        {"training": {"passes": {
-            "graph": graph, "batch_size": 2, "backward": True, "of_inputs": False}}},
-        {"training": {"update": {"optimizer": "adam", "shapes": [[3, 2], []]}}},
-        {"training": {"epoch": {"shape": [4, 4, 3], "batch_size": 2, "steps": 2}}},
-    ):  # fmt: skip
-        assert worker.prepare(job)() is None
-    start = {"graph": graph, "batch_size": 2, "optimizer": "rmsprop"}
-    assert worker.answer({"do": "start", **start})["once_ms"] > 0

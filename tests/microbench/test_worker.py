@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.io.process import ProcessDied, RequestFailed
 from microbench import backends, worker
 from microbench.backends import Prepared
-from microbench.worker import HIGHEST_PRIORITY, Worker, WorkerProcess, raise_priority
+from microbench.worker import Worker, WorkerProcess
 from tests.microbench import fakes
 from tests.processes import is_running
 
@@ -65,46 +64,6 @@ def test_samples_of_a_job_in_use(
     assert answer["before"] == before
     assert (len(answer["samples_ms"]), len(answer["reference_ms"])) == (2, 2 * bool(before))
     assert answer["at_s"] == (1.7e9, 1.7e9), "of the system's clock"
-
-
-def test_what_it_is_not_asked_for(working: Worker) -> None:
-    with pytest.raises(ValueError, match="unknown request 'dance'"):
-        working.answer({"do": "dance"})
-
-
-def test_touching_reads_the_inputs() -> None:
-    """All of each: what was not read would not lie in a cache."""
-    read: list[str] = []
-
-    class Watched(np.ndarray):
-        def max(self, *args: Any, **kwargs: Any) -> Any:
-            read.append(str(self.shape))
-            return super().max(*args, **kwargs)
-
-    inputs = tuple(np.zeros(shape, np.float32).view(Watched) for shape in ((2, 3), (5,)))
-    runs: list[int] = []
-    call = Prepared(lambda: runs.append(1), inputs, lambda: read.append("awake"))
-    call.touch()
-    assert (read, runs) == (["(2, 3)", "(5,)", "awake"], []), "reading lets threads fall asleep"
-    call()
-    assert runs == [1]
-
-
-@pytest.mark.parametrize("error", [None, PermissionError(13, "no"), OSError(1, "no")])
-def test_it_asks_to_go_first(monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> None:
-    asked: list[Any] = []
-
-    def setpriority(which: int, who: int, priority: int) -> None:
-        asked.append((which, who, priority))
-        if error is not None:
-            raise error
-
-    monkeypatch.setattr(os, "setpriority", setpriority, raising=False)
-    monkeypatch.setattr(os, "PRIO_PROCESS", 0, raising=False)
-    raise_priority()
-    assert asked == [(0, 0, HIGHEST_PRIORITY)]
-    monkeypatch.delattr(os, "setpriority")
-    raise_priority()
 
 
 # ---- In a process of its own

@@ -117,7 +117,7 @@ def essentials(graph: Graph) -> list[tuple[int, ...]]:
 def test_an_exported_network_counts_as_in_pytorch(name: str) -> None:
     ours = exported(name)
     assert essentials(ours) == essentials(in_torch(name))
-    if name not in (*TRANSPOSED, "densenet"):
+    if name not in TRANSPOSED:
         assert sums(ours) == sums(in_torch(name))
         # Cut alike, where no names guide it.
         theirs = nameless(in_torch(name))
@@ -141,13 +141,6 @@ def test_what_the_file_has_is_what_counts(
     assert found["transpose"] == written["Transpose"] > 0
     assert found["softmax"] == written["Softmax"]
     assert found["dense"] + found["matmul"] == written["MatMul"] + written["Gemm"]
-
-
-def test_a_concatenation_of_one_tensor_is_left_out() -> None:
-    """DenseNet has one in front of each of its two blocks; nothing else differs."""
-    ours, expected = sums(exported("densenet")), sums(in_torch("densenet"))
-    assert [n.ops + 2 for n in ours] == [n.ops for n in expected]
-    assert [n[:3] for n in ours] == [n[:3] for n in expected]
 
 
 SLOW = pytest.mark.slow
@@ -247,9 +240,6 @@ def test_operations_count_what_onnx_tool_counts(tmp_path: Path, name: str) -> No
     heavy = ("conv", "depthwise_conv", "transposed_conv", "dense", "matmul")
     rows = zip(count(ours).at(1), ours.operations, strict=True)
     found = [int(row[2]) for row, operation in rows if operation.kind in heavy]
-    if name == "unet":  # it has no norms
-        parameters = sum(p.numel() for p in nets.UNet().parameters())
-        assert sums(ours)[0].weights == parameters
     assert found == theirs
 
 

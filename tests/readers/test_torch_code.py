@@ -15,11 +15,11 @@ from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import (
     Does,
-    UNet,
     counted,
     graph_of,
     kinds,
     total,
+    unet,
     vit,
 )
 
@@ -214,7 +214,7 @@ def test_outputs_of_any_structure() -> None:
 
     graph = does(forward, (3, 6, 6), conv=conv())
     assert graph.shapes(graph.outputs) == [(1, 8), (1, 8, 6, 6), (1, 8, 6, 6)]
-    assert len(graph_of(UNet, (3, 16, 16)).outputs) == 1
+    assert len(graph_of(unet, (3, 16, 16)).outputs) == 1
     # What no output needs is left out.
     both = does(lambda m, x: (m.other(x), m.conv(x))[1], (3, 6, 6), conv=conv(), other=conv())
     assert kinds(both) == ["conv"]

@@ -69,7 +69,7 @@ LARGE = (
 
 
 @pytest.mark.parametrize(
-    ("make", "size"), [(nets.densenet, 16), (nets.UNet, 16), *((make, 32) for make in LARGE)]
+    ("make", "size"), [(nets.densenet, 16), (nets.unet, 16), *((make, 32) for make in LARGE)]
 )
 def test_convolutions_linear_layers_and_products(make: Callable[[], Any], size: int) -> None:
     model = make()

@@ -60,7 +60,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     """A network of timm; behind `?reparameterized` with the branches of RepVGG and its like made one, as
     timm's own benchmarks run them.
     """
-    timm = _package("timm")
+    timm = import_package("timm")
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):  # former names are known too
         raise _unknown("timm", name, timm.list_models())
@@ -81,7 +81,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
 
 
 def _torchvision(name: str, weights: bool) -> Any:
-    models = _package("torchvision.models")
+    models = import_package("torchvision.models")
     if name.lower() not in models.list_models():
         raise _unknown("torchvision", name, models.list_models())
     builder = models.get_model_builder(name.lower())
@@ -101,7 +101,7 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
     """
     spec = shortened(f"transformers:{path}")
     config = _config(path)
-    transformers = _package("transformers")
+    transformers = import_package("transformers")
     try:
         made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     except Exception as error:
@@ -164,7 +164,7 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _package(name: str) -> Any:
+def import_package(name: str) -> Any:
     """A package, imported quietly; MissingPackageError with the line that installs it."""
     import_torch()
     package = name.partition(".")[0]

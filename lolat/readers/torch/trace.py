@@ -82,9 +82,11 @@ class Tracer(TorchDispatchMode):
         if unknown and func._can_decompose():
             with self:  # the operations that it consists of
                 return func.decompose(*args, **kwargs)
-        result = func(*args, **kwargs)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
-        if not results or not all(isinstance(t, torch.Tensor) for t in results):
+        result = quick_result(func, args)
+        if result is None:
+            result = func(*args, **kwargs)
+        results = [t for t in operations.flat(result) if isinstance(t, torch.Tensor)]
+        if not results:
             return result  # sizes, assertions
         if schema is None:  # flex_attention: what its function does to the scores is not counted
             named = dict(zip(("query", "key", "value"), args, strict=False))
@@ -173,6 +175,26 @@ class Tracer(TorchDispatchMode):
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def quick_result(func: Any, args: Sequence[Any]) -> Any:
+    """The result of an operation of which fake tensors take long to find the shape; None of others.
+
+    Where the sizes do not fit it is None too, so that PyTorch says what is wrong.
+    """
+    x: Any
+    x, *parameters = args or (None,)
+    if func is torch.ops.aten.linear.default and parameters[0].dim() == 2:
+        weight = parameters[0]
+        if (x.shape[-1], x.dtype) == (weight.shape[1], weight.dtype):
+            return x.new_empty((*x.shape[:-1], weight.shape[0]))
+    if func is torch.ops.aten.layer_norm.default and len(parameters[0]) <= x.dim():
+        return (
+            torch.empty_like(x) if [*x.shape[-len(parameters[0]) :]] == [*parameters[0]] else None
+        )
+    if func is torch.ops.aten.batch_norm.default and parameters[2] is not None:
+        return torch.empty_like(x) if x.shape[1:2] == parameters[2].shape else None
+    return None
 
 
 def dtype_name(tensor: Any) -> str:
