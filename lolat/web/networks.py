@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.apart import MIB, check_file, read_apart
-from lolat.readers.cache import Cache, shipped_graph
+from lolat.readers.cache import Cache
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -79,8 +79,8 @@ class NetworkCache:
                     "long as the server runs; give it again"
                 )
             if network is None:
-                graph = shipped_graph(key.spec, key.size) or Cache().graph(key.spec, key.size)
-                network = CachedNetwork(graph or self._graph(key.spec, key.size))
+                spec, size = key.spec, key.size
+                network = CachedNetwork(Cache().read(spec, size, lambda: self._graph(spec, size)))
             return self._keep(key, network)
 
     def put_file(self, file: BinaryIO, name: str, size: tuple[int, ...] = ()) -> NetworkKey:
