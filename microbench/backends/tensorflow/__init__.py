@@ -108,6 +108,9 @@ class TensorFlowBackend:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
         return None
 
+    def tidy(self) -> None:
+        """Nothing: TensorFlow uses the memory of a failed call again."""
+
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         key = msgspec.json.encode(graph.to_dict())
