@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.devices.from_tables import (
-    Timed,
-    facts_document,
-    read_facts,
-    refuse_contradictions,
-    tables_document,
-    usual_mode,
-)
+from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
+from lolat.devices.sheets import read_facts
 from lolat.devices.tables import (
     columns_of,
     counts_of,
@@ -189,8 +183,6 @@ def _networks(
         for row in table.rows:
             if row.mode.inference != mode:
                 table.skip(f"run in another way than most ({row.mode}; most: {mode})")
-        if not skip:
-            refuse_contradictions(rows)
         known = counts_of(rows, said)
         for row, counts in zip(rows, known, strict=True):
             if not isinstance(counts, LolatError):
@@ -284,8 +276,6 @@ def _timed(
         where.get("channels_last") is True,
     )
     table = read_networks(path, device or {document["device"], document["name"]}, skip, mode)
-    if not skip:
-        refuse_contradictions(table.rows)
     points = []
     for row in table.rows:
         try:

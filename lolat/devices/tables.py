@@ -25,7 +25,6 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.io.tables import Table as Cells
 from lolat.readers.cache import Cache
 from lolat.readers.many import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
@@ -37,11 +36,8 @@ SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size", "train_img
 BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
-MOST_NETWORKS, MOST_OPERATIONS = 50_000, 500_000
-"""Rows of a table, which take less than a minute: a network a millisecond, an operation a twentieth."""
 MOST_BATCH = 2**20
 NETWORK_MS = (1e-3, 1e7)  # a time beyond is of another unit
-CONTRADICTION = 1.5  # times of the same, one over the other, that are further apart than this
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
@@ -119,7 +115,6 @@ def read_networks(
     `mode`. InputError names the line that is wrong; `skip`: such lines are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
-    _refuse_many(rows, MOST_NETWORKS, "networks")
     table = Table(str(path), list(rows.names), [])
     if not is_of_networks(table.columns):
         raise InputError(f"{path} is no table of networks; {EXPECTED_NETWORKS}")
@@ -170,16 +165,6 @@ def _time(row: Row, column: str, limits: tuple[float, float], what: str) -> floa
             column, f"milliseconds that a single {what} takes; are these seconds, or nanoseconds?"
         )
     return ms
-
-
-def contradictions(rows: list[TimedNetwork]) -> Iterator[tuple[TimedNetwork, TimedNetwork]]:
-    """Rows of the same network, size, batch and mode whose times are CONTRADICTION or more apart."""
-    seen: dict[Any, TimedNetwork] = {}
-    for row in rows:
-        first = seen.setdefault((row.spec, row.size, row.batch_size, row.mode), row)
-        ratio = first.latency_ms / row.latency_ms
-        if max(ratio, 1.0 / ratio) > CONTRADICTION:
-            yield first, row
 
 
 def family_of(name: str) -> str:
@@ -257,20 +242,10 @@ def read_operations(path: str | Path) -> list[TimedOperation]:
     column = next((n for n in NAMES if n in table.names), None)
     if column is None or "latency_ms" not in table.names:
         raise InputError(f"{path} is no table of operations; {EXPECTED_OPERATIONS}")
-    _refuse_many(table, MOST_OPERATIONS, "operations")
     operations = [_timed_operation(row, column) for row in table]
     if not operations:
         raise InputError(f"{path} has no rows; expected one for each operation that was timed")
     return operations
-
-
-def _refuse_many(table: Cells, most: int, what: str) -> None:
-    """Say at once what would take long, and give no more than a part of it does."""
-    if len(table) > most:
-        raise InputError(
-            f"{table.source} has {len(table):,} rows; expected at most {most:,} {what}, some drawn at "
-            "random tell as much"
-        )
 
 
 def _timed_operation(row: Row, column: str) -> TimedOperation:
