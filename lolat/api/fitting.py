@@ -11,6 +11,9 @@ from typing import Any
 from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
 from lolat.devices.sheets import read_facts
 from lolat.devices.tables import (
+    Counted,
+    Table,
+    TimedNetwork,
     columns_of,
     counts_of,
     is_of_networks,
@@ -149,16 +152,18 @@ def _of_tables(
             f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows"
         )
     known = None if facts is None else read_facts(facts, str(device))
-    of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
-    operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
-    networks, mode = _networks(of.get(NETWORKS, []), device, skip, said, warn)
-    if BLOCKS in of:
+    of_kind = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
+    if BLOCKS in of_kind:
         raise InputError(
-            f"{of[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
+            f"{of_kind[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
             "blocks alone"
         )
-    counted = [f"{len(operations)} operations"] * bool(operations)
-    counted += [f"{len(networks)} networks"] * bool(networks)
+    operations = [row for path in of_kind.get(OPERATIONS, ()) for row in read_operations(path)]
+    tables = [read_networks(path, device, skip) for path in of_kind.get(NETWORKS, ())]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    networks = [row for table in tables for row in _counted(table, mode, skip, said, warn)]
+    numbers = [f"{len(operations)} operations"] * bool(operations)
+    numbers += [f"{len(networks)} networks"] * bool(networks)
     source = {
         "device": "unknown",
         "source": ", ".join(Path(t).name for t in kinds),
@@ -166,37 +171,29 @@ def _of_tables(
         "half": mode.product_bytes < 4,
         "mode": str(mode),
     }
-    shown = f"{device or 'unknown'} (from {' and '.join(counted)}, {mode})"
+    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     timed = Timed(operations, networks, mode)
     return tables_document(name, shown, timed, known, source)
 
 
-def _networks(
-    paths: list[str], device: str | None, skip: bool, said: Said | None, warn: Warn
-) -> tuple[list[Any], Any]:
-    """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
-    tables = [read_networks(path, device, skip) for path in paths]
-    mode = usual_mode([row for table in tables for row in table.rows])
-    found = []
-    for table in tables:
-        rows = [row for row in table.rows if row.mode.inference == mode]
-        for row in table.rows:
-            if row.mode.inference != mode:
-                table.skip(f"run in another way than most ({row.mode}; most: {mode})")
-        known = counts_of(rows, said)
-        for row, counts in zip(rows, known, strict=True):
-            if not isinstance(counts, LolatError):
-                found.append((row, counts))
-            elif skip:
-                table.skip(f"{row.name}: {counts}")
-            else:
-                raise InputError(
-                    f"{row.where}: {counts.message}; {arg('skip')} leaves such rows out"
-                )
-        if not rows:
-            raise table.nothing()
-        table.say_skipped(warn)
-    return found, mode
+def _counted(
+    table: Table, mode: Mode, skip: bool, said: Said | None, warn: Warn
+) -> list[tuple[TimedNetwork, Counted]]:
+    """The rows of a table that were run in `mode`, each with its counts; `warn`: of those left out."""
+    rows = [row for row in table.rows if row.mode.inference == mode]
+    for row in table.rows:
+        if row.mode.inference != mode:
+            table.skip(f"run in another way than most ({row.mode}; most: {mode})")
+    networks = []
+    for row, counts in zip(rows, counts_of(rows, said), strict=True):
+        if isinstance(counts, LolatError):
+            table.leave_out(row, counts, skip)
+        else:
+            networks.append((row, counts))
+    if not rows:
+        raise table.nothing()
+    table.say_skipped(warn)
+    return networks
 
 
 def _of_blocks(path: str, name: str, device: str | None) -> dict[str, Any]:
@@ -283,11 +280,7 @@ def _timed(
                 raise InputError(f"run in another way ({row.mode}; the model: {mode})")
             graph = read_network(row.spec, row.size)
         except LolatError as error:
-            if not skip:
-                raise InputError(
-                    f"{row.where}: {error.message}; {arg('skip')} leaves such rows out"
-                ) from error
-            table.skip(f"{row.name}: {error}")
+            table.leave_out(row, error, skip)
             continue
         counts = count(graph).total(row.batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))
