@@ -14,14 +14,13 @@ import lolat as library
 from lolat.graph.counts import FEATURES
 from lolat.model import load
 from lolat.model.file import read
-from lolat.training.file import from_document
+from lolat.training.file import training_of
 from lolat.training.iteration import optimizer_named
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.devices import made_up
 from tests.readers.onnx_networks import model as onnx_model
 from tests.readers.onnx_networks import node, saved
-from tests.training import epoch_tables
 
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
@@ -212,8 +211,10 @@ def table(folder: Path, *more: str) -> Path:
 
 def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
     """Forward and backward pass of an iteration, by the model in a file."""
-    training = from_document(read(model), str(model))
-    parts = training.parts(library.read(name), batch_size, optimizer_named("sgd"))
+    training = training_of(read(model), str(model))
+    parts = training.iteration(library.read(name), batch_size, optimizer_named("sgd")).parts()
+    assert parts["forward"] is not None
+    assert parts["backward"] is not None
     return parts["forward"], parts["backward"]
 
 
@@ -222,7 +223,7 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
     assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
-    assert "all networks are of one family (net)" in found.err
+    assert "all networks are of one family (netrelu)" in found.err
     document = read(out)
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
@@ -326,7 +327,7 @@ def test_a_network_far_off_becomes_nearer(lolat: Command, model: Path, tmp_path:
 def test_old_points_and_new_ones_and_what_else_the_file_knows(
     lolat: Command, model: Path, tmp_path: Path
 ) -> None:
-    document = synthetic.document() | {"epochs": epoch_tables.document()["epochs"]}
+    document = synthetic.document() | {"spaces": {"own": {"rows": 3}}}
     model.write_text(json.dumps(document))
     out = tmp_path / "mine.json"
     found = lolat.done("fit", model, own_table(tmp_path), "--output", out)
@@ -340,7 +341,7 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
     first, name = made["points"][105], network(tmp_path, *OWN[0], "Tanh", TANHS)
     assert (first["name"], first["batch_size"], first["samples_ms"]) == (name, 1, None)
     assert first["latency_ms"] == pytest.approx(own_by_hand(name, *OWN[0], 1), abs=1e-5)
-    for section in ("epochs", "environment", "noise", "device"):
+    for section in ("spaces", "environment", "noise", "device"):
         assert made[section] == old[section], section
     again = tmp_path / "again.json"  # which is one model file like any other
     lolat.done("fit", out, "--output", again)
