@@ -74,20 +74,25 @@ def fit(
     if not paths:
         document = _of_facts(stem, name, known)
     elif len(models) > 1:
-        raise InputError(f"{len(models)} model files; expected one: times of two are not mixed")
+        raise InputError(
+            f"{len(models)} model files; expected one: times of two are not mixed",
+            code=NOT_TOGETHER,
+        )
     elif EPOCHS in kinds.values():
         return _of_epochs(paths, output, stem, name, said)
     elif not models and {OPERATIONS, NETWORKS} & set(kinds.values()):
         document = _of_tables(kinds, stem, name, known, skip, said, say)
     elif facts is not None:
         raise InputError(
-            f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed"
+            f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed",
+            code=NOT_TOGETHER,
         )
     elif models:
         document = _of_model(models[0], list(kinds), stem, name, skip, say)
     elif len(paths) > 1:
         raise InputError(
-            f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
+            f"{len(paths)} tables of blocks; expected one, or tables of operations or networks",
+            code=NOT_TOGETHER,
         )
     else:
         document = _of_blocks(paths[0], stem, name)
@@ -98,6 +103,7 @@ def fit(
     return Model(document, os.fspath(output))
 
 
+NOT_TOGETHER = "not-together"  # the code of errors: what cannot be fitted together
 BLOCKS, OPERATIONS, NETWORKS, EPOCHS = "blocks", "operations", "networks", "epochs"
 
 
@@ -131,7 +137,8 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
     """The model file of a device of which nothing but the data sheet is known."""
     if device is None or facts is None:
         raise InputError(
-            f"nothing to fit: give tables, a model file, or {arg('facts')} with {arg('name')}"
+            f"nothing to fit: give tables, a model file, or {arg('facts')} with {arg('name')}",
+            code=NOT_TOGETHER,
         )
     source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
@@ -149,14 +156,16 @@ def _of_tables(
     """The model file of a device from tables of operations and networks."""
     if facts is not None and device is None:
         raise InputError(
-            f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows"
+            f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows",
+            code=NOT_TOGETHER,
         )
     known = None if facts is None else read_facts(facts, str(device))
     of_kind = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
     if BLOCKS in of_kind:
         raise InputError(
             f"{of_kind[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
-            "blocks alone"
+            "blocks alone",
+            code=NOT_TOGETHER,
         )
     operations = [row for path in of_kind.get(OPERATIONS, ()) for row in read_operations(path)]
     tables = [read_networks(path, device, skip) for path in of_kind.get(NETWORKS, ())]
@@ -228,7 +237,10 @@ def _of_model(
         raise lacks(document, str(found), OF_INFERENCE)
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
-        raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
+        raise InputError(
+            f"{found} was fitted to tables; give them again ({source}), not the model",
+            code=NOT_TOGETHER,
+        )
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
@@ -263,7 +275,10 @@ def _timed(
     """
     kind = _kind(path)
     if kind == OPERATIONS:
-        raise InputError(f"{path} is of operations; beside a model file give networks or blocks")
+        raise InputError(
+            f"{path} is of operations; beside a model file give networks or blocks",
+            code=NOT_TOGETHER,
+        )
     if kind == BLOCKS:
         return read_csv(path, warn)
     where = document["environment"]

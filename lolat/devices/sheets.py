@@ -59,7 +59,8 @@ def read_facts(path: str | Path, device: str) -> Facts:
     if device not in rows:
         raise InputError(
             f"{path} has no device {device[:40]!r}; it has "
-            f"{', '.join(sorted(rows))[:200] or 'no column device'}"
+            f"{', '.join(sorted(rows))[:200] or 'no column device'}",
+            code="name",
         )
     row = rows[device]
     more = {name: ends for name, ends in (POWER_FACTS | TF32_FACTS).items() if row.get(name)}
