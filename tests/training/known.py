@@ -17,7 +17,7 @@ from lolat.training.model import Iteration, Training
 
 @dataclass
 class KnownTraining(Training):
-    """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,
+    """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of one iteration,
     shared out among the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
     """
 
