@@ -17,7 +17,7 @@ from lolat.training.model import Iteration, Training
 
 @dataclass
 class KnownTraining(Training):
-    """`sample_ms`: of each sample; `passes`: instead, forward and backward of an iteration, shared out among
+    """`sample_ms`: of each sample; `passes`: instead, both passes of an iteration, shared out among
     the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
     """
 
