@@ -237,7 +237,6 @@ def warm_up() -> None:
     import lolat.cli.nas
     import lolat.cli.predict
     import lolat.cli.show
-    import lolat.cli.training
     import lolat.mlp.networks
     import lolat.model
     import lolat.nas.fewshot

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lolat.errors import InputError
-from lolat.training.exchange import checked_devices
-from lolat.training.replicas import ParallelIteration
 
-Iteration = Callable[[int, int], ParallelIteration]
-"""(samples of the largest replica, devices) -> an iteration."""
+Iteration = Callable[[int, int], float]
+"""(samples of the largest replica, devices) -> ms of an iteration."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class ScalingPoint:
 
     devices: int
     batch_size: int
-    iteration: ParallelIteration
+    iteration_ms: float
     speedup: float
 
     @property
@@ -35,14 +33,13 @@ def _curve(
     iteration: Iteration, devices: Sequence[int], shares: Callable[[int], tuple[int, int]]
 ) -> tuple[ScalingPoint, ...]:
     """Points from (samples of all, of the largest replica) at each number of devices."""
-    counts = [checked_devices(k) for k in devices]
     total, largest = shares(1)
-    alone = total / iteration(largest, 1).iteration_ms
+    alone = total / iteration(largest, 1)
     points = []
-    for k in counts:
+    for k in devices:
         total, largest = shares(k)
         found = iteration(largest, k)
-        points.append(ScalingPoint(k, total, found, total / found.iteration_ms / alone))
+        points.append(ScalingPoint(k, total, found, total / found / alone))
     return tuple(points)
 
 
@@ -62,7 +59,7 @@ def strong_scaling(
 
     InputError where some device would have no sample.
     """
-    most = max([checked_devices(k) for k in devices], default=1)
+    most = max(devices, default=1)
     if batch_size < most:
         raise InputError(
             f"a batch of {batch_size} cannot be shared among {most} devices; expected at least one sample "

@@ -19,7 +19,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.fitting.least_squares import fit_relative, require_points
-from lolat.training.exchange import Link
+from lolat.training.link import Link
 
 COLUMNS = ("call", "variable", "unfused", "acts", "flops", "weight", "synchronisation", "byte")
 FUSED = ("sgd", "adam")

@@ -11,8 +11,8 @@ from benchmarks.replicas.curves import strong_scaling, weak_scaling
 from benchmarks.replicas.runs import FLOAT_BYTES, Runs, RunsFormula
 from benchmarks.replicas.study import NETWORKS, PATCH, Epochs
 from lolat.report.plots import STYLE
-from lolat.training.exchange import Link
-from lolat.training.replicas import ParallelIteration, parallel_iteration
+from lolat.training.exchange import exchange_ms
+from lolat.training.link import Link
 from lolat.units import percent
 
 FIGURE_LINK = Link(100, 0.005)
@@ -22,22 +22,17 @@ COLORS = {"ring": "#0b6e99", "tree": "#d1603d", "one-to-all": "#5b8c3a"}
 
 
 def scaling_iteration(epochs: Epochs, strategy: str):  # type: ignore[no-untyped-def]
-    """(samples, devices) -> iteration of the PatchCamelyon network on P100s, over FIGURE_LINK."""
+    """(samples, devices) -> ms of an iteration of the PatchCamelyon network on P100s, over FIGURE_LINK."""
     formula = RunsFormula.fit(epochs.runs, epochs.iteration_ms)
     acts, flops, variables = NETWORKS[PATCH].counts()
     sizes = [FLOAT_BYTES * numbers for numbers in variables]
 
-    def iteration(batch_size: int, devices: int) -> ParallelIteration:
+    def iteration(batch_size: int, devices: int) -> float:
         values = (batch_size, acts, flops, sum(variables), len(variables), 1)
         one = Runs(*(np.array([float(v)]) for v in values), optimizer=np.array(["adam"]))  # type: ignore[misc]
-        return parallel_iteration(
-            float(formula.predict(one)[0]),
-            sizes,
-            devices,
-            FIGURE_LINK,
-            strategy,
-            fixed_ms=formula.coefficients["synchronisation"],
-        )
+        together = devices > 1 and formula.coefficients["synchronisation"]
+        waited, _ = exchange_ms(sizes, None, devices, FIGURE_LINK, strategy)
+        return float(formula.predict(one)[0]) + together + waited
 
     return iteration
 
