@@ -15,14 +15,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
 # is there for every version that is installed but runs only for the active one, so each is tried.
-CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3 python \
+CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3.13 python3 python \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.11.*/bin/python \
-	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python)
-FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13.*/bin/python)
+FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
+TRIED = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python and those of pyenv)
 
-.PHONY: help learn test coverage lint format docs schemas package sbom audit lock oldest clean venv
+.PHONY: help learn test coverage lint format docs pages package sbom audit lock oldest clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -33,7 +34,7 @@ help:
 	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
-	@echo "make schemas write the schema of the JSON answers, docs/reference/schema.json"
+	@echo "make pages   write the pages that are made from the code and the results"
 	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
 	@echo "make package build the wheel and the source archive into dist/, and check them"
 	@echo "make sbom    list what the virtual environment holds in dist/sbom.json (CycloneDX)"
@@ -71,8 +72,8 @@ docs: $(VENV)/.lolat-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
 	@echo "site/index.html"
 
-schemas: $(VENV)/.lolat-test
-	@$(BIN)/python benchmarks/schema.py
+pages: $(VENV)/.lolat-test
+	@$(BIN)/python -m benchmarks.pages
 
 package: $(VENV)/.lolat-test
 	@rm -f dist/*.whl dist/*.tar.gz
@@ -153,7 +154,7 @@ venv:
 			exit; \
 		fi; \
 	done; \
-	echo "no fitting Python: tried $(TRIED); expected Python 3.11 or 3.12 with venv and pip" \
+	echo "no fitting Python: tried $(TRIED); expected Python 3.11 to 3.13 with venv and pip" \
 		"(Debian, Ubuntu: apt install python3-venv): install one, or name one:" \
 		"make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
 	exit 1
