@@ -79,9 +79,13 @@ def markdown(topic: str, name: str, columns: str = "", rows: str | None = None) 
     shown = [c.strip() for c in columns.split("|")[1:]] or heads[1:]
     places = [0, *(heads.index(c) for c in shown)]
     kept = [r for r in table["rows"] if rows is None or re.fullmatch(rows, r[0])]
-    lines = [[heads[p] for p in places], ["---"] + ["--:"] * len(shown)]
-    lines += [[row[p] for p in places] for row in kept]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return lines([heads[p] for p in places], [[row[p] for p in places] for row in kept])
+
+
+def lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as Markdown, numbers to the right."""
+    every = [columns, ["---"] + ["--:"] * (len(columns) - 1), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in every)
 
 
 def rendered(text: str) -> str:
