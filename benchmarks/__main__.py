@@ -18,7 +18,17 @@ import click
 
 from benchmarks import runner, tables
 
-MODULES = ("zoo.judge", "zoo.ablation", "zoo.kinds", "plain")
+MODULES = (
+    "zoo.judge",
+    "zoo.ablation",
+    "zoo.kinds",
+    "plain",
+    "compare",
+    "query",
+    "serve",
+    "nas",
+    "nas_few",
+)
 
 
 def load() -> None:

@@ -1,9 +1,9 @@
-"""Pages of docs/reference that are made from the code, and tables of results and of the code in other pages.
+"""Pages of docs/reference made from the code, and tables of results and of the code in other pages.
 
     python -m benchmarks.pages         # writes all of them
 
-A table of the code stands between `<!-- made NAME -->` and `<!-- end of NAME -->` (`MADE_TABLES`); tables of
-results: see benchmarks/tables.py.
+A table of the code stands between `<!-- made NAME -->` and `<!-- end of NAME -->` (`MADE_TABLES`). Tables
+of results: see benchmarks/tables.py.
 """
 
 from __future__ import annotations
