@@ -100,7 +100,7 @@ def counts() -> str:
     rows = []
     for name in COLUMNS:
         m = MEANINGS[name]
-        shown = f"`{name}`" if name not in SIX else SIX[name]
+        shown = SIX.get(name, f"`{name}`")
         rows.append(f"| {shown} | {m.unit} | {m.words}. {m.why} |\n")
     return "| count | unit | meaning |\n| --- | --- | --- |\n" + "".join(rows)
 
