@@ -22,7 +22,7 @@ OPENING = """\
 - SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), `ofa`, `mobile`, or
   `package.module:callable` that returns a `lolat.nas.Space`.
 
-An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet` errors only.
+An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` errors only.
 `_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints the shell's completion.
 
 ## Exit codes
@@ -80,6 +80,12 @@ def options(command: click.Command) -> list[Shown]:
     return found
 
 
+def examples(command: click.Command) -> list[str]:
+    """The examples at the end of a command's help."""
+    lines = (command.epilog or "").splitlines()
+    return [line.strip() for line in lines if line.startswith("  lolat ")]
+
+
 def shared() -> dict[str, Shown]:
     """The options of three commands or more, by name: with the longest value and all defaults."""
     every: dict[str, list[tuple[str, Shown]]] = {}
@@ -132,10 +138,10 @@ def lines() -> Iterator[str]:
         own = [option for option in options(command) if option.name not in common]
         if own:
             yield from ("", *HEADS, *(row(option) for option in own))
-        also = [code(o.name) for o in options(command) if o.name in common and o.name != "--quiet"]
+        also = [code(o.name) for o in options(command) if o.name in common]
         if also:
             yield from ("", f"And {', '.join(also)}.")
-        yield from ("", "```", *getattr(command, "examples", ()), "```")
+        yield from ("", "```", *examples(command), "```")
 
 
 def text() -> str:

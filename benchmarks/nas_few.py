@@ -17,7 +17,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from benchmarks.runner import Tables, benchmark, percent
-from lolat.nas.fewshot import NasModel, Samples, SpaceTerms, fit, rounding, space_terms
+from lolat.nas import Space, fit
+from lolat.nas.fewshot import Samples, rounding
+from lolat.nas.spaces import SPACES
 
 HELP = {
     "titan_rtx_256": 0.987,
@@ -42,7 +44,7 @@ FIFTY = 10  # draws of fifty samples
 class Table:
     """A space's networks, measured: `texts` as they stand in the file, `times` by device, ms."""
 
-    space: SpaceTerms
+    space: Space
     archs: list[str]
     rows: np.ndarray
     texts: dict[str, list[str]]
@@ -72,8 +74,8 @@ def read(path: Path, name: str) -> Table:
     devices = [c for c in cells[0] if c not in ("index", "arch")]
     texts = {d: [row[d] for row in cells] for d in devices}
     times = {d: np.array(texts[d], dtype=float) for d in devices}
-    space, archs = space_terms(name), [row["arch"] for row in cells]
-    return Table(space, archs, space.parse_many(archs), texts, times)
+    space, archs = SPACES[name](), [row["arch"] for row in cells]
+    return Table(space, archs, space.parse(archs), texts, times)
 
 
 def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
@@ -82,9 +84,9 @@ def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
     ranks = rankdata(times)
     found = []
     for chosen in draws:
-        model: NasModel = fit(table.space.name, table.samples(device, chosen))
-        predicted = model.latency_ms(table.rows)
-        low, high = model.interval_ms(table.rows, 0.9)
+        scorer = fit(table.space, table.samples(device, chosen))
+        predicted = scorer.latency(table.rows)
+        low, high = scorer.interval(table.rows, 0.9)
         found.append(
             (
                 float(np.corrcoef(rankdata(predicted), ranks)[0, 1]),

@@ -27,7 +27,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.readers import read
 from lolat.readers.torch import import_torch
-from lolat.readers.torch.named import _package, without_weights
+from lolat.readers.torch.named import import_package, without_weights
 
 DETECTED, MASKED, PANOPTIC = (800, 1066), (640, 864), (384, 384)
 """What the processors of the networks make of an image of 480 x 640; MaskFormer's pads to multiples of 32,
@@ -53,7 +53,7 @@ class Network:
 
     def graph(self) -> Graph:
         """Read from the package, attention as the operations that it consists of."""
-        transformers, torch = _package("transformers"), import_torch()
+        transformers, torch = import_package("transformers"), import_torch()
         config = getattr(transformers, f"{self.kind}Config")(**self.about(transformers))
         config._attn_implementation = "eager"
         make = getattr(transformers, f"{self.kind}For{self.task}")

@@ -26,7 +26,8 @@ from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron
 from lolat.mlp.recipes import find_recipe
 from lolat.mlp.table import LayerTable
-from lolat.nas.scorer import Grid, compiled
+from lolat.nas.grid import Grid
+from lolat.nas.scorer import compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000

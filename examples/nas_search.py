@@ -1,6 +1,6 @@
 """A search for real: a small space, trained on images made on the spot, its front measured on this machine.
 
-    python examples/nas_search.py [--model MODEL] [--samples N] [--journal FILE]
+    python examples/nas_search.py [--model MODEL] [--candidates N] [--scores FILE]
 
 Networks of three stages, each with a width, a depth and a kind of block of its own (1,728 in all), learn
 to tell sixteen gratings apart. LoLat says what each would take on the device of MODEL; the search trains
@@ -26,9 +26,8 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 import lolat  # noqa: E402
-from lolat.nas import Search, Space  # noqa: E402
-from lolat.nas.objective import FunctionObjective  # noqa: E402
-from lolat.nas.pareto import answer, lines  # noqa: E402
+from lolat.nas import Space, search  # noqa: E402
+from lolat.nas.pareto import lines  # noqa: E402
 
 CLASSES, SIZE, TRAIN, TEST, EPOCHS = 16, 96, 500, 500, 4
 STAGE = {"width": (4, 8, 16), "depth": (1, 2), "kind": ("plain", "inverted")}
@@ -112,33 +111,30 @@ def main() -> None:
     parser.add_argument(
         "--model", default="epyc-2t", help="of this machine: a file, local or a name"
     )
-    parser.add_argument("--samples", type=int, default=10, help="networks that are trained")
-    parser.add_argument(
-        "--journal", default=None, help="where scores are kept, and read when run again"
-    )
+    parser.add_argument("--candidates", type=int, default=10, help="networks that are trained")
+    parser.add_argument("--scores", help="a file of scores, which is read when run again")
     options = parser.parse_args()
     model = lolat.load(options.model)
     start = time.perf_counter()
     space = Space.from_factory(network, CHOICES)
     print(f"{space.size:,} networks. {space.decomposition} ({time.perf_counter() - start:.0f} s)\n")
     start = time.perf_counter()
-    objective = FunctionObjective(space, accuracy, "accuracy", options.journal)
-    search = Search(space, space.scorer(model), objective, max_ms=MAX_MS)
-    found = answer(search, search.run("evolutionary", options.samples, generations=3), model)
-    print("\n".join(lines(found)))
-    seconds = time.perf_counter() - start
-    print(f"({objective.computed} trained in {seconds:.0f} s)\n")
+    result = search(
+        space, model, accuracy, max_ms=MAX_MS, candidates=options.candidates, scores=options.scores
+    )
+    print("\n".join(lines(result)))
+    print(f"({time.perf_counter() - start:.0f} s)\n")
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for candidate in found.result.front:
+        for candidate in result.front:
             paths.append(Path(folder) / f"{candidate.arch}.keras")
-            network(**space.values(candidate.choices)).save(paths[-1])
+            network(**space.values(candidate.candidate)).save(paths[-1])
         times = {
             Path(row["network"]).stem: row["measured_ms"] for row in measured(options.model, paths)
         }
     print("| network | accuracy | predicted, ms | measured, ms | off by |")
     print("| --- | --: | --: | --: | --: |")
-    for candidate in found.result.front:
+    for candidate in result.front:
         took = times[candidate.arch]
         print(
             f"| {candidate.arch} | {100 * candidate.score:.1f} % | {candidate.latency_ms:.2f} | "

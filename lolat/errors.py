@@ -43,8 +43,8 @@ class LolatError(Exception):
         super().__init__(message)
         self.message = message
         """With its arguments marked: to be put into the message of another error."""
-        if code:
-            self.code = code
+        if code or (self.code == InputError.code and self.arguments):
+            self.code = code or self.arguments[0].replace("_", "-")
         self.data = data
 
     def __str__(self) -> str:
@@ -67,7 +67,10 @@ class LolatError(Exception):
 
 
 class InputError(LolatError):
-    """The call or its input is wrong."""
+    """The call or its input is wrong.
+
+    Where the message names an argument and no code is given, the code is that argument: `batch-size`.
+    """
 
     exit_code = 2
     code = "input"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -117,6 +118,12 @@ def shortened(text: str) -> str:
     text = " ".join(_ESCAPES.sub("", text).split())
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
+    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> as it is shown."""
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(known[n] for n in near)}?" if near else otherwise
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:

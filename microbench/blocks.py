@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import structs
+
 from lolat.graph import Graph, Operation
 from lolat.graph.layers import Layers
 from microbench import families as f
@@ -199,12 +201,12 @@ def as_known(backend: str, graph: Graph) -> Graph:
     if name not in ("torch", "onnxruntime"):
         return graph
     operations = tuple(
-        replace(o, kind="depthwise_conv")
+        structs.replace(o, kind="depthwise_conv")
         if o.kind == "grouped_conv" and o.attributes["groups"] == o.attributes["in_channels"]
         else o
         for o in graph.operations
     )
-    known = replace(graph, operations=operations, cache={})
+    known = structs.replace(graph, operations=operations)
     return without_batch_norms(known) if name == "onnxruntime" else known
 
 
@@ -231,7 +233,7 @@ def without_batch_norms(graph: Graph) -> Graph:
         norm = folded.get(operation.outputs[0])
         if norm is not None:
             attributes = {**operation.attributes, "bias": True}
-            operation = replace(operation, outputs=norm.outputs, attributes=attributes)
+            operation = structs.replace(operation, outputs=norm.outputs, attributes=attributes)
         if id(operation) not in gone:
             operations.append(operation)
-    return replace(graph, operations=tuple(operations), cache={})
+    return structs.replace(graph, operations=tuple(operations))

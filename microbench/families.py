@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph
 from lolat.graph.layers import Layers
 
 Step = Callable[..., int]
@@ -254,39 +254,32 @@ def up(size: int, channels: int) -> Graph:
 
 def encoder(tokens: int, features: int, heads: int, count: int = 1) -> Graph:
     """Transformer blocks: attention and a perceptron, each behind a layer norm, with shortcuts."""
-    builder = GraphBuilder(f"encoder {tokens}x{features}")
-    x = builder.input((1, tokens, features))
+    n = Layers.on(f"encoder {tokens}x{features}", tokens, features)
+    x = n.input
     for _ in range(count):
-        x = encode(builder, x, heads)
-    return builder.build([x])
+        x = encode(n, x, heads)
+    return n.done(x)
 
 
-def encode(builder: GraphBuilder, x: int, heads: int) -> int:
+def encode(n: Layers, x: int, heads: int) -> int:
     """One transformer block on a tensor of (1, tokens, features)."""
-    _, tokens, features = builder.tensors[x].shape
+    _, tokens, features = n.shape(x)
     each = features // heads
-    shape, split, turned = (1, tokens, features), (1, tokens, heads, each), (1, heads, tokens, each)
+    of_heads, to_heads = (1, heads, tokens, each), (0, 2, 1, 3)
 
-    def dense(x: int, units: int) -> int:
-        inside = builder.tensors[x].shape[-1]
-        return builder.add(
-            "dense", [x], (1, tokens, units), in_features=inside, out_features=units, bias=True
-        )
+    def split(y: int) -> int:
+        y = n.view(n.dense(y, features), tokens, heads, each)
+        return n.add("transpose", [y], of_heads, permutation=to_heads)
 
-    y = builder.add("layer_norm", [x], shape)
-    query, key, value = (
-        builder.add("transpose", [builder.add("reshape", [dense(y, features)], split)], turned)
-        for _ in range(3)
-    )
-    scores = builder.add("matmul", [query, key], (1, heads, tokens, tokens), contracted=each)
-    scores = builder.add("softmax", [builder.add("scale", [scores], (1, heads, tokens, tokens))],
-                         (1, heads, tokens, tokens))  # fmt: skip
-    y = builder.add("matmul", [scores, value], turned, contracted=tokens)
-    y = builder.add("reshape", [builder.add("transpose", [y], split)], shape)
-    x = builder.add("add", [x, dense(y, features)], shape)
-    y = dense(builder.add("layer_norm", [x], shape), 4 * features)
-    y = builder.add("gelu", [y], (1, tokens, 4 * features))
-    return builder.add("add", [x, dense(y, features)], shape)
+    y = n.same("layer_norm", x)
+    query, key, value = split(y), split(y), split(y)
+    scores = n.add("matmul", [query, key], (1, heads, tokens, tokens), contracted=each)
+    scores = n.same("softmax", n.same("scale", scores))
+    y = n.add("matmul", [scores, value], of_heads, contracted=tokens)
+    y = n.add("transpose", [y], (1, tokens, heads, each), permutation=to_heads)
+    x = n.same("add", x, n.dense(n.view(y, tokens, features), features))
+    y = n.dense(n.same("layer_norm", x), 4 * features, "gelu")
+    return n.same("add", x, n.dense(y, features))
 
 
 def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Graph:
@@ -402,13 +395,10 @@ def transformer(size: int, patch: int, features: int, heads: int, depth: int) ->
     """A vision transformer (Dosovitskiy et al. 2021) without a class token."""
     n = Layers.on("transformer", size, size, 3)
     x = n.conv(n.input, features, patch, patch, bias=True)
-    tokens = (size // patch) ** 2
-    builder = n.builder
-    x = builder.add("reshape", [x], (1, tokens, features))
+    x = n.view(x, (size // patch) ** 2, features)
     for _ in range(depth):
-        x = encode(builder, x, heads)
-    x = builder.add("layer_norm", [x], (1, tokens, features))
-    x = builder.add("global_average_pool", [x], (1, features))
+        x = encode(n, x, heads)
+    x = n.add("global_average_pool", [n.same("layer_norm", x)], (1, features))
     return n.done(n.dense(x, 1000, "softmax"))
 
 

@@ -1,100 +1,64 @@
-"""The journal of a run: one JSON line per visit, on disk before the next visit starts.
+"""The journal of a run: one JSON line a measurement, on disk before the next measurement starts.
 
-A run that was killed goes on from its journal when everything that makes times comparable is the same
-and it is younger than a day; otherwise it starts anew, and the old journal is kept beside it once.
+A run that was killed goes on from its journal when everything that makes times comparable is the same and
+the journal is younger than a day. Otherwise it starts anew.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import json
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lolat.errors import InputError, LolatError, MeasuringError, arg
+from lolat.errors import InputError, arg, not_written
 from lolat.io.paths import near
 
-SCHEMA = "lolat-journal"
 OLDEST_S = 24 * 3600.0
-
-_DISK_FAILS = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
-
-
-def fingerprint(key: Mapping[str, Any]) -> str:
-    """A short name for a part of what makes times comparable, such as all blocks."""
-    text = json.dumps(key, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Journal:
-    """An append-only file of records; every `append` is on disk when it returns.
+    """An append-only file of records.
 
-    `records`: what an earlier part of the same run measured. `dropped`: why what was there does not
-    count ("" if it does, or there was nothing); it is kept in `aside` then.
+    `records`: the measurements of earlier parts of the same run. `dropped`: why the records of the file
+    were thrown away; "" if they were not.
     """
 
     def __init__(
         self, path: Path, key: Mapping[str, Any], now: float, restart: bool = False
     ) -> None:
-        """Open `path`, keeping its records if they belong to the same run.
+        """Open `path` and read its records if they are of the same run.
 
-        `key`: what makes times comparable: block set, device, versions, flags. `now`: seconds since the
-        epoch. `restart` throws away what is there. Raises InputError when the file cannot be written or
-        another run is writing it, MeasuringError when the disk is full.
+        `key`: what makes times comparable, as JSON has it. `now`: seconds since the epoch. `restart` throws
+        the records away. Raises InputError when the file cannot be written or another run writes it,
+        LolatError when the disk is full.
         """
-        self.path, self.aside = path, path.with_name(path.name + ".old")
-        self.records: list[dict[str, Any]] = []
-        self.dropped = ""
-        header = {"schema": SCHEMA, "key": json.loads(json.dumps(key)), "started": now}
-        try:
+        self.path, self.dropped = path, ""
+        with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = _open_alone(path)
-        except OSError as error:
-            raise _refusal(path, error) from error
-        try:
-            self._begin(header, restart)
-        except BaseException as error:
-            self._file.close()
-            if isinstance(error, OSError):
-                raise _refusal(path, error) from error
-            raise
-
-    def _begin(self, header: Mapping[str, Any], restart: bool) -> None:
-        """Go on with what is there, or start anew."""
-        content = self._file.readall()
-        old, records = parse(content)
-        why = _why_not(old, header)
-        if content and not restart and not why:
-            self.records = records
-            if not content.endswith(b"\n"):  # torn by a kill; the rest is whole
-                self._put(b"\n")
-            return
-        if content and not restart and (records or old is None):
-            self.dropped = why
-            self.aside.write_bytes(content)
-        self._file.truncate(0)
-        self._put(_line(header))
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+            _lock(self._file, path)
+            header, *self.records = read(path) or [{}]
+            if header and not restart:
+                self.dropped = _why_not(header, key, now)
+            if header and not restart and not self.dropped:
+                self._file.write(b"\n")  # ends a line that a kill cut
+            else:
+                self.records = []
+                self._file.truncate(0)
+                self._put({"key": key, "started": now})
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; MeasuringError when the disk does not take it."""
-        try:
-            self._put(_line(record))
-        except OSError as error:
-            raise MeasuringError(
-                f"cannot write the journal {self.path}: {error.strerror}; make room and start the "
-                "same command again, it goes on where it stopped"
-            ) from error
+        """Add a record; it is on disk when this returns. LolatError when the disk does not take it."""
+        with self._writing():
+            self._put(record)
         self.records.append(dict(record))
 
     def close(self) -> None:
-        """Close the file; what was appended stays."""
+        """Close the file; the records stay."""
         self._file.close()
 
     def remove(self) -> None:
@@ -102,88 +66,67 @@ class Journal:
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def _put(self, content: bytes) -> None:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(self._file.fileno(), rest) :]
+    def _put(self, record: Mapping[str, Any]) -> None:
+        line = memoryview(msgspec.json.encode(record) + b"\n")
+        while line:
+            line = line[self._file.write(line) :]
         os.fsync(self._file.fileno())
 
-
-def parse(content: bytes) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Header (None if this is no journal) and records of a journal's content.
-
-    A line that is not a whole record, such as the last one of a run that was killed, is left out.
-    """
-    documents = [_document(line) for line in content.splitlines()]
-    if not documents or documents[0].get("schema") != SCHEMA:
-        return None, []
-    return documents[0], [d for d in documents[1:] if "key" in d]
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise not_written(self.path, error, "output") from error
 
 
-def _document(line: bytes) -> dict[str, Any]:
-    try:
-        document = msgspec.json.decode(line)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _why_not(old: Mapping[str, Any] | None, header: Mapping[str, Any]) -> str:
-    """Why a journal with the header `old` is not of the run with `header`; "" if it is."""
-    if old is None:
-        return "it is not a journal of LoLat"
-    if other := [k for k, value in header["key"].items() if old["key"].get(k) != value]:
-        return f"it was measured with other {', '.join(other)}"
-    return "" if header["started"] - old["started"] < OLDEST_S else "it is older than a day"
-
-
-def _line(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document).encode("ascii") + b"\n"
-
-
-def _open_alone(path: Path) -> FileIO:
-    """Open for reading from the start and appending; InputError when another run has it open."""
-    file = open(path, "a+b", buffering=0)  # noqa: SIM115 - closed by Journal.close()
-    try:
+def _lock(file: Any, path: Path) -> None:
+    """InputError when another run writes this journal; where there are no locks nothing is checked."""
+    with contextlib.suppress(ImportError):  # Windows
         import fcntl
-    except ImportError:  # Windows
-        fcntl = None  # type: ignore[assignment]
-    try:
-        if fcntl is not None:
+
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise InputError(
-            f"another run is writing the journal {path}; wait until it is done, or give another "
-            f"{arg('output')}"
-        ) from None
+        except BlockingIOError:
+            file.close()
+            raise InputError(
+                f"another run is writing {path}; wait until it is done, or give another {arg('output')}",
+                code="busy",
+            ) from None
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The header and the records of a journal; [] where there is none.
+
+    A line that is not whole, such as the last one of a run that was killed, is left out.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
     except OSError:
-        pass  # a file system without locks
-    file.seek(0)
-    return file
+        return []
+    rows = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            rows.append(msgspec.json.decode(line, type=dict[str, Any]))
+    return rows if rows and rows[0].keys() == {"key", "started"} else []
 
 
-def _refusal(path: Path, error: OSError) -> LolatError:
-    reason = error.strerror or str(error)
-    if error.errno in _DISK_FAILS:
-        return MeasuringError(f"cannot write the journal {path}: {reason}; make room and try again")
-    return InputError(
-        f"cannot write the journal {path}: {reason}; give {arg('output')} in a folder that you may write "
-        "to",
-        code="not-written",
-        path=str(path),
-    )
+def _why_not(header: Mapping[str, Any], key: Mapping[str, Any], now: float) -> str:
+    """Why a journal is not of the run with `key`; "" if it is."""
+    other = [name for name, value in key.items() if header["key"].get(name) != value]
+    if other:
+        return f"it was measured with other {', '.join(other)}"
+    return "" if now - header["started"] < OLDEST_S else "it is older than a day"
 
 
-@contextmanager
+@contextlib.contextmanager
 def interruptible(journal_path: Path) -> Iterator[None]:
-    """Ctrl-C says what becomes of what was measured."""
+    """Ctrl-C says whether something was measured, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"interrupted; what was measured is in {near(journal_path)}, give the same command again to go "
-            "on"
-            if journal_path.exists()
-            else "interrupted before anything was measured; give the same command again"
-        ) from None
+        words = "interrupted before anything was measured; give the same command again"
+        if journal_path.exists():
+            place = near(journal_path)
+            words = f"interrupted; the measurements are in {place}, give the same command again to go on"
+        raise KeyboardInterrupt(words) from None

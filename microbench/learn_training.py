@@ -11,16 +11,8 @@ from typing import Any
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
-from lolat.training.iteration import (
-    OPTIMIZERS,
-    memory_bytes,
-    optimizer_named,
-    pass_rows,
-    started,
-    variables,
-)
+from lolat.training.iteration import OPTIMIZERS, optimizer_named, pass_rows, started, variables
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
@@ -28,6 +20,7 @@ from lolat.training.learning import (
     Points,
     StartPoint,
     UpdatePoint,
+    named_terms,
     training_section,
 )
 from microbench import families
@@ -35,17 +28,16 @@ from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
 from microbench.learn import USUAL, Check, network_jobs, noise_of, run_jobs, warnings
-from microbench.runner import OVERHEAD_BYTES, Job, Outcome, Runner, Settings, keep_bytes
+from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, Settings, keep_bytes
 from microbench.timing import Level, levels
 
-# ---- What is measured to learn training: the predefined blocks, five more, and at which batch
-# sizes.
+# ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
 LARGE = (4, 16, 64)
 """Batch sizes beside 1, of which a block is measured at the largest that its counts allow."""
 MOST_FLOPS = 3e9  # multiply-accumulates of a forward pass
 MOST_ELEMENTS = 7e7  # that it reads and writes
-IMAGE = 4  # channels up to which an input is an image: nobody asks for its gradient
+IMAGE = 4  # channels up to which an input is an image
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
@@ -72,7 +64,7 @@ def is_unrolled(a: Mapping[str, Any]) -> bool:
 
 
 def reads_image(graph: Graph) -> bool:
-    """Whether a block stands at the entrance of a network."""
+    """Whether a block stands at the entrance of a network: nobody asks for the gradient of an image."""
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
@@ -114,11 +106,10 @@ LOOPS = {
 """Epochs of next to nothing: (shape of a sample, batch size, steps)."""
 STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 """Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
-START_LIMIT_S = 120.0
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
-Measured = tuple[Job, Callable[[Level, tuple[float, ...]], Any]]
-"""A job, and what makes a point of its level and its raw times, ms."""
+MakePoint = Callable[[Level, tuple[float, ...]], Any]
+"""Makes a point of its level and its raw times, ms."""
 
 
 def measure_training(
@@ -132,124 +123,88 @@ def measure_training(
     blocks: Sequence[Predefined] = TRAINING_BLOCKS,
     check: Check | None = None,
 ) -> tuple[dict[str, Any], Journal]:
-    """What a model file has under "training", and the journal, still on disk; see `run_jobs`.
+    """The section "training" of a model file, and the journal, still on disk; see `run_jobs`.
 
-    LolatError where the backend trains nothing, or too little could be measured, too.
+    Raises LolatError where the backend trains nothing, or too little could be measured, too.
     """
     check_trains(backend)
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
-    measured = [*_passes(blocks, graphs), *_updates(), *_epochs()]
-    jobs = [job for job, _ in measured]
+    points = [*_passes(blocks, graphs), *_updates(), *_epochs()]
+    jobs = [job for job, _ in points]
     frame = network_jobs(backend), settings, journal_path, now, restart, progress, check
     with run_jobs(backend, device, jobs, *frame) as (runner, outcome, journal):
-        starts, failed = _starts(runner, graphs, journal)
-        section = _section(measured, outcome, starts)
-    if failed:
-        without = "any optimizer" if SIMPLEST in failed else ", ".join(failed)
-        section["warnings"].append(
-            f"the start of a training could not be measured with {', '.join(failed)} (first: "
-            f"{next(iter(failed.values()))}): predictions with {without} do not tell what a first epoch "
-            "takes more; measure again, with `restart`"
-        )
-    return section, journal
+        starts = list(_starts(runner, graphs, outcome))
+        return _section(points, outcome, starts), journal
 
 
-def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Measured]:
+def _passes(
+    blocks: Sequence[Predefined], graphs: Mapping[str, Graph]
+) -> Iterator[tuple[Job, MakePoint]]:
     for block in blocks:
         graph = graphs[block.name]
         payload = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
         for n in block.batch_sizes:
-            need = 2 * memory_bytes(graph, n, OPTIMIZERS["sgd"]) + OVERHEAD_BYTES
             for direction, backward in DIRECTIONS.items():
                 passes = {**payload, "batch_size": n, "backward": backward}
-                key, held = f"{block.name} x{n} {direction}", 2 * keep_bytes(graph, n)
-                job = Job(key, {"training": {"passes": passes}}, need, held)
+                key = f"{block.name} x{n} {direction}"
+                job = Job(key, {"training": {"passes": passes}}, 2 * keep_bytes(graph, n))
                 yield job, partial(_pass_point, block.name, graph, n, backward)
 
 
-def _updates() -> Iterator[Measured]:
+def _updates() -> Iterator[tuple[Job, MakePoint]]:
     for name, optimizer in OPTIMIZERS.items():
         for label, shapes in SHAPES.items():
-            of = optimizer_named(name).name, len(shapes), sum(map(prod, shapes))
-            held = 4 * (2 + optimizer.slots) * of[-1]
+            size = optimizer_named(name).name, len(shapes), sum(map(prod, shapes))
+            held = ITEM_BYTES * (2 + optimizer.slots) * size[-1]
             update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
-            need = 2 * held + OVERHEAD_BYTES
-            job = Job(f"{name} {label}", {"training": {"update": update}}, need, held)
-            yield job, partial(_point, UpdatePoint, of)
+            job = Job(f"{name} {label}", {"training": {"update": update}}, held)
+            yield job, partial(_point, UpdatePoint, size)
 
 
-def _epochs() -> Iterator[Measured]:
+def _epochs() -> Iterator[tuple[Job, MakePoint]]:
     for label, (shape, batch_size, steps) in LOOPS.items():
-        of = steps, batch_size * prod(shape)
-        held = 4 * prod(of)
+        size = steps, batch_size * prod(shape)
         epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
-        need = 3 * held + OVERHEAD_BYTES
-        job = Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held)
-        yield job, partial(_point, EpochPoint, of)
+        job = Job(f"epoch of {label}", {"training": {"epoch": epoch}}, ITEM_BYTES * prod(size))
+        yield job, partial(_point, EpochPoint, size)
 
 
-def _starts(
-    runner: Runner, graphs: Mapping[str, Graph], journal: Journal
-) -> tuple[list[StartPoint], dict[str, str]]:
-    """First steps of networks made anew, one time each; optimizer -> why it failed.
-
-    What the journal has is not measured again. The simplest come first: without them the others are worth
-    nothing, and a worker that dies ends it.
-    """
+def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
+    """First steps of networks made anew, timed once each. The simplest optimizer comes first."""
     first, second = STARTED
     others = [name for name in OPTIMIZERS if name != SIMPLEST]
     wanted = [(first, SIMPLEST), (second, SIMPLEST), *((first, name) for name in others)]
     runner.progress.start("starting", len(wanted))
-    points: list[StartPoint] = []
-    failed: dict[str, str] = {}
-    known = {r["key"]: r["start_ms"] for r in journal.records if "start_ms" in r}
-    for at, (block, optimizer) in enumerate(wanted):
+    for block, optimizer in wanted:
         runner.progress.step()
-        if block not in graphs:
-            continue
         graph = graphs[block]
-        key = f"start of {block} with {optimizer}"
-        if key not in known:
-            try:
-                time_ms = _start(runner, graph, optimizer)
-            except (ProcessDied, RequestFailed) as problem:
-                runner.progress.note(f"{key}: {problem}; going on without it")
-                failed[optimizer] = str(problem)
-                if isinstance(problem, ProcessDied):  # whose place nothing takes for so little
-                    return points, failed | {name: str(problem) for _, name in wanted[at:]}
-                continue
-            known[key] = time_ms
-            journal.append({"key": key, "start_ms": time_ms})
-        points.append(StartPoint(optimizer, started(graph), variables(graph), known[key]))
-    return points, failed
-
-
-def _start(runner: Runner, graph: Graph, optimizer: str) -> float:
-    """ms of the first step of a network made anew. ProcessDied, RequestFailed."""
-    job = {"graph": graph.to_dict(), "batch_size": 1, "optimizer": optimizer}
-    answer = runner.worker.request({"do": "start", "job": job}, START_LIMIT_S)
-    return round(float(answer["start_ms"]), 3)
+        request = {"do": "start", "graph": graph.to_dict(), "batch_size": 1, "optimizer": optimizer}
+        time_ms = runner.once(f"start of {block} with {optimizer}", request, outcome)
+        if time_ms is not None:
+            yield StartPoint(optimizer, started(graph), variables(graph), time_ms)
 
 
 def _section(
-    measured: Sequence[Measured], outcome: Outcome, starts: Sequence[StartPoint]
+    points: Sequence[tuple[Job, MakePoint]], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
-    measured_levels = levels(outcome.visits)
-    points: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
-    for job, make in measured:
-        if level := measured_levels.jobs.get(job.key):
-            raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples)
+    measured = levels(outcome.visits)
+    by_kind: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
+    for job, make in points:
+        if level := measured.jobs.get(job.key):
+            raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples_ms)
             point = make(level, raw)
-            points[type(point)].append(point)
-    passes, updates, epochs = points.values()
-    noise = noise_of(measured_levels)
+            by_kind[type(point)].append(point)
+    passes, updates, epochs = by_kind.values()
+    noise = noise_of(measured)
     remarks = warnings(outcome.environment, noise, outcome.failures)
-    found = Points(passes, updates, epochs, list(starts))
-    return training_section(found, outcome.environment, noise, remarks)
+    all_points = Points(passes, updates, epochs, list(starts))
+    return training_section(all_points, outcome.environment, noise, remarks)
 
 
-def _point(kind: Callable[..., Any], of: Any, level: Level, raw: tuple[float, ...]) -> Any:
-    return kind(*of, round(level.latency_ms, 6), raw)
+def _point(
+    kind: Callable[..., Any], size: Sequence[Any], level: Level, raw: tuple[float, ...]
+) -> Any:
+    return kind(*size, round(level.latency_ms, 6), raw)
 
 
 def _pass_point(
@@ -259,7 +214,7 @@ def _pass_point(
         name,
         batch_size,
         backward,
-        pass_rows(graph, batch_size).sum(axis=0),
+        named_terms(pass_rows(graph, batch_size).sum(axis=0)),
         round(level.latency_ms, 6),
         raw,
         None if level.spread is None else round(level.spread, 5),

@@ -24,8 +24,8 @@ MOST_LOOPS = 3  # calls of it that count, at most
 class Visit:
     """Times of one visit, ms."""
 
-    samples: tuple[float, ...]
-    reference: tuple[float, ...]
+    samples_ms: tuple[float, ...]
+    reference_ms: tuple[float, ...]
     """Of the network that ran before each sample; () in a loop of its own."""
     at_s: tuple[float, ...]
     """When each sample began, seconds since the epoch."""
@@ -33,6 +33,14 @@ class Visit:
     """Which network ran before each sample, once; "" in a loop of its own."""
     others_s: float | None = None
     """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the calls of the visit took; a loop has one call that is not timed."""
+        total_ms = sum(self.samples_ms) + sum(self.reference_ms)
+        if self.samples_ms and not self.reference_ms:
+            total_ms += self.samples_ms[0]
+        return total_ms / 1e3
 
 
 def time_once(call: Callable[[], object], clock: Clock) -> float:
@@ -188,7 +196,7 @@ def _trend(slowness: np.ndarray) -> float:
 def _others(visits: Iterable[Visit]) -> float:
     """How many processors other programs used: the median between one visit and the next; 0 if unknown."""
     seen = sorted(
-        (v.at_s[-1] + v.samples[-1] / 1e3, v.others_s)
+        (v.at_s[-1] + v.samples_ms[-1] / 1e3, v.others_s)
         for v in visits
         if v.others_s is not None and v.at_s
     )
@@ -199,11 +207,11 @@ def _others(visits: Iterable[Visit]) -> float:
 
 def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:
     """((key, whether it is a sample of the job itself), moment, ms) of a visit."""
-    rows = [((key, True), at, ms) for at, ms in zip(visit.at_s, visit.samples, strict=True)]
+    rows = [((key, True), at, ms) for at, ms in zip(visit.at_s, visit.samples_ms, strict=True)]
     if visit.before:
         rows += [
             ((visit.before, False), at - ms / 1e3, ms)
-            for at, ms in zip(visit.at_s, visit.reference, strict=True)
+            for at, ms in zip(visit.at_s, visit.reference_ms, strict=True)
         ]
     return rows
 

@@ -30,7 +30,7 @@ json_values = st.recursive(
 )
 
 attributes = st.recursive(
-    plain_values, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6
+    plain_values, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=2
 )
 """As a reader of LoLat's gives them: lists are tuples."""
 notes = st.sampled_from([True, False, False, False]).flatmap(
@@ -47,7 +47,8 @@ NAMES = ["", "conv2d", "conv2d_3", "block1_conv", "block1_add", "block_2", "a/b_
 LAYERS = [(name, path) for name in NAMES for path in PATHS]
 LAYER_SIZES = [
     {"in_channels": 4, "out_channels": outside, "groups": groups, "bias": groups == 1, "in_features": 4,
-     "out_features": outside, "units": 3, "timesteps": 2, "contracted": groups, "padding": padding}
+     "out_features": outside, "units": 3, "timesteps": 2, "contracted": groups, "padding": padding,
+     "heads": 2, "key_heads": 2, "queries": 4, "keys": groups, "head_size": 4, "value_size": outside}
     for outside in (4, 8) for groups in (1, 2, 4) for padding in ("same", "valid")
 ]  # fmt: skip
 KINDS = (*FORMULAS, "mystery")
@@ -74,7 +75,7 @@ def graphs(
         window = {"kernel": (draw(st.sampled_from([1, 3, 5])),) * (axes - 2)} if sliding else {}
         known += b.add_several(
             kind if sliding or kind not in SLIDING else "mystery",
-            inputs[: draw(st.integers(1, 4))] if kind != "matmul" else inputs,
+            inputs[: draw(st.integers(1, 4))] if kind not in ("matmul", "attention") else inputs * 2,
             draw(st.lists(st.sampled_from(like if sliding else shapes), min_size=1, max_size=2)),
             *draw(st.sampled_from(LAYERS)),
             **window, **draw(st.sampled_from(LAYER_SIZES)), note=draw(notes),

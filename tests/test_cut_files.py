@@ -11,7 +11,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.mlp import training
-from lolat.nas.objective import FunctionObjective
+from lolat.nas.pareto import Scores
 from lolat.nas.spaces import nasbench201
 from lolat.readers.cache import Cache
 from microbench.journal import Journal
@@ -40,13 +40,15 @@ def journal(path: Path) -> Sequence[Any]:
 
 def scores(path: Path) -> Sequence[Any]:
     """The scores of a search, which adds five to an empty file."""
-    objective = FunctionObjective(SPACE, lambda candidate: sum(candidate), "mine", str(path))
-    kept = [(a, s) for a, s in objective._known.items()]
-    assert all(s == sum(SPACE.parse([a])[0]) for a, s in kept)
-    if not kept:
-        for index in range(5):
-            objective.score(np.array([index, 0, 1, 2, 3, index]))
-    return kept
+    scores = Scores(SPACE, lambda candidate: sum(candidate), path)
+    rows = np.array([[index, 0, 1, 2, 3, index] for index in range(5)])
+    kept = rows[: scores.reused]
+    assert all(scores.score(row) == sum(row) for row in kept)
+    assert scores.computed == 0
+    if not scores.reused:
+        for row in rows:
+            scores.score(row)
+    return [tuple(row) for row in kept]
 
 
 def checkpoint(path: Path) -> Sequence[Any]:

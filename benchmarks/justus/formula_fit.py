@@ -144,7 +144,7 @@ def _shared(
         goal = members @ logarithms + np.clip(rest, -most, most)
         logarithms = np.linalg.solve(members.T @ members + penalty, members.T @ goal)
     *linear, constant = map(float, coefficients)
-    base = Extended(FEATURES, tuple(linear), constant)
+    base = Extended.linear(FEATURES, linear, constant)
     return base, {
         str(name): float(np.exp(found)) for name, found in zip(names, logarithms, strict=True)
     }

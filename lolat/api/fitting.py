@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.api import Model
 from lolat.devices.from_tables import (
     Timed,
     facts_document,
@@ -31,14 +30,16 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
-from lolat.io.progress import Progress, Warn
+from lolat.io.progress import Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
-from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
+from lolat.model import Model
+from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, put, read, with_sections, write
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
+from lolat.training.epochs import epochs_document, is_of_epochs
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
 
@@ -54,7 +55,6 @@ def fit(
     skip: bool = False,
     said: Said | None = None,
     warn: Warn | None = None,
-    progress: Progress | None = None,
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
 
@@ -64,8 +64,7 @@ def fit(
     device: fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
     the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called.
     `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
-    error. `said`: is told of each network that is counted; `warn`: of what was left out;
-    `progress`: how far a fit to thousands of blocks is (start, step, note).
+    error. `said`: is told of each network that is counted; `warn`: of what was left out.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -79,6 +78,8 @@ def fit(
         document = _of_facts(stem, name, known)
     elif len(models) > 1:
         raise InputError(f"{len(models)} model files; expected one: times of two are not mixed")
+    elif EPOCHS in kinds.values():
+        return _of_epochs(paths, output, stem, name, said)
     elif not models and {OPERATIONS, NETWORKS} & set(kinds.values()):
         document = _of_tables(kinds, stem, name, known, skip, said, say)
     elif facts is not None:
@@ -86,13 +87,13 @@ def fit(
             f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed"
         )
     elif models:
-        document = _of_model(models[0], list(kinds), stem, name, skip, say, progress)
+        document = _of_model(models[0], list(kinds), stem, name, skip, say)
     elif len(paths) > 1:
         raise InputError(
             f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
         )
     else:
-        document = _of_blocks(paths[0], stem, name, progress)
+        document = _of_blocks(paths[0], stem, name)
     if output is None:
         return Model(document)
     document = with_sections(output, document)
@@ -100,15 +101,33 @@ def fit(
     return Model(document, os.fspath(output))
 
 
-BLOCKS, OPERATIONS, NETWORKS = "blocks", "operations", "networks"
+BLOCKS, OPERATIONS, NETWORKS, EPOCHS = "blocks", "operations", "networks", "epochs"
 
 
 def _kind(path: str) -> str:
     """What a table is of."""
     columns = columns_of(path)
+    if is_of_epochs(columns):
+        return EPOCHS
     if is_of_operations(columns):
         return OPERATIONS
     return NETWORKS if is_of_networks(columns) else BLOCKS
+
+
+def _of_epochs(
+    paths: list[str], output: AnyPath | None, name: str, device: str | None, said: Said | None
+) -> Model:
+    """A model of timed epochs, or the model at `output` with them: its other sections stay."""
+    if len(paths) > 1:
+        raise InputError(
+            f"{paths[0]} is a table of epochs; expected it alone, or no table of epochs"
+        )
+    document = epochs_document(paths[0], name, device, read_network, said)
+    if output is None:
+        return Model(document)
+    called = device if Path(output).exists() else document["device"]
+    document = put(output, "epochs", document["epochs"], called, document["environment"])
+    return Model(document, os.fspath(output))
 
 
 def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any]:
@@ -188,15 +207,13 @@ def _networks(
     return found, mode
 
 
-def _of_blocks(
-    path: str, name: str, device: str | None, progress: Progress | None
-) -> dict[str, Any]:
+def _of_blocks(path: str, name: str, device: str | None) -> dict[str, Any]:
     """The model file of a device from a table of blocks."""
     remarks: list[str] = []
     points = read_csv(path, remarks.append)
     where = {"device": "unknown", "source": Path(path).name}
     shown = device or "unknown (from a table)"
-    return model_document(name, shown, points, where, {}, remarks, progress)
+    return model_document(name, shown, points, where, {}, remarks)
 
 
 def _of_model(
@@ -206,7 +223,6 @@ def _of_model(
     device: str | None,
     skip: bool,
     warn: Warn,
-    progress: Progress | None,
 ) -> dict[str, Any]:
     """A model file fitted again, with its other sections; `tables`: of its device, further points.
 
@@ -245,7 +261,7 @@ def _of_model(
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], str(found))
-    return model_document(name, shown, points, where, noise, remarks, progress) | sections
+    return model_document(name, shown, points, where, noise, remarks) | sections
 
 
 def _timed(

@@ -1,11 +1,13 @@
-"""What measures on this machine and compares with a model: networks, a table's times, the model's own."""
+"""Measures on this machine and compares with a model: networks, a table, the model's own networks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 from msgspec import UNSET, UnsetType, convert
 
 from lolat.devices.compare import (
@@ -17,23 +19,42 @@ from lolat.devices.compare import (
     summary,
 )
 from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
-from lolat.errors import InputError
+from lolat.errors import DeviceError, InputError, MeasuringError
+from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.model import Model
-from lolat.model.state import write_check
+from lolat.model.figures import figures, intervals
+from lolat.model.state import limit_of, write_check
 from lolat.readers.many import Said
-from lolat.units import percent, plain, plural
-from microbench import backends, environment
-from microbench import doctor as again
-from microbench import evaluate as measuring
+from lolat.units import off, percent, plain, plural
+from microbench import backends, check, environment
+from microbench.check import MeasuredNetwork, NetworkAgain
+from microbench.environment import Difference
+from microbench.learn import OTHERS, UNSTEADY, noise_of
+from microbench.runner import Runner
 
+DEFAULT_NETWORKS = (
+    "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
+    "keras:InceptionV3", "keras:VGG16", "keras:NASNetMobile", "keras:Xception",
+    "keras:MobileNetV3Large", "keras:ResNet101V2",
+)  # fmt: skip
+"""Ten architectures, as whole networks not measured when learning; four of them share a block with the
+predefined ones."""
+DEFAULT_BATCH_SIZES = (1, 4)
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
     "onnxruntime": ("", "network.onnx"),
 }
 """Backend without networks of its own -> whose they may be, and how one is given."""
+GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+TAKEN_OUT = ("median", "bias", "within_10_percent")
+OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
+FEW = 3  # networks below which a diagnosis says that they are few
+
+
+Cause = Literal["machine", "domain", "noise", "level", "formula", "unknown"] | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +105,7 @@ class Evaluation(Result):
     limit: float
     ratio_taken_out: Mapping[str, float | None] | None
     verdict: Literal["good", "fair", "poor"]
-    cause: Literal["machine", "domain", "noise", "level", "formula", "unknown"] | None
+    cause: Cause
     networks: tuple[EvaluatedNetwork, ...]
     summary: Mapping[str, float | None]
     inside_interval: int
@@ -105,20 +126,14 @@ class Evaluation(Result):
         networks = plural(len(self.networks), "network")
         device = plain(self.device)
         words = f"{networks} measured on {device}: median error {percent(self.median_error)}"
-        return f"{words}\n{verdict(self.to_dict())}"
+        return f"{words}\n{verdict(self)}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network: measured and predicted ms, the error, the interval."""
-        told = (
-            "network",
-            "batch_size",
-            "measured_ms",
-            "predicted_ms",
-            "error",
-            "inside",
-            "in_domain",
-        )
-        return [{name: row[name] for name in told} for row in plain_data(self.networks)]
+        columns = (
+            "network", "batch_size", "measured_ms", "predicted_ms", "error", "inside", "in_domain"
+        )  # fmt: skip
+        return [{name: getattr(row, name) for name in columns} for row in self.networks]
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,8 +154,8 @@ class TableEvaluation(Result):
     @property
     def summary(self) -> dict[str, float]:
         """Of all rows: errors, and how many are inside their intervals."""
-        found: dict[str, float] = summary(self.compared, self.what)
-        return found
+        figures: dict[str, float] = summary(self.compared, self.what)
+        return figures
 
     @property
     def networks(self) -> list[dict[str, Any]] | UnsetType:
@@ -158,26 +173,15 @@ class TableEvaluation(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
-        told = ("latency_ms", "predicted_ms", "interval_ms")
+        columns = ("latency_ms", "predicted_ms", "interval_ms")
         return [
-            {**c.row, **{name: plain_data(getattr(c, name)) for name in told}}
+            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}}
             for c in self.compared
         ]
 
     def to_csv(self) -> str:
         """The table's rows with predicted_ms, low_ms, high_ms."""
         return predictions(self.compared, self.columns)
-
-
-@dataclass(frozen=True)
-class NetworkAgain:
-    """A network of the model measured again; `ratio`: new over learned time."""
-
-    name: str
-    batch_size: int
-    learned_ms: float
-    now_ms: float
-    ratio: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,14 +204,14 @@ class Diagnosis(Result):
     unrest: float | None
     seconds: float
     starting_seconds: float
-    differences: tuple[environment.Difference, ...]
+    differences: tuple[Difference, ...]
     failures: Mapping[str, str]
     warnings: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
         """Whether it does."""
-        return self.verdict == again.OK
+        return self.verdict == OK
 
     def words(self) -> str:
         """The verdict, and how much longer networks take than when it was learned."""
@@ -219,6 +223,9 @@ class Diagnosis(Result):
         return [dict_of(network) for network in self.networks]
 
 
+# ---- Networks measured against predicted
+
+
 def evaluate(
     model: Model,
     name: str,
@@ -228,16 +235,16 @@ def evaluate(
     progress: Progress | None = None,
     warn: Warn = lambda remark: None,
 ) -> Evaluation:
-    """Measure networks on this machine, and compare them with what `model` predicts; see `Model.evaluate`.
+    """Measure networks on this machine, and compare them with the predictions of `model`.
 
-    `name`: how messages call the model.
+    See `Model.evaluate`; `name`: the model's name in messages.
     """
     where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, name)
     here = environment.here(where, device)
-    known: tuple[environment.Difference, ...] = ()
-    if device == "cpu":  # known before measuring; what a GPU is called, the backend says
+    known: tuple[Difference, ...] = ()
+    if device == "cpu":  # the name of a GPU is not known before its backend has started
         known = environment.differences_of_device(model.device, where, here)
         if known and where.get("device") not in ("cpu", "gpu"):  # fitted to times of others
             raise InputError(
@@ -245,19 +252,107 @@ def evaluate(
                 f"of it; compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
                 code="other-device",
             )
-        _tell(warn, known, "" if known else environment.unsaid(where))
-    sizes = batch_sizes or measuring.DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in model.inference["points"]]
-    wanted = measuring.cases(networks or measuring.DEFAULT_NETWORKS, sizes, input_size)
-    run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
-    now = environment.differences(model.device, where, here | run.environment)
-    _tell(warn, [d for d in now if d not in known])
-    ratio = again.median_ratio(run.again)
-    other = environment.differences_of_device(model.device, where, here | run.environment)
-    if ratio is not None and not other:
+        _warn_of(known, warn)
+    sizes = batch_sizes or DEFAULT_BATCH_SIZES
+    # Read before a framework is started.
+    wanted = check.read_cases(check.cases(networks or DEFAULT_NETWORKS, sizes, input_size))
+    references = check.references_of(_points(model), backend)
+    with Runner(backend, device, progress or Silent()) as runner:
+        measured = check.measure(runner, backend, wanted, references, check.EVALUATE)
+        now = here | runner.environment
+    found = environment.differences(model.device, where, now)
+    _warn_of([d for d in found if d not in known], warn)
+    ratio = check.median_ratio(measured.again)
+    if ratio is not None and not any(d.of_device for d in found):
         _keep(model, "evaluate", ratio)
-    result = measuring.compare(model, run.measured, run.failures, ratio)
-    return convert({**result, "noise": run.noise}, Evaluation)
+    return compared(model, measured, ratio)
+
+
+def compared(model: Model, measured: check.Measured, ratio: float | None) -> Evaluation:
+    """Measured networks beside the predictions as `predict` gives them.
+
+    `ratio`: see `Evaluation`; it corrects nothing. MeasuringError where nothing was measured.
+    """
+    if not measured.networks:
+        reasons = "; ".join(f"{key}: {reason}" for key, reason in measured.failures.items())
+        raise MeasuringError(f"no network could be measured ({reasons})")
+    rows = tuple(_evaluated(model, n) for n in measured.networks)
+    predicted, times = (
+        np.array([getattr(r, k) for r in rows]) for k in ("predicted_ms", "measured_ms")
+    )
+    errors, limit, floor = (
+        figures(predicted, times),
+        limit_of(model.document),
+        noise_floor(model.document),
+    )
+    taken_out = None if ratio is None else figures(ratio * predicted, times)
+    outside = sum(r.in_domain is False for r in rows) / len(rows)
+    error = errors["median"]
+    found = intervals(plain_data(rows))
+    return Evaluation(
+        model=model.name,
+        device=model.device,
+        predictor=model.default,
+        ratio=ratio,
+        limit=limit,
+        ratio_taken_out=taken_out and {k: taken_out[k] for k in TAKEN_OUT},
+        verdict="good" if error <= GOOD else "fair" if error <= FAIR else "poor",
+        cause=cause_of(
+            error, taken_out["median"] if taken_out else None, ratio, limit, floor or 0.0, outside
+        ),
+        networks=rows,
+        summary=errors,
+        inside_interval=sum(r.inside is True for r in rows),
+        intervals=None if found is None else convert(found, IntervalsKept),
+        noise_floor=floor,
+        failures=dict(measured.failures),
+        noise=noise_of(measured.levels),
+    )
+
+
+def cause_of(
+    error: float,
+    taken_out: float | None,
+    ratio: float | None,
+    limit: float,
+    floor: float,
+    outside: float,
+) -> Cause:
+    """The cause of a median `error`; None where it is good.
+
+    `taken_out`: the error with the ratio taken out, None where that is not known. `floor`: the noise
+    floor. `outside`: the share of the networks outside the measured domain.
+    """
+    if error <= GOOD:
+        return None
+    if ratio is not None and off(ratio) > limit:
+        return "machine"
+    if outside > 0.5:
+        return "domain"
+    if taken_out is not None and taken_out <= GOOD:
+        return "level"
+    if floor > error / 2:
+        return "noise"
+    return "unknown" if taken_out is None else "formula"
+
+
+def _evaluated(model: Model, network: MeasuredNetwork) -> EvaluatedNetwork:
+    predicted, ms = model.predict(network.graph, network.case.batch_size), network.latency_ms
+    latency, interval = predicted.latency_ms, predicted.interval_ms
+    return EvaluatedNetwork(
+        network=network.case.spec,
+        input_size=network.case.input_size,
+        batch_size=network.case.batch_size,
+        measured_ms=ms,
+        spread=network.spread,
+        predicted_ms=latency,
+        error=latency / ms - 1,
+        coverage=predicted.coverage,
+        interval_ms=interval,
+        interval_width=interval and (interval[1] - interval[0]) / (latency or 1.0),
+        inside=interval and bool(interval[0] <= ms <= interval[1]),
+        in_domain=predicted.in_domain,
+    )
 
 
 def evaluate_table(
@@ -281,12 +376,93 @@ def evaluate_table(
     return TableEvaluation("networks", found, networks.skipped, columns)
 
 
+# ---- A model's own networks measured again
+
+
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
-    found = convert(again.diagnose(model, examined(model, progress)), Diagnosis)
+    began = time.monotonic()
+    found = _examined(model, progress or Silent(), began)
     if found.ratio is not None:  # else it is of another device, and this one says nothing of it
         _keep(model, "doctor", found.ratio)
-    return found
+    return replace(found, seconds=round(time.monotonic() - began, 2))
+
+
+def _examined(model: Model, progress: Progress, began: float) -> Diagnosis:
+    """Measure some of the model's networks again.
+
+    On another device nothing is measured, for nothing can be expected to hold. With another version, number
+    of threads or flag of the framework it is, and the difference is listed. A GPU that is not there is a
+    difference too. InputError where there is nothing to measure again.
+    """
+    where = model.inference["environment"]
+    backend, device = backends.of_model(where), device_of(where)
+    points = _points(model)
+    references = check.references_of(points, backend)
+    if not references:
+        raise InputError(
+            f"none of the model's {len(points)} points is a whole network of this version, so there is "
+            "nothing to measure again; expected a model learned by measuring: lolat learn cpu"
+        )
+    here = environment.here(where, device)
+    if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
+        return diagnosis(model, other)
+    try:
+        runner = Runner(backend, device, progress)
+    except DeviceError as error:
+        if device == "cpu":
+            raise
+        return diagnosis(model, (Difference("device", model.device, None),), remark=str(error))
+    with runner:
+        starting_s = time.monotonic() - began
+        found = environment.differences(model.device, where, here | runner.environment)
+        if any(d.of_device for d in found):
+            return diagnosis(model, found)
+        measured = check.measure(runner, backend, (), references, check.DOCTOR)
+    return diagnosis(model, found, measured, round(starting_s, 2))
+
+
+def diagnosis(
+    model: Model,
+    differences: Sequence[Difference],
+    measured: check.Measured | None = None,
+    starting_seconds: float = 0.0,
+    remark: str = "",
+) -> Diagnosis:
+    """The verdict; without `measured` the device is another one, or not there (`remark`: why)."""
+    again = measured.again if measured else ()
+    limit, ratio = limit_of(model.document), check.median_ratio(again)
+    unrest = measured.levels.busy / measured.levels.quiet if measured else None
+    others = measured.levels.others if measured else 0.0
+    verdict = None
+    if ratio is not None:
+        # Other programs, or a machine that changes meanwhile, are a state and no drift.
+        is_settled = others <= OTHERS and (unrest or 1.0) <= UNSTEADY
+        verdict = OK if off(ratio) <= limit else DRIFTED if is_settled else UNSETTLED
+    failures = dict(measured.failures) if measured else {}
+    warnings = [remark] if remark else []
+    warnings += [f"{key} could not be measured again: {why}" for key, why in failures.items()]
+    if again and others > OTHERS:
+        warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
+    if 0 < len(again) < FEW:
+        warnings.append(f"only {len(again)} of the model's networks could be measured again")
+    ratios = [a.ratio for a in again]
+    return Diagnosis(
+        model=model.name,
+        device=model.device,
+        verdict=OTHER if differences or verdict is None else verdict,
+        ratio=ratio,
+        measured=verdict,
+        spread=(min(ratios), max(ratios)) if ratios else None,
+        limit=limit,
+        networks=again,
+        unrest=unrest,
+        seconds=0.0,
+        starting_seconds=starting_seconds,
+        differences=tuple(differences),
+        failures=failures,
+        warnings=tuple(warnings),
+    )
 
 
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
@@ -295,33 +471,26 @@ def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None
     model.__dict__.pop("knowledge", None)
 
 
-def examined(model: Model, progress: Progress | None = None) -> again.Examination:
-    """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    where = model.inference["environment"]
-    backend = backends.of_model(where)
-    backends.check(backend)
-    points = [Point.from_dict(p) for p in model.inference["points"]]
-    shown = progress or Silent()
-    return again.examine(points, model.device, where, backend, device_of(where), shown)
+def _points(model: Model) -> list[Point]:
+    return [Point.from_dict(p) for p in model.inference["points"]]
 
 
 def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
-    """InputError where none is given, and there are none for the backend of the model."""
+    """InputError where no networks are given and none come with LoLat for the backend of the model."""
     name = backend.partition("+")[0]
     if not networks and name in EXAMPLES:
-        whose, given = EXAMPLES[name]
+        whose, example = EXAMPLES[name]
         raise InputError(
             f"{model} was learned with {name}, for which no networks come with LoLat; give some, for "
-            f"example{whose}: lolat evaluate {model} {given}"
+            f"example{whose}: lolat evaluate {model} {example}"
         )
 
 
 def device_of(where: Mapping[str, Any]) -> str:
-    """cpu or gpu: what a model was measured on; cpu where it does not say."""
+    """cpu or gpu: the device that a model was measured on; cpu where it does not say."""
     return "gpu" if where.get("device") == "gpu" else "cpu"
 
 
-def _tell(warn: Warn, found: Iterable[object], unsaid: str = "") -> None:
-    """Say where the device, versions, threads or flags are not those of the model, or not known."""
-    for remark in [*map(str, found), *[unsaid] * bool(unsaid)]:
-        warn(f"warning: {remark}")
+def _warn_of(differences: Sequence[Difference], warn: Warn) -> None:
+    for difference in differences:
+        warn(f"warning: {difference}")

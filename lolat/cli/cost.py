@@ -1,102 +1,71 @@
-"""`lolat cost`: hours and dollars of a training run, for several numbers of devices; `lolat prices`."""
+"""`lolat cost`: time, memory and dollars of training, on one device or several; `lolat prices`."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from itertools import chain
-from typing import TYPE_CHECKING
 
 import click
 
 from lolat.cli import common
-from lolat.cli.parsing import Number
-from lolat.cli.training import exchange_options, question, run_options
-from lolat.units import plain
-
-if TYPE_CHECKING:
-    from lolat.api.training import Exchange, Payment, Run
-    from lolat.training.exchange import Link
-
-
-# ---- What is paid for.
-
 
 prices_option = common.option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalog; what `lolat prices` lists if not given.",
+    help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
 accelerator_option = common.option(
     "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
 )
-payment_options = common.as_one(
-    "payment",
-    lambda: question("Payment"),
-    common.option("--price-per-hour", type=Number("USD", least=0.0), help="US$ for one device."),
-    prices_option,
-    accelerator_option(more="By the model's device if not given."),
-    common.option("--as-if", is_flag=True,
-                  help="Take the price though --accelerator is another device than the model's."),
-    common.option("--billing", type=click.Choice(["second", "hour"]), default="second",
-                  show_default=True, help="Whether a begun hour is paid for whole."),
-)  # fmt: skip
 
 
 @common.command(
-    "lolat cost v100-fp32 keras:ResNet50 --samples 50000 --epochs 20 --batch-size 64 --replicas 1,2,4"
+    "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
+    "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
 )
 @common.model_argument
 @common.network_argument
-@run_options(samples_required=True)
+@common.batch_option(required=True, more="On each device.")
+@common.samples_option(more="Without it, iterations alone.")
+@common.epochs_option(default=1, show_default=True)
+@common.optimizer_option
+@common.option("--validation-samples", type=common.WHOLE, help="Evaluated after each epoch.")
+@common.option(
+    "--input-ms-per-sample",
+    default=0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="MS",
+    help="Time of the input pipeline beside training; a device that is faster waits for it.",
+)
+@common.coverage_option
+@common.option(
+    "--memory-gib",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GIB",
+    help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
+)
 @common.replicas_option(more="Several numbers are compared.")
-@payment_options
-@exchange_options
+@common.strategy_option
+@common.link_option
+@common.option(
+    "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
+)
+@prices_option
+@accelerator_option(more="By the model's device if not given.")
 @common.size_option
 @common.json_option
 def cost(
-    model: str,
-    network: str,
-    run: Run,
-    replicas: tuple[int, ...],
-    payment: Payment,
-    exchange: Exchange,
-    input_size: tuple[int, ...],
-    as_json: bool,
-) -> None:
-    """Time and money of training NETWORK on the device of MODEL, and on several of them.
+    model: str, network: str, prices_file: str | None, as_json: bool, **question: object
+) -> None:  # fmt: skip
+    """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
 
-    Without storage and data transfer. With --price-per-hour K devices cost K times as much; from a price
-    list they are an instance with as many where there is one, else several.
+    By what MODEL knows best: timed epochs, what `lolat learn --mode training` measured, or else an estimate
+    from its latencies of inference, which says so. With --price-per-hour K devices cost K times as much;
+    from a price list they are an instance with as many where there is one, else several.
     """
-    from lolat.api.training import cost_of
-    from lolat.report.cost import plan_lines
-    from lolat.training.file import load_training
+    import lolat
+    from lolat.report.cost import cost_lines
 
-    answer = cost_of(load_training(model), network, run, exchange, payment, replicas, input_size)
+    answer = lolat.load(model).cost(network, prices=prices_file, **question)  # type: ignore[arg-type]
     common.warn(answer.warnings)
-    asked = (
-        f"{plain(answer.network)} on {plain(answer.device)}: {run.epochs:,} epoch{'s' * (run.epochs != 1)} "
-        f"of {run.samples:,} samples, batch {run.batch_size} on each device, {answer.run.optimizer}"
-    )
-    links = _link_lines(exchange.strategy, answer.links)
-    price = [f"Price of {plain(answer.prices)}"] if payment.as_if else []
-    common.answer(
-        "cost", answer, as_json, chain([asked], links, price, [""], plan_lines(answer.plan))
-    )
-
-
-def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
-    """What gradients travel over, by the number of devices; nothing for one device alone."""
-    of: dict[Link, list[str]] = {}
-    for devices, link in links.items():
-        if devices > 1:
-            of.setdefault(link, []).append(str(devices))
-    for link, numbers in of.items():
-        among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
-        yield f"Gradients {among}by {strategy} over {link} ({where})"
-
-
-# ---- `lolat prices`: the prices that there are.
+    common.answer("cost", answer, as_json, cost_lines(answer))
 
 
 @common.command("lolat prices --accelerator V100")
@@ -106,10 +75,8 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
     """What instances cost an hour: from FILE, or else from a small built-in table."""
     from lolat.report.cost import price_lines
-    from lolat.training.cost.prices import Prices, find_prices, offers_of
+    from lolat.training.prices import Prices, offers_of, read_prices
 
-    listed = find_prices(prices_file)
-    offers = offers_of(listed.offers, accelerator, listed.where) if accelerator else listed.offers
-    found = Prices(tuple(offers), listed.where)
-    head = f"US$ an hour of a whole instance, from {listed.where}"
-    common.answer("prices", found, as_json, chain([head, ""], price_lines(offers)))
+    found = read_prices(prices_file)
+    found = Prices(found.prices, offers_of(found, accelerator)) if accelerator else found
+    common.answer("prices", found, as_json, price_lines(found))

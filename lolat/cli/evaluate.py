@@ -91,20 +91,19 @@ def _measured(
 ) -> None:
     """Measure networks, and compare."""
     from lolat.api.measuring import evaluate as measure
-    from lolat.report.evaluation import lines
+    from lolat.report.evaluation import evaluation_lines
 
     loaded = lolat.load(model)
     with common.progress(
         "minutes: each network is timed in several rounds, at each batch size"
     ) as bar:
-        found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=common.say)
-    result = found.to_dict()
-    common.answer("evaluation", result, as_json, lines(result))
-    if plot is not None:  # last: what was measured is on the screen whatever happens to the plot
+        result = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=common.say)
+    common.answer("evaluation", result, as_json, evaluation_lines(result))
+    if plot is not None:  # last: the times are on the screen whatever happens to the plot
         from lolat.report.plots import evaluation_plot
 
-        title = f"{len(result['networks'])} networks on {loaded.device}"
-        evaluation_plot(result["networks"], title, plot)
+        title = f"{len(result.networks)} networks on {loaded.device}"
+        evaluation_plot(result.to_dict()["networks"], title, plot)
         common.say(f"drawn: {plot}")
 
 
@@ -172,8 +171,7 @@ def doctor(model: str, as_json: bool) -> None:
 
     loaded = lolat.load(model)
     with common.progress() as bar:
-        found = diagnose(loaded, bar)
-    result = found.to_dict()
+        result = diagnose(loaded, bar)
     common.answer("diagnosis", result, as_json, doctor_lines(loaded, model, result))
-    if not found.holds:
+    if not result.holds:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)

@@ -47,6 +47,8 @@ def fit(
     Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
     channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
+    Epochs of training: network, batch_size, samples, optimizer, epoch_s; `lolat cost` answers by them.
+
     Without POINTS: from the data sheet of --name in --facts alone.
     """
     from lolat.io.paths import called, near
@@ -56,9 +58,8 @@ def fit(
     with common.progress() as bar:
         made = lolat.fit(
             tables, output, name=name, facts=facts, skip=skip, said=common.counting(bar), warn=common.say,
-            progress=bar,
         )  # fmt: skip
-    common.warn(made.document["warnings"])
+    common.warn(made.document.get("warnings", ()))
     common.answer(
         "model-summary", made, as_json, learned(made, near(output), called(output), False)
     )

@@ -50,19 +50,14 @@ def learn(
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
-    With --mode training the model also tells how long training takes (`lolat training predict`): some
+    With --mode training the model also tells how long training takes (`lolat cost`): some
     minutes more. A model file of this device that is there already is kept, and training added to it.
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
     chosen = [name for name, is_given in options.items() if is_given]
     chosen += [f"threads={threads}"] * (threads is not None)
-    training = mode == "training"
-    if threads is not None:  # before anything is started
-        from microbench.backends import check_threads
-
-        check_threads(threads, device)
-    _learn(device, output, backend, chosen, restart, training, as_json)
+    _learn(device, output, backend, chosen, restart, mode == "training", as_json)
 
 
 def _learn(
@@ -118,5 +113,5 @@ def learned_training(section: Mapping[str, Any], path: str, model: str) -> list[
         f"{100 * noise['floor']:.1f} %, {noise['busy'] / noise['quiet']:.1f} times as long in the busiest "
         "tenth of the run as in the calmest",
         f"written: {plain(path)}",
-        f"Next: lolat training predict {quote(model)} keras:ResNet50 --batch-size 32 --samples 50000",
+        f"Next: lolat cost {quote(model)} keras:ResNet50 --batch-size 32 --samples 50000",
     ]

@@ -30,7 +30,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("lolat.cli.mlp:predict", "The time of every layer in a table."),
     "evaluate": ("lolat.cli.mlp:evaluate", "Predicted against measured times."),
     "network": ("lolat.cli.mlp:network", "A whole network from its layers."),
-    "learn": ("lolat.cli.mlp_fit:learn", "Measure layers on this device, and train on them."),
 }
 """Each command: where it is, and what it does in a few words."""
 
@@ -158,7 +157,7 @@ MOST_NAMES = 3
 @click.argument("dense_model", metavar="DENSE_LAYER_MODEL", type=click.Path())
 @common.network_argument
 @common.option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@common.batch_option(default=(1,), show_default=True)
+@common.batch_option(default=1, show_default=True)
 @common.optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False), default="none", more="none: forward only."
 )

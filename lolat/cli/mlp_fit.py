@@ -1,9 +1,8 @@
-"""`lolat mlp fit`, and `lolat mlp learn`, which measures layers first: training a layer model."""
+"""`lolat mlp fit`: training a layer model."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import click
 
 from lolat.cli import common
 from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
-from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.results import dict_of, of
 from lolat.mlp.layer_model import Evaluation
@@ -177,52 +175,3 @@ def judged(
         "validation": asdict(validation.all),
     }
     return replace(model, training=training, errors=dict_of(test)), test
-
-
-# ---- `lolat mlp learn`: random layers measured on this device, and a layer model trained on them.
-
-
-@common.command("lolat mlp learn cpu --count 300 --output layers.json")
-@common.device_argument()
-@common.count_option(type=Number("N", whole=True, least=20), default=2000, more="Layers.")
-@layer_option(default="convolution", show_default=True)
-@common.backend_option(
-    type=click.Choice(("tensorflow", "torch")), default="tensorflow", show_default=True
-)
-@common.output_option(required=True, more="The layer model; beside it layers, the device's facts.")
-@recipe_option
-@common.epochs_option(more="Instead of the recipe's.")
-@common.seed_option
-@common.restart_option
-@common.json_option
-@click.pass_context
-def learn(
-    ctx: click.Context, /, device: str, count: int, layer: str, backend: str, output: Path,
-    seed: int, restart: bool, **how: Any,
-) -> None:  # fmt: skip
-    """Measure random layers on this device, forward only and trained, and train a layer model on them.
-
-    A run that is interrupted goes on where it was when the same command is given again.
-    """
-    from lolat.io.writing import write_text
-    from lolat.mlp.devices import DEVICES, Device, find
-    from microbench.journal import interruptible
-    from microbench.learn_layers import MOST_MACS, draw, measure_layers
-
-    common.check_writable(output)
-    path = output.with_name(output.name + ".journal.jsonl")
-    layers = draw(layer, count, seed, MOST_MACS[device])
-    with interruptible(path), common.progress() as bar:
-        name, rows, remarks, journal = measure_layers(backend, device, layers, path, restart, bar)
-    with interruptible(path), contextlib.closing(journal):
-        table, facts = output.with_suffix(".csv"), output.with_suffix(".devices.json")
-        write_text(table, rows)
-        if (known := find(name, DEVICES)) is None:  # the same in all rows, so that any do here
-            known = Device(name, 20.0, 16, 2500.0)
-            remarks += [f"no data sheet of {name} is known: the facts in {facts} are made up"]
-        write_text(facts, json.dumps({name: known.to_dict()}))
-        common.warn(remarks)
-        common.say(f"{len(rows.splitlines()) - 1} {layer} layers are in {table}")
-        asked = {"table": str(table), "facts": str(facts), "output": output, "layer": layer}
-        ctx.invoke(fit, **asked, seed=seed, restart=restart, **how)
-        journal.remove()

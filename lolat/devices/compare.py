@@ -13,14 +13,15 @@ from lolat.devices.fit import Times, predicted
 from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import Outside, widened
+from lolat.fitting.intervals import half_width
+from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
-from lolat.model.prediction import within
-from lolat.model.steps import Steps, outside_of
+from lolat.model.predicting import within
 from lolat.readers import read
 from lolat.readers.many import Said
 
@@ -106,7 +107,7 @@ def compare_operations(
     parts = [work_of(row.graph, row.batch_size) for row in rows]
     measured = np.array([row.latency_ms for row in rows])
     alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool)))
-    half, _ = model.knowledge.intervals.half(formula.name, None, np.ones(1), np.ones(1))
+    half, _ = half_width(formula, model.document, None, np.ones(1), np.ones(1))
     return [
         Compared.of(row, (ms, None if half is None else within(ms, half)))
         for row, ms in zip(rows, map(float, alone), strict=True)
@@ -125,16 +126,15 @@ def _answer(
     outside = Outside()
     if isinstance(formula, Kernels):
         work = network.work(batch_size)
-        steps = Steps.of(formula, work)
-        outside = outside_of(formula, work, steps, batch_size, model.knowledge.least)
+        steps = formula.steps(work)
+        outside = formula.outside(steps, batch_size, model.knowledge.least)
         latency = steps.latency_ms
     elif row.mode.training:
         return InputError(f"the predictor {formula.name} knows nothing of training")
     else:
         latency = formula.one([counts[f] for f in formula.features])
-    half, _ = model.knowledge.intervals.half(
-        formula.name, None, np.array([latency]), np.array([counts["ops"]])
-    )
+    parts = np.array([latency]), np.array([counts["ops"]])
+    half, _ = half_width(formula, model.document, None, *parts)
     if half is None:
         return latency, None
     if steps is None:

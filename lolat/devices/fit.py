@@ -9,11 +9,13 @@ network's is that of the sum of its steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from lolat.fitting.predictors.kernels import LEAST_OPERATIONS, Kernels, Nearby, longest, volumes
+from lolat.fitting.predictors.kernels import Kernels, longest, volumes
+from lolat.fitting.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS, Work
@@ -148,7 +150,7 @@ def fit_kernels(
     return formula
 
 
-def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
+def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
     """What operations of each class of products, timed alone, say beyond its terms."""
     single = ~times.whole[times.owner]
     residuals = np.log(times.latency_ms / predicted(formula, times))
@@ -156,7 +158,7 @@ def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
     for number, name in enumerate(CLASSES):
         which = single & (times.work.kind == number)
         if name in PRODUCTS and which.sum() >= LEAST_OPERATIONS:
-            corrections[name] = Nearby.of(times.work.take(which), residuals[times.owner[which]])
+            corrections[name] = near_rows(times.work.take(which), residuals[times.owner[which]])
     return corrections
 
 

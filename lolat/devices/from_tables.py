@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.devices.fit import (
@@ -29,7 +30,7 @@ from lolat.devices.tables import (
     family_of,
 )
 from lolat.errors import InputError, arg
-from lolat.fitting.intervals import network_entry
+from lolat.fitting.intervals import as_dict, network_entry
 from lolat.fitting.points import Point, known_features, matrix
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
@@ -37,7 +38,7 @@ from lolat.graph.analysis import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import PRODUCTS, work_of
 from lolat.io.tables import read_table
-from lolat.model.learning import answers, assembled, errors
+from lolat.model.learning import assembled, errors
 
 FOLDS = 5
 DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed
@@ -217,12 +218,12 @@ def tables_document(
     predictors[Kernels.name]["elsewhere"] = ELSEWHERE
     if apart:
         steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode)
-        steps = replace(steps, host=formula.host)
+        steps = msgspec.structs.replace(steps, host=formula.host)
         entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
         predictors[TrainingSteps.name] = entry
     if len(of_steps):
         predictors[Kernels.name]["training_residuals"] = _rounded(of_steps)
-    domain = {"least": smallest.to_dict()}
+    domain = {"least": as_dict(smallest)}
     by_operation = {"predictors": predictors, "default": Kernels.name, "domain": domain}
     return assembled(name, device, source, _doubts(formula, told, timed), by_operation)
 
@@ -261,10 +262,10 @@ def linear_entry(
     for i in range(FOLDS):
         kept = fold != i
         other = Extended.fit(features[kept], measured[kept], known, whole[kept])
-        ms = np.maximum(answers(other, matrix(points, other.features)[~kept]), 1e-9)
+        ms = np.maximum(other.rows(matrix(points, other.features)[~kept]), 1e-9)
         off[~kept] = np.log(measured[~kept] / ms)
     error = {
-        "fitted": errors(answers(formula, matrix(points, formula.features)), measured),
+        "fitted": errors(formula.rows(matrix(points, formula.features)), measured),
         "left_out": errors(measured / np.exp(off), measured),
     }
     return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off

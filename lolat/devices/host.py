@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.devices.fit import LEAST_STEPS, Facts, Times
 from lolat.fitting.domain import Least

@@ -1,117 +1,139 @@
-"""What was measured: whether a query lies inside it, and what is to be said where it does not."""
+"""What was measured: whether a query lies inside it, and the remarks on a query that does not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
+from lolat.arrays import np
 from lolat.fitting.intervals import LARGEST
-from lolat.fitting.points import Point, matrix
-from lolat.graph import Graph, kind_label
-from lolat.graph.counts import FEATURES, behavior
+from lolat.graph import Graph
+from lolat.graph.counts import FEATURES, behavior, kind_label
 from lolat.graph.kinds import FREE
+from lolat.io.documents import Positive, Range
 from lolat.units import percent
+
+if TYPE_CHECKING:
+    from lolat.fitting.points import Point
 
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
 NEGLIGIBLE_SHARE = 0.05  # of a network's time; with less outside it is inside
 MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
-PASSED_OVER_SHARE = 0.01
-"""Of a network's time: the most extreme blocks that need not be brought inside."""
+PASSED_OVER_SHARE = 0.01  # of a network's time: less than this has no remark
 OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
 UNMEASURED_FACTOR = 4.0
 """A kind of operation or a data type that no block had may be so many times off."""
 MORE, FEWER = "more", "fewer"
-NAMED_KINDS = 6  # by a remark
 
 
-@dataclass(frozen=True)
-class Domain:
+class Least(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The smallest in the rows of a table of a GPU: samples of a batch, ms of a step, ms of an operation in
+    it; None where the table does not tell.
+    """
+
+    batch_size: Positive | None = None
+    latency_ms: Positive | None = None
+    operation_ms: Positive | None = None
+
+    def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
+        """Each figure of a step that is smaller than all measured ones by more than SLACK, in words."""
+        operation_ms = latency_ms / max(operations, 1)
+        rows = (
+            (batch_size, self.batch_size, "batch {:g} (measured: from {:g})"),
+            (latency_ms, self.latency_ms, "{:.2g} ms (from {:.2g} ms)"),
+            (operation_ms, self.operation_ms, "{:.2g} ms an operation (from {:.2g} ms)"),
+        )
+        return tuple(
+            words.format(value, least)
+            for value, least, words in rows
+            if least is not None and value < least / SLACK
+        )
+
+
+class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was measured: kinds of operation, the ratios of a block's counts, its size.
 
     `ratios` and `sizes` map a name to (smallest, largest); sizes only bound from above, because a
-    smaller block is always made of the same things. A query is judged block by block.
+    smaller block is always made of the same things. A query is judged block by block. `least`: of a table
+    of a GPU.
     """
 
     kinds: frozenset[str] = frozenset()
     dtypes: frozenset[str] = frozenset()
-    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    sizes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ratios: dict[str, Range] = {}
+    sizes: dict[str, Range] = {}
+    least: Least = Least()
 
     @classmethod
-    def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
-        """The domain spanned by measured points; None when their counts do not tell."""
+    def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain:
+        """The domain spanned by measured points; an empty one where their counts do not tell."""
+        from lolat.fitting.points import matrix  # reads tables, which a file of a model is not
+
         if not points or not all(c in p.counts for p in points for c in FEATURES):
-            return None
+            return cls()
         counts = matrix(points, FEATURES)
-        ratios, sizes = _ratios(counts), _sizes(counts)
+        ratios = {k: v for k, v in _ratios(counts).items() if np.isfinite(v).any()}
         return cls(
             frozenset(k for p in points for k in p.kinds),
             frozenset([dtype]),
-            {k: _range(v) for k, v in ratios.items() if np.isfinite(v).any()},
-            {k: _range(v) for k, v in sizes.items()},
+            {k: _range(v) for k, v in ratios.items()},
+            {k: _range(v) for k, v in _sizes(counts).items()},
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The domain as it stands in a model file."""
-        document: dict[str, Any] = msgspec.json.decode(
-            msgspec.json.encode(self, order="deterministic")
-        )
-        return document
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Domain | None:
-        """Read what `to_dict` wrote; None where a model file has no domain."""
-        return msgspec.convert(document, cls) if document.get("ratios") else None
+    @property
+    def is_known(self) -> bool:
+        """Whether the model says what was measured."""
+        return bool(self.ratios)
 
     def outside(
         self, counts: np.ndarray, names: Sequence[str], shares: np.ndarray | None = None
     ) -> list[str]:
-        """What of the blocks lies outside: one remark per measure and side (more, fewer).
+        """A remark for each measure and side (more, fewer) on which blocks lie outside.
 
         `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
         network's time, equal if not given. Blocks that together take no more than PASSED_OVER_SHARE of the
-        time are not spoken of.
+        time have no remark.
         """
         remarks = []
         weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
-        for what, side, _, wrong in self._sides(counts):
+        for measure, side, wrong in self._sides(counts):
             share = float(weight[wrong].sum())
             if share > PASSED_OVER_SHARE:
-                first, many = names[int(np.argmax(wrong))], int(wrong.sum())
+                first, number = names[int(np.argmax(wrong))], int(wrong.sum())
                 remarks.append(
-                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} {what} than "
-                    f"any measured block ({'first: ' * (many > 1)}{first!r}), {_of_time(share)}"
+                    f"{number} of {len(names)} blocks {'has' if number == 1 else 'have'} {side} {measure} "
+                    f"than any measured block ({'first: ' * (number > 1)}{first!r}), {_of_time(share)}"
                 )
         return remarks
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
         """(blocks,) whether each has a size or a proportion that lies outside; `counts` as of `outside`."""
-        found = np.zeros(len(counts), bool)
+        beyond = np.zeros(len(counts), bool)
         for *_, wrong in self._sides(counts):
-            found |= wrong
-        return found
+            beyond |= wrong
+        return beyond
 
-    def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-        """(measure, more or fewer, its values, which blocks lie outside on that side) where any does."""
+    def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray]]:
+        """(measure, more or fewer, (blocks,) which lie outside on that side) where any does."""
         unbounded = (0.0, math.inf)
-        for what, values in (_ratios(counts) | _sizes(counts)).items():
-            low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, unbounded)[1])
+        for measure, values in (_ratios(counts) | _sizes(counts)).items():
+            low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, unbounded)[1])
             finite = np.isfinite(values)
             for side, beyond in ((MORE, values > high * SLACK), (FEWER, values < low / SLACK)):
                 wrong = finite & beyond
                 if wrong.any():
-                    yield what, side, values, wrong
+                    yield measure, side, wrong
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
-        """Operations, by their position, of a kind that no measured block had, and of another data type.
+        """(position of an operation -> its kind) where no measured block had that kind, and (position ->
+        its data type) where that is another than the measured ones.
 
-        A kind is measured by its own name too, where what moves memory was not measured as a whole.
+        A kind is measured by its own name too, where moving memory was not measured as a whole.
         """
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
@@ -130,58 +152,20 @@ class Domain:
     def unmeasured_remarks(
         self, kinds: Mapping[int, str], dtypes: Mapping[int, str], shares: np.ndarray
     ) -> Iterator[str]:
-        """What is said of operations that `unmeasured` found; `shares`: (operations,) of the time."""
+        """Remarks on the operations of `unmeasured`; `shares`: (operations,) of the time."""
         if kinds:
             names = sorted(set(kinds.values()))
-            named = ", ".join(names[:NAMED_KINDS])
-            more = f" and {len(names) - NAMED_KINDS} more" if len(names) > NAMED_KINDS else ""
             share = float(shares[list(kinds)].sum())
             word = "operations" if len(names) > 1 else "operation"
-            yield f"no measured block has the {word} {named}{more}, {_of_time(share)}"
+            yield f"no measured block has the {word} {', '.join(names)}, {_of_time(share)}"
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"
 
 
 @dataclass(frozen=True)
-class Least:
-    """The smallest that the rows of a table of a GPU have: samples of a batch, ms of a step, ms of an
-    operation in it; None where the table does not tell.
-    """
-
-    batch_size: float | None = None
-    latency_ms: float | None = None
-    operation_ms: float | None = None
-
-    def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """What of a step is smaller than anything measured by more than SLACK, in words."""
-        words = {
-            "batch_size": (float(batch_size), "batch {:g} (measured: from {:g})"),
-            "latency_ms": (latency_ms, "{:.2g} ms (from {:.2g} ms)"),
-            "operation_ms": (
-                latency_ms / max(operations, 1),
-                "{:.2g} ms an operation (from {:.2g} ms)",
-            ),
-        }
-        return tuple(
-            said.format(value, least)
-            for name, (value, said) in words.items()
-            if (least := getattr(self, name)) is not None and value < least / SLACK
-        )
-
-    def to_dict(self) -> dict[str, float]:
-        """As it stands in a model file."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Least:
-        """Read what `to_dict` wrote."""
-        return msgspec.convert(document, cls)
-
-
-@dataclass(frozen=True)
 class Outside:
-    """What of a network lies outside the measured domain.
+    """The part of a network that lies outside the measured domain.
 
     `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
     measured.
@@ -194,7 +178,7 @@ class Outside:
 
     @property
     def inside_share(self) -> float | None:
-        """What is inside takes this share of the time; None where it is not known."""
+        """The share of the time inside the domain; None where it is not known."""
         return max(1.0 - self.beyond - self.unmeasured, 0.0) if self.known else None
 
     @property

@@ -7,12 +7,12 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
@@ -22,17 +22,19 @@ from lolat.io.documents import converted
 SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
 
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+if TYPE_CHECKING:
+    Attribute = Any
+else:  # what JSON becomes: its lists are tuples
+    Scalar = bool | int | float | str | None
+    Attribute = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+Result = TypeVar("Result")
 
-# ---- The graph
 
-Made = TypeVar("Made")
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True, array_like=True):
     """A value that flows between operations; `shape` at batch size 1."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     batched: bool = True
     dtype: str = "float32"
 
@@ -41,8 +43,7 @@ class Tensor:
         return prod(self.shape) * (batch_size if self.batched else 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One operation: its kind (a row of `lolat.graph.counts`), what it reads and what it writes.
 
     `inputs` and `outputs` are indices into `Graph.tensors`; `path` is the module it sits in
@@ -53,7 +54,7 @@ class Operation:
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Attribute] = {}
     path: str = ""
 
     @property
@@ -62,12 +63,12 @@ class Operation:
         return f"{self.path}/{self.name}" if self.path else self.name
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True, dict=True):
     """A directed acyclic graph of operations, in an order in which they can run.
 
-    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. No part of
-    the value: `framework` (keras, torch, onnx or "", if not known); `cache`, with counts and blocks.
+    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. `framework`:
+    keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
+    PyTorch and ONNX; else on the last axis. The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -76,28 +77,22 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     warnings: tuple[str, ...] = ()
-    framework: str = field(default="", compare=False)
-    cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    framework: str = ""
+    channels_first: bool = False
+    schema: Literal["lolat-network"] = "lolat-network"
+    version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        count = len(self.tensors)
-        used = [*self.inputs, *self.outputs]
-        used += (t for operation in self.operations for t in operation.inputs + operation.outputs)
-        if used and (min(used) < 0 or max(used) >= count):
-            wrong = next(t for t in used if not 0 <= t < count)
-            raise self._wrong(f"names tensor {wrong}; it has {count} tensors, counted from 0")
-        ready = set(range(count)).difference(*(o.outputs for o in self.operations))
+        """InputError unless each tensor is written before it is read, and once."""
+        known = range(len(self.tensors))
+        ready = set(known).difference(*(o.outputs for o in self.operations))
         if not ready.issuperset(self.inputs):
-            raise self._wrong(
-                f"input {min(set(self.inputs) - ready)} is written by an operation; an input is what "
-                "nothing inside writes"
-            )
+            raise self._wrong("an input is written by an operation, or is no tensor of the graph")
         for operation in self.operations:
             written = set(operation.outputs)
             if late := set(operation.inputs) - ready:
                 raise self._wrong(
-                    f"operation {operation.name!r} reads tensor {min(late)} before it is written; "
-                    "operations must stand in an order in which they can run"
+                    f"operation {operation.name!r} reads tensor {min(late)}, which nothing before it writes"
                 )
             if not written or len(written) < len(operation.outputs) or written & ready:
                 raise self._wrong(
@@ -105,16 +100,23 @@ class Graph:
                     "least one is expected, each written once"
                 )
             ready |= written
+        if not ready.issubset(known) or not ready.issuperset(self.outputs):
+            raise self._wrong(f"an operation or an output names a tensor beyond the {len(known)}")
 
-    def kept(self, name: str, make: Callable[[Graph], Made]) -> Made:
-        """What `make` makes of the graph, kept with it, so that a second call costs nothing."""
+    def _wrong(self, reason: str) -> InputError:
+        return InputError(f"graph {self.name!r}: {reason}", code="network")
+
+    @cached_property
+    def cache(self) -> dict[str, Any]:
+        """Results of `cached`; not part of the value or of the JSON."""
+        return {}
+
+    def cached(self, name: str, function: Callable[[Graph], Result]) -> Result:
+        """The result of `function` on the graph, computed once."""
         if name not in self.cache:
-            self.cache[name] = make(self)
-        made: Made = self.cache[name]
-        return made
-
-    def _wrong(self, what: str) -> InputError:
-        return InputError(f"graph {self.name!r}: {what}")
+            self.cache[name] = function(self)
+        result: Result = self.cache[name]
+        return result
 
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""
@@ -123,12 +125,18 @@ class Graph:
     def check_sizes(self) -> None:
         """InputError where an operation that is not free writes a tensor without elements."""
         for o in self.operations:
-            empty = [s for s in self.shapes(o.outputs) if o.kind not in FREE and not prod(s)]
-            if empty:
-                raise self._wrong(
-                    f"operation {o.full_name!r} ({o.kind}) writes a tensor of "
-                    f"{'x'.join(map(str, empty[0]))}; expected sizes of at least 1"
-                )
+            for shape in self.shapes(o.outputs):
+                if o.kind not in FREE and not prod(shape):
+                    size = "x".join(map(str, shape))
+                    raise self._wrong(
+                        f"operation {o.full_name!r} ({o.kind}) writes a tensor of {size}; expected sizes "
+                        "of at least 1"
+                    )
+
+    def channel_axis(self, tensor: int) -> int:
+        """The axis of a tensor on which convolutions, pools and batch normalizations have channels."""
+        rank = len(self.tensors[tensor].shape)
+        return 1 if self.channels_first and rank > 1 else rank - 1
 
     def consumers(self) -> dict[int, list[int]]:
         """For each tensor that is read: the positions of the operations that read it."""
@@ -140,100 +148,25 @@ class Graph:
 
     def to_dict(self) -> dict[str, Any]:
         """The graph as JSON-ready data; `from_dict` is the inverse."""
-        return {
-            "schema": SCHEMA,
-            "version": FORMAT_VERSION,
-            "name": self.name,
-            "tensors": [[list(t.shape), t.batched, t.dtype] for t in self.tensors],
-            "operations": [
-                {"name": o.name, "kind": o.kind, "inputs": list(o.inputs), "path": o.path,
-                 "outputs": list(o.outputs), "attributes": dict(o.attributes)}
-                for o in self.operations
-            ],
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "warnings": list(self.warnings),
-            "framework": self.framework,
-        }  # fmt: skip
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
-        found = converted(document, _Document, "not a graph document")
-        return Graph(
-            found.name,
-            tuple(Tensor(*t) for t in found.tensors),
-            tuple(
-                Operation(o.name, o.kind, o.inputs, o.outputs, _frozen(raw["attributes"]), o.path)
-                for o, raw in zip(found.operations, document["operations"], strict=True)
-            ),
-            found.inputs,
-            found.outputs,
-            found.warnings,
-            found.framework,
-        )
-
-
-_Indices = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-
-
-_Size = Annotated[int, msgspec.Meta(ge=1, le=2**40)] | UnsetType
-_Sizes = tuple[Annotated[int, msgspec.Meta(ge=1, le=2**40)], ...] | UnsetType
-
-
-class _Attributes(msgspec.Struct):
-    """The sizes among the attributes of an operation; others may be there."""
-
-    kernel: _Sizes = UNSET
-    strides: _Sizes = UNSET
-    dilation: _Sizes = UNSET
-    in_channels: _Size = UNSET
-    out_channels: _Size = UNSET
-    groups: _Size = UNSET
-    in_features: _Size = UNSET
-    out_features: _Size = UNSET
-    units: _Size = UNSET
-    contracted: _Size = UNSET
-    timesteps: _Size = UNSET
-    rows: _Size = UNSET
-    channels: _Size = UNSET
-
-
-class _OperationDocument(msgspec.Struct):
-    name: str
-    kind: str
-    inputs: _Indices
-    outputs: _Indices
-    attributes: _Attributes
-    path: str = ""
-
-
-class _Document(msgspec.Struct):
-    """What `Graph.to_dict` writes; a tensor is its shape, whether it is batched, its data type."""
-
-    schema: Literal["lolat-network"]
-    version: Literal[1]
-    name: str
-    tensors: tuple[tuple[_Indices, bool, str], ...]
-    operations: tuple[_OperationDocument, ...]
-    inputs: _Indices
-    outputs: _Indices
-    warnings: tuple[str, ...] = ()
-    framework: str = ""
-
-
-def _frozen(value: Any) -> Any:
-    """JSON lists back into tuples, at any depth."""
-    if isinstance(value, dict):
-        return {k: _frozen(v) for k, v in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        graph: Graph = converted(document, Graph, "not a graph document")
+        return graph
 
 
 class GraphBuilder:
-    """Collects tensors and operations, in running order, into a `Graph`; names are made unique."""
+    """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
+
+    `channels_first`: see `Graph`; a reader of Keras sets it where the layers say so.
+    """
 
     def __init__(self, name: str, framework: str = "") -> None:
         self.name, self.framework = name, framework
+        self.channels_first = framework in ("torch", "onnx")
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
@@ -295,18 +228,13 @@ class GraphBuilder:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
-        return merge_padding(Graph(self.name, *parts, warnings, self.framework))
+        graph = Graph(self.name, *parts, warnings, self.framework, self.channels_first)
+        return merge_padding(graph)
 
 
 def is_convolution(kind: str) -> bool:
     """Whether `kind` is a convolution of any sort: the operations that ACTS and INP are about."""
     return kind in CONVOLUTIONS
-
-
-def kind_label(operation: Operation) -> str:
-    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
-    dimensions = len(operation.attributes.get("kernel", ()))
-    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
 
 
 def merge_padding(graph: Graph) -> Graph:
@@ -332,7 +260,7 @@ def merge_padding(graph: Graph) -> Graph:
             inputs = (pad.inputs[0], *operation.inputs[1:])
             operation = replace(operation, inputs=inputs, attributes=attributes)
         operations.append(operation)
-    return replace(graph, operations=tuple(operations), cache={}) if pads else graph
+    return replace(graph, operations=tuple(operations)) if pads else graph
 
 
 def floating_types(graph: Graph) -> Iterator[str]:

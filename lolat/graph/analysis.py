@@ -58,10 +58,10 @@ def operation_parameters(graph: Graph, operation: Operation, weights: int) -> in
 
 
 def channels(graph: Graph, operation: Operation) -> int:
-    """Channels of what a normalization reads: last in Keras and of a layer norm, else after the batch."""
-    shape = graph.tensors[operation.inputs[0]].shape
-    last = graph.framework in ("", "keras") or operation.kind in ("layer_norm", "rms_norm")
-    return shape[-1] if last or len(shape) < 2 else shape[1]
+    """Channels of what a normalization reads; a layer norm has them last, whatever the network."""
+    read = operation.inputs[0]
+    last = operation.kind in ("layer_norm", "rms_norm")
+    return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
 
 
 RUNNING_VECTORS: Mapping[str, int] = {"batch_norm": 2}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
+
+from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FREE, HEAVY
@@ -258,12 +260,12 @@ class Block:
 
 def cut(graph: Graph) -> tuple[Block, ...]:
     """The blocks of a graph in network order, kept with it; every operation is in exactly one."""
-    return graph.kept("blocks", _cut)
+    return graph.cached("blocks", _cut)
 
 
 def _cut(graph: Graph) -> tuple[Block, ...]:
     order = branch_by_branch(graph)
-    ordered = replace(graph, operations=tuple(graph.operations[p] for p in order), cache={})
+    ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
     found, skips = segments(flow)
     groups = Grouping(ordered, flow, skips).groups(found)

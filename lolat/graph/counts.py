@@ -6,7 +6,7 @@ operation whose kind has no formula is reported by name and counted as memory tr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -14,28 +14,18 @@ from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
-from lolat.graph import Graph, Operation, is_convolution, kind_label
-from lolat.graph.kinds import (
-    COUNTED_AS,
-    ELEMENTWISE,
-    EXPONENTIALS,
-    FREE,
-    GATES,
-    MOVES,
-    NORMALIZATIONS,
-    PASSES,
-    POOLINGS,
-    SELECTIONS,
-)
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import FREE, GATES, KIND_OF, MOVING, OTHER
 
 # ---- The table of counts
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Of a count: what its time goes to in a word (flops: computing, weights, memory, patches, ops); its
-    name in front of people; why a unit of it costs what it does; its unit; the family that it is a kind
-    of, if any.
+    """What a count is of.
+
+    `group`: where its time goes (flops: computing, weights, memory, patches, ops); `words`: its name for
+    people; `why`: why a unit of it costs what it does; `family`: the count that it is a kind of.
     """
 
     group: str
@@ -51,7 +41,7 @@ _elements = partial(Meaning, "memory", family="elements")
 _ops = partial(Meaning, "ops", unit="operations", family="ops")
 _memory = partial(Meaning, "memory")
 _exps = partial(Meaning, "flops")
-_repacks = partial(Meaning, "weights", unit="weights")
+_read = partial(Meaning, "weights", unit="weights")
 _starts = partial(Meaning, "ops", unit="operations")
 _groups = partial(Meaning, "ops", unit="groups")
 _windows = partial(Meaning, "patches")
@@ -61,10 +51,9 @@ _windows = partial(Meaning, "patches")
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
-    The first six are those of every model file; the others tell apart what costs more on some devices,
-    most of them (those of a family) the same work by kinds of operations. `narrow`, `passes`, `ragged`,
-    `repacked`, `threaded` and `streamed` are of training alone; all but `passes` know constants of one
-    processor.
+    The first six are those of every model file. The others count what costs more on some devices; those of
+    a family count the same work as the family, by kinds of operations. `threaded` and `streamed` are for
+    training alone.
 
     A new count is a row here, and a formula below that fills it in.
     """
@@ -73,25 +62,14 @@ class Count(NamedTuple):
     inp: Annotated[int, _memory("convolution input", "Elements that convolutions read.")] = 0
     flops: Annotated[int, _exps("compute", "Multiplying and adding, of all layers.", "MACs")] = 0
     traffic: Annotated[int, _memory("memory traffic", "Elements that other layers read and write.")] = 0
-    weights: Annotated[int, _repacks("reading weights", "Read once a pass, whatever the batch size.")] = 0
+    weights: Annotated[int, _read("reading weights", "Read once a pass, whatever the batch size.")] = 0
     ops: Annotated[int, _starts("starting operations", "Each costs something before it does anything.")] = 0
     patches: Annotated[int, _windows("grouped convolution",
         "Windows of grouped convolutions (output positions x kernel x input channels), which CPUs copy out "
         "where they have no code of their own for groups.")] = 0
-    narrow: Annotated[int, _windows("narrow groups",
-        "Patches of groups of fewer than VECTOR channels, too narrow for vector instructions, and the "
-        "traffic of a normalization of so few, as of an image.")] = 0
     groups: Annotated[int, _groups("starting groups", "Groups of a convolution run one by one.")] = 0
-    passes: Annotated[int, _memory("further passes over data",
-        "Traffic of the further passes of operations that go over their data more than once.")] = 0
     serial: Annotated[int, _starts("operations in line",
         "Operations on the longest path wait for each other; branches beside it may run meanwhile.")] = 0
-    ragged: Annotated[int, _starts("channels that fill no vectors",
-        "Convolutions whose channels (of a group) do not fill vectors of PANEL elements.",
-        unit="convolutions")] = 0
-    repacked: Annotated[int, _repacks("repacking kernels",
-        "Kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into another "
-        "order before each call (those applied at a single position cost REPACKED_FLAT times that).")] = 0
     threaded: Annotated[int, _starts("waking threads",
         "Operations on more than THREADED_FROM elements, for which further threads are woken.")] = 0
     streamed: Annotated[int, _memory("data beyond the caches",
@@ -182,156 +160,189 @@ the device say so (`lolat.fitting.least_squares.fit_families`).
 """
 GROUPS = {name: meaning.group for name, meaning in MEANINGS.items()}
 
-VECTOR = 8  # channels that one vector instruction works on
-PANEL = 16  # channels that a block of a kernel put into order has
-REPACKED_FLAT = 3
 THREADED_FROM = 2**17  # elements
 STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 
 # ---- The formulas
-#
-# A formula is for whole numbers or for arrays of them: of many layers at once.
-
-Formula = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Count]
 
 
-def formula_for(kind: str) -> Formula:
-    """The counts of an operation of a kind, from its attributes and the elements it reads and writes.
+class Work(NamedTuple):
+    """An operation of a `kind`: the elements that it reads and writes at a batch size, by tensor.
 
-    Numbers in, whole numbers out; arrays in, arrays out. Of an unknown kind: memory traffic.
+    `single`: elements of the first output at batch size 1.
     """
-    return FORMULAS.get(kind, _traffic)
+
+    kind: str
+    attributes: Mapping[str, Any]
+    ins: list[int]
+    outs: list[int]
+    single: int
 
 
-def _convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-    """Each output element sums kernel x (input channels / groups) products."""
-    per_output = prod(a["kernel"]) * a["in_channels"] // a["groups"]
-    weights = a["out_channels"] * (per_output + a["bias"])
-    return Count(outs[0], ins[0], outs[0] * per_output, 0, weights, 1, ragged=_is_ragged(a))
+Formula = Callable[[Work], Count]
 
 
-def _is_ragged(a: Mapping[str, Any]) -> Any:
-    """Whether the channels of a group, in or out, do not fill vectors."""
-    inside, outside = (a[side] // a["groups"] % PANEL for side in ("in_channels", "out_channels"))
-    return (inside > 0) | (outside > 0)
+def _of_kind(w: Work, traffic: int, ops: int = 1, **more: int) -> Count:
+    """Traffic and operations, as the kind of operation has them, and other counts."""
+    kind = KIND_OF.get(w.kind, OTHER)
+    return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 
 
-def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-    """A convolution in groups; its patches are unfolded before they are multiplied."""
-    patches = outs[0] // a["out_channels"] * prod(a["kernel"]) * a["in_channels"]
-    narrow = patches * (a["in_channels"] // a["groups"] < VECTOR)
-    plain = _convolution(a, ins, outs)
-    return plain._replace(patches=patches, narrow=narrow, groups=a["groups"])
-
-
-def _transposed_convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-    """Each input element is multiplied into kernel x (output channels / groups) outputs."""
-    per_input = prod(a["kernel"]) * a["out_channels"] // a["groups"]
-    weights = per_input * a["in_channels"] + a["out_channels"] * a["bias"]
-    return Count(outs[0], ins[0], ins[0] * per_input, 0, weights, 1, ragged=_is_ragged(a))
-
-
-def _dense(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-    """Each output element sums `in_features` products; the kernel is read once a pass."""
-    weights = a["out_features"] * (a["in_features"] + a["bias"])
-    return Count(0, 0, outs[0] * a["in_features"], ins[0] + outs[0], weights, 1)
-
-
-def _traffic(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
+def _traffic(w: Work) -> Count:
     """Reads its inputs, writes its outputs, multiplies nothing that counts."""
-    return Count(traffic=sum(ins) + sum(outs), ops=1)
+    return _of_kind(w, sum(w.ins) + sum(w.outs))
 
 
-def _in_passes(kind: str) -> Formula:
-    """Traffic of an operation that goes over its data several times, or computes an exponential."""
-    further, exps = PASSES.get(kind, 0), kind in EXPONENTIALS
-
-    def formula(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-        traffic = sum(ins) + sum(outs)
-        return Count(traffic=traffic, ops=1, passes=further * traffic, exps=sum(outs) * exps)
-
-    return formula
+def _exponential(w: Work) -> Count:
+    gelus = sum(w.outs) if w.kind in ("gelu", "erf") else 0
+    return _traffic(w)._replace(exps=sum(w.outs), gelus=gelus)
 
 
 def _pool(column: str) -> Formula:
     """Goes over windows, which may overlap; the elements in them count as `column`."""
-    passes = _in_passes("max_pool")
-    return lambda a, ins, outs: passes(a, ins, outs)._replace(
-        **{column: outs[0] * prod(a["kernel"])}
-    )
+    return lambda w: _traffic(w)._replace(**{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
-def _batch_norm(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
-    """Multiplies, then adds: two passes. On fewer channels than a vector has, as of an image, slowly."""
-    plain = _in_passes("batch_norm")(a, ins, outs)
-    return plain._replace(narrow=plain.traffic * (a.get("channels", VECTOR) < VECTOR))
+def _convolution(w: Work) -> Count:
+    """Each output element sums kernel x (input channels / groups) products.
+
+    A transposed one multiplies each input element into kernel x (output channels / groups) outputs.
+    """
+    a, window, inputs, outputs = w.attributes, prod(w.attributes["kernel"]), w.ins[0], w.outs[0]
+    inside, outside, groups = a["in_channels"], a["out_channels"], a["groups"]
+    per_output = window * inside // groups
+    macs, weights = outputs * per_output, outside * (per_output + a["bias"])
+    if w.kind == "transposed_conv":
+        per_input = window * outside // groups
+        macs, weights = inputs * per_input, per_input * inside + outside * a["bias"]
+    unfolded = outputs // outside * window * inside
+    more = {}
+    if w.kind == "depthwise_conv":
+        name = place = "depthwise"
+    elif w.kind == "grouped_conv":
+        name, place, more = "grouped", "conv", {"patches": unfolded, "groups": groups}
+    else:
+        name, place = "pointwise" if w.kind == "conv" and window == 1 else "spatial", "conv"
+        if w.kind == "conv" and window > 1:
+            more = {"unfolded": unfolded}
+    if name in ("depthwise", "grouped"):
+        more["maps"] = groups * outputs // w.single
+    of_weights = "grouped" if name == "depthwise" else name
+    return Count(
+        acts=outputs, inp=inputs, flops=macs, weights=weights, ops=1,
+        **{f"{name}_macs": macs, f"{of_weights}_weights": weights, f"{place}_reads": inputs,
+           f"{place}_writes": outputs, f"{place}_ops": 1},
+        **more,
+    )  # fmt: skip
 
 
-def _recurrent(kind: str, step_traffic: int, biases: int) -> Formula:
+def _dense(w: Work) -> Count:
+    """Each output element sums `in_features` products; the kernel is read once a pass."""
+    a = w.attributes
+    macs, weights = w.outs[0] * a["in_features"], a["out_features"] * (a["in_features"] + a["bias"])
+    name = (
+        "flat_macs" if w.single <= a["out_features"] else "dense_macs"
+    )  # at one position, at several
+    more = {"flops": macs, name: macs, "weights": weights, "dense_weights": weights}
+    return _of_kind(w, w.ins[0] + w.outs[0], **more)
+
+
+def _matmul(w: Work) -> Count:
+    """Each output element sums `contracted` products of two activations."""
+    macs = w.outs[0] * w.attributes["contracted"]
+    return _traffic(w)._replace(flops=macs, product_macs=macs)
+
+
+def _attention(w: Work) -> Count:
+    """softmax(queries x keys' [x scale] [+ mask]) x values: two products and what runs between them.
+
+    Inputs: queries, keys, values and, where there is one, the mask that is added to the scores. The first
+    output is (..., queries, value_size) for each head, or has the heads side by side. A framework that
+    keeps the softmax's weights in memory writes them as a second output.
+
+    Attributes: `heads`; `key_heads`, those of keys and values; `queries` and `keys`, their positions;
+    `head_size`, `value_size`; `scaled`, True unless it says otherwise.
+    """
+    a, (queries, keys, values, *masks), mixed = w.attributes, w.ins, w.outs[0]
+    scores = mixed // a["value_size"] * a["keys"]
+    products = (queries + keys + scores) + (scores + values + mixed)
+    scaled = bool(a.get("scaled", True))
+    pairs = 2 * scores * (scaled + len(masks)) + sum(masks)
+    macs = scores * a["head_size"] + mixed * a["keys"]
+    return Count(
+        flops=macs, product_macs=macs, traffic=products + pairs + 2 * scores,
+        dense_elements=products, pair_elements=pairs, curve_elements=2 * scores, exps=scores,
+        ops=3 + scaled + len(masks), dense_ops=2, pair_ops=scaled + len(masks), curve_ops=1,
+    )  # fmt: skip
+
+
+def _recurrent(step_traffic: int, biases: int) -> Formula:
     """A recurrent layer: the operations of one step, times the steps.
 
-    A step is two products (of the input and of the state with `gates` matrices each) and elementwise
-    operations on vectors of `units`, which together read and write `step_traffic` x units elements.
-    It counts as one operation started: the loop that a framework runs starts its small operations
+    A step is two products (of the input and of the state with as many matrices each as the kind has gates)
+    and elementwise operations on vectors of `units`, which together read and write `step_traffic` x units
+    elements. It counts as one operation started: the loop that a framework runs starts its small operations
     without going back to the graph (TensorFlow took some 12 us for a step of an LSTM of 64 units).
     `biases` vectors of gates x units are learned, unless `bias_vectors` says how many.
     """
-    gates = GATES[kind]
 
-    def formula(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
+    def formula(w: Work) -> Count:
+        a, gates = w.attributes, GATES[w.kind]
         units, features = a["units"], a["in_features"]
-        sequences = ins[0] // features  # batch x steps
+        sequences = w.ins[0] // features  # batch x steps
         kernel = gates * units * (features + units)
         traffic = sequences * (features + units + (2 * gates + step_traffic) * units)
         weights = kernel + gates * units * a.get("bias_vectors", biases) * a["bias"]
-        return Count(0, 0, sequences * kernel, traffic, weights, a["timesteps"])
+        macs = sequences * kernel
+        more = {"flops": macs, "dense_macs": macs, "weights": weights, "dense_weights": weights}
+        return _of_kind(w, traffic, a["timesteps"], **more)
 
     return formula
 
 
-FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(sorted(ELEMENTWISE | NORMALIZATIONS | MOVES), _traffic),
-    **{kind: _in_passes(kind) for kind in sorted({*EXPONENTIALS, *PASSES})},
-    **dict.fromkeys(sorted(FREE), lambda a, ins, outs: Count()),
+_OF_GROUP: dict[str, Formula] = {
+    "convolution": _convolution,
+    "exponential": _exponential,
     # what it selects, and the indices where they are a tensor
-    **dict.fromkeys(
-        sorted(SELECTIONS), lambda a, ins, outs: Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1)
-    ),
-    # a constant; of its input it needs the shape alone
-    "fill": lambda a, ins, outs: Count(traffic=sum(outs), ops=1),
+    "selection": lambda w: _of_kind(w, 2 * sum(w.outs) + sum(w.ins[1:])),
+    "fill": lambda w: _of_kind(w, sum(w.outs)),
     # the rows that it gathers, not the table
-    "embedding": lambda a, ins, outs: Count(traffic=ins[0] + outs[0], weights=outs[0], ops=1),
-    "batch_norm": _batch_norm,
+    "embedding": lambda w: _of_kind(
+        w, w.ins[0] + w.outs[0], weights=w.outs[0], dense_weights=w.outs[0]
+    ),
+    "free": lambda w: Count(),
+}
+FORMULAS: dict[str, Formula] = {
+    **{name: _OF_GROUP.get(kind.group, _traffic) for name, kind in KIND_OF.items()},
     "max_pool": _pool("maxima"),
     "average_pool": _pool("means"),
-    "conv": _convolution,
-    "depthwise_conv": _convolution,
-    "grouped_conv": _grouped_convolution,
-    "transposed_conv": _transposed_convolution,
     "dense": _dense,
-    # each output element sums `contracted` products of two activations
-    "matmul": lambda a, ins, outs: _traffic(a, ins, outs)._replace(flops=outs[0] * a["contracted"]),
+    "matmul": _matmul,
+    "attention": _attention,
     # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
-    "lstm": _recurrent("lstm", step_traffic=34, biases=1),
+    "lstm": _recurrent(step_traffic=34, biases=1),
     # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
-    "gru": _recurrent("gru", step_traffic=29, biases=2),
+    "gru": _recurrent(step_traffic=29, biases=2),
     # add (3), tanh (2)
-    "simple_rnn": _recurrent("simple_rnn", step_traffic=5, biases=1),
+    "simple_rnn": _recurrent(step_traffic=5, biases=1),
 }
 
 
-_MOVING = (
-    POOLINGS | SELECTIONS | {"batch_norm"} | {k for k, of in FORMULAS.items() if of is _traffic}
-)
+def kind_label(operation: Operation) -> str:
+    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
+    dimensions = len(operation.attributes.get("kernel", ()))
+    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
 
 
 def behavior(operation: Operation) -> str:
     """What kind of work an operation is, as the measured domain knows it.
 
-    What only reads and writes memory once is one kind, whatever it is called; convolutions and pools of one
-    or three dimensions are apart from those of two.
+    What only reads and writes memory once is one kind, whatever it is called. Attention is the products
+    that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
     """
-    return "memory traffic" if operation.kind in _MOVING else kind_label(operation)
+    if operation.kind == "attention":
+        return "matmul"
+    return "memory traffic" if operation.kind in MOVING else kind_label(operation)
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
@@ -339,74 +350,11 @@ def behaviors(operations: Iterable[Operation]) -> set[str]:
     return {behavior(o) for o in operations if o.kind not in FREE}
 
 
-# ---- Operations told apart by their kind
-
-
-def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
-    """What an operation's formula says at `batch_size`, also told apart by kinds.
-
-    InputError when the operation lacks what its formula needs.
-    """
-    ins, outs = (
-        [graph.tensors[i].elements(batch_size) for i in tensors]
-        for tensors in (operation.inputs, operation.outputs)
-    )
-    try:
-        plain = formula_for(operation.kind)(operation.attributes, ins, outs)
-        return plain._replace(**_told_apart(graph, operation, plain, outs))
-    except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
-        raise InputError(
-            f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
-            f"{error}; expected the attributes and inputs that lolat/graph/counts.py names for this kind"
-        ) from error
-
-
-def _told_apart(
-    graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
-) -> dict[str, int]:
-    """The counts of KINDS, `unfolded`, `maps` and `gelus`, of an operation whose formula says `plain`."""
-    kind = operation.kind
-    if is_convolution(kind):
-        return _convolution_apart(graph, operation, plain, outs)
-    elements, started = COUNTED_AS.get(kind, ("moved_elements", "move_ops"))
-    counts = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
-    if plain.flops:
-        one = graph.tensors[operation.outputs[0]].elements()
-        single = kind == "dense" and one <= operation.attributes["out_features"]  # at one position
-        name = "product_macs" if kind == "matmul" else "flat_macs" if single else "dense_macs"
-        counts[name] = plain.flops
-    if kind in ("gelu", "erf"):
-        counts["gelus"] = sum(outs)
-    return counts
-
-
-def _convolution_apart(
-    graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
-) -> dict[str, int]:
-    """`_told_apart` of a convolution: 1x1, larger (and transposed), in groups, or one kernel a channel."""
-    a, window = operation.attributes, prod(operation.attributes["kernel"])
-    name = {"depthwise_conv": "depthwise", "grouped_conv": "grouped"}.get(operation.kind, "spatial")
-    name = "pointwise" if operation.kind == "conv" and window == 1 else name
-    place = "depthwise" if name == "depthwise" else "conv"
-    counts = {
-        f"{name}_macs": plain.flops,
-        f"{'grouped' if name == 'depthwise' else name}_weights": plain.weights,
-        f"{place}_reads": plain.inp,
-        f"{place}_writes": plain.acts,
-        f"{place}_ops": plain.ops,
-    }
-    if operation.kind == "conv" and name == "spatial":
-        counts["unfolded"] = outs[0] // a["out_channels"] * window * a["in_channels"]
-    if name in ("depthwise", "grouped"):
-        counts["maps"] = a["groups"] * outs[0] // graph.tensors[operation.outputs[0]].elements()
-    return counts
-
-
 # ---- Whole graphs
 
 _ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
-_OPS, _SERIAL, _REPACKED, _THREADED, _STREAMED, _BORDER = (
-    COLUMNS.index(c) for c in ("ops", "serial", "repacked", "threaded", "streamed", "border")
+_OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = (
+    COLUMNS.index(c) for c in ("ops", "serial", "threaded", "streamed", "border")
 )
 
 
@@ -415,8 +363,7 @@ class GraphCounts:
     """Counts of every operation of a graph, for any batch size.
 
     All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
-    both (operations, columns) arrays of int64 with the columns of COLUMNS; `repacked`, `threaded` and
-    `streamed`, which know thresholds, are made of those by `at`.
+    both (operations, COLUMNS) arrays of int64; `at` adds `threaded` and `streamed`, which know thresholds.
     """
 
     fixed: "np.ndarray"
@@ -425,46 +372,28 @@ class GraphCounts:
 
     def at(self, batch_size: int) -> "np.ndarray":
         """(operations, COLUMNS) at `batch_size`."""
-        return _by_size(self.fixed + batch_size * self.scaled, batch_size)
+        rows = self.fixed + batch_size * self.scaled
+        elements = rows[:, _ELEMENTS].sum(axis=1)
+        each = elements // np.maximum(rows[:, _OPS], 1)  # a recurrent layer is many operations
+        rows[:, _THREADED] = np.where(each > THREADED_FROM, rows[:, _OPS], 0)
+        rows[:, _STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
+        return rows
 
     def total(self, batch_size: int = 1) -> Count:
         """Counts of the whole graph at `batch_size`."""
         return Count(*(int(n) for n in self.at(batch_size).sum(axis=0)))
 
 
-def _by_size(rows: "np.ndarray", batch_size: int) -> "np.ndarray":
-    """Fill in, in place, the columns that depend on how large an operation is at `batch_size`.
-
-    `rows`: (operations, COLUMNS), `repacked` as it is above batch size 1.
-    """
-    elements = rows[:, _ELEMENTS].sum(axis=1)
-    each = elements // np.maximum(rows[:, _OPS], 1)  # a recurrent layer is many operations
-    rows[:, _THREADED] = np.where(each > THREADED_FROM, rows[:, _OPS], 0)
-    rows[:, _STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
-    if batch_size == 1:
-        rows[:, _REPACKED] = 0
-    return rows
-
-
-def _repacked(graph: Graph, operation: Operation) -> int:
-    """`repacked` of one operation at a batch size above 1."""
-    a = operation.attributes
-    if operation.kind != "conv" or prod(a["kernel"]) != 1:
-        return 0
-    single = graph.tensors[operation.outputs[0]].elements() == a["out_channels"]
-    return a["in_channels"] * a["out_channels"] * (REPACKED_FLAT if single else 1)
-
-
 def count(graph: Graph) -> GraphCounts:
     """Count a graph; the result is kept with the graph, so a second call costs nothing."""
-    return graph.kept("counts", _count)
+    return graph.cached("counts", _count)
 
 
 def _count(graph: Graph) -> GraphCounts:
     shape = (len(graph.operations), len(COLUMNS))
     try:
         one, two = (
-            np.array([_formula_counts(graph, o, n) for o in graph.operations], np.int64)
+            np.array([_operation_counts(graph, o, n) for o in graph.operations], np.int64)
             for n in (1, 2)
         )
     except OverflowError:
@@ -476,8 +405,28 @@ def _count(graph: Graph) -> GraphCounts:
     fixed[path, _SERIAL] = fixed[path, _OPS]
     fixed[:, _BORDER] = _border(graph, 0)
     scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
-    fixed[:, _REPACKED] = [_repacked(graph, o) for o in graph.operations]
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+
+
+def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
+    """InputError when the operation lacks what its formula needs, or has a size that cannot be."""
+    ins, outs = (
+        [graph.tensors[i].elements(batch_size) for i in tensors]
+        for tensors in (operation.inputs, operation.outputs)
+    )
+    single = graph.tensors[operation.outputs[0]].elements()
+    work = Work(operation.kind, operation.attributes, ins, outs, single)
+    try:
+        counts = FORMULAS.get(operation.kind, _traffic)(work)
+        if min(counts) < 0:
+            raise ValueError("sizes from 1")
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise InputError(
+            f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
+            f"{error}; expected the attributes and inputs that lolat/graph/counts.py names for this kind",
+            code="network",
+        ) from error
+    return counts
 
 
 def _border(graph: Graph, batch_size: int) -> "np.ndarray":

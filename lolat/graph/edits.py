@@ -7,8 +7,9 @@ graph, or None where there is nothing of the kind. Shapes stay consistent, so th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor, is_convolution
@@ -53,6 +54,7 @@ def subgraph(graph: Graph, positions: Iterable[int], name: str) -> Graph:
         ),
         numbered(t for t in reads if t in fed),
         numbered(outputs),
+        channels_first=graph.channels_first,
     )
 
 
@@ -88,7 +90,7 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     now = {result: source}
     operations = [replace(o, inputs=tuple(now.get(t, t) for t in o.inputs)) for o in outside]
     outputs = tuple(now.get(t, t) for t in graph.outputs)
-    return replace(graph, operations=tuple(operations), outputs=outputs, cache={})
+    return replace(graph, operations=tuple(operations), outputs=outputs)
 
 
 # ---- A convolution as a depthwise and a pointwise one
@@ -115,19 +117,22 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
     operations: list[Operation] = []
     for position, operation in enumerate(graph.operations):
         if position in positions and is_separable(operation):
-            operations += _separated(operation, tensors)
+            axis = graph.channel_axis(operation.outputs[0])
+            operations += _separated(operation, tensors, axis)
         else:
             operations.append(operation)
     if len(tensors) == len(graph.tensors):
         return None
-    return replace(graph, tensors=tuple(tensors), operations=tuple(operations), cache={})
+    return replace(graph, tensors=tuple(tensors), operations=tuple(operations))
 
 
-def _separated(operation: Operation, tensors: list[Tensor]) -> tuple[Operation, Operation]:
-    """The two convolutions; the tensor between them is added to `tensors`."""
+def _separated(
+    operation: Operation, tensors: list[Tensor], axis: int
+) -> tuple[Operation, Operation]:
+    """The two convolutions; the tensor between them is added to `tensors`; `axis`: of the channels."""
     a = operation.attributes
     inside, ones = a["in_channels"], (1,) * len(a["kernel"])
-    result, axis = tensors[operation.outputs[0]], _channel_axis(tensors, operation)
+    result = tensors[operation.outputs[0]]
     tensors.append(replace(result, shape=(*result.shape[:axis], inside, *result.shape[axis + 1 :])))
     between = len(tensors) - 1
     depthwise = replace(
@@ -141,14 +146,6 @@ def _separated(operation: Operation, tensors: list[Tensor]) -> tuple[Operation, 
                     "in_channels": inside, "out_channels": a["out_channels"], "bias": a["bias"]},
     )  # fmt: skip
     return depthwise, pointwise
-
-
-def _channel_axis(tensors: Sequence[Tensor], convolution: Operation) -> int:
-    """Where the channels of a convolution's tensors are: the last axis, or 1 where that does not fit."""
-    a = convolution.attributes
-    before, after = (tensors[t].shape for t in (convolution.inputs[0], convolution.outputs[0]))
-    last = before[-1] == a["in_channels"] and after[-1] == a["out_channels"]
-    return len(after) - 1 if last else 1
 
 
 # ---- A part of a network on smaller images, and by how much a network shrinks its images
@@ -172,10 +169,7 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
         return None
     if not all(_halves(graph, o, images) for o in inside):
         return None
-    convolutions = [
-        o for o in inside if is_convolution(o.kind) and len(o.attributes["kernel"]) == 2
-    ]
-    axis = _channel_axis(graph.tensors, convolutions[0]) if convolutions else 3
+    axis = 1 if graph.channels_first else 3
 
     def half(tensor: Tensor) -> Tensor:
         sides = (n if i in (0, axis) else (n + 1) // 2 for i, n in enumerate(tensor.shape))
@@ -184,7 +178,7 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
     tensors = tuple(half(x) if t in images else x for t, x in enumerate(graph.tensors))
     if tensors == graph.tensors:
         return None
-    smaller = replace(graph, tensors=tensors, cache={})
+    smaller = replace(graph, tensors=tensors)
     # The neighbors read and write the same tensors: theirs are the counts from before.
     before, after = count(graph), count(smaller)
     fixed, scaled = before.fixed.copy(), before.scaled.copy()
@@ -212,7 +206,7 @@ def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
     if kind in FREE:  # a view: as many images as before, or a flat tensor seen as another
         return images.issuperset(operation.outputs) == images.issuperset(operation.inputs[:1])
     if is_convolution(kind) or kind in _SLIDING:
-        return _is_padded(operation) or max(a["kernel"]) <= max(a.get("strides", a["kernel"]))
+        return _is_padded(operation) or max(a["kernel"]) <= max(a.get("strides") or a["kernel"])
     return kind == "dense" and images.isdisjoint(operation.inputs)
 
 

@@ -133,23 +133,22 @@ IN_FLOAT32 = frozenset(
      "exp", "log", "softplus", "reciprocal"]
 )  # fmt: skip
 """What autocast computes in float32. Not group norms: timm's run in half, and those are what is known."""
-ONE_STEP_RANK = 4  # of what PyTorch's fused attention takes; of others it is several steps
 ELEMENT_BYTES = {"int64": 8.0, "float64": 8.0, "bool": 1.0, "int8": 1.0, "uint8": 1.0}  # others: 4
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
 def multiplies(kind: str) -> bool:
     """Whether operations of a kind multiply matrices, in one way or another."""
-    return kind in ("dense", "matmul") or kind in GATES or is_convolution(kind)
+    return kind in ("dense", "matmul", "attention") or kind in GATES or is_convolution(kind)
 
 
 @dataclass
 class Plan:
     """How a graph runs in a mode.
 
-    `sizes`: (tensors,) bytes of an element; `attention`: operation -> those of its fused attention;
-    `groups`: operations that run as one, where the device compiles; `origin`: tensor -> the one that it is
-    a view of; `readers`, `written`: who reads and who writes a tensor.
+    `sizes`: (tensors,) bytes of an element; `groups`: operations that run as one, where the device
+    compiles; `origin`: tensor -> the one that it is a view of; `readers`, `written`: who reads and who
+    writes a tensor.
     """
 
     graph: Graph
@@ -167,7 +166,6 @@ class Plan:
                 continue
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
-        self.attention = _attention(self.graph)
         self.sizes = self._element_bytes()
         self.groups = self._grouped() if self.mode.fused else []
 
@@ -214,7 +212,9 @@ class Plan:
     def _only_seen(self, operation: Operation) -> bool:
         """Whether a transposition needs no copy: what reads it takes any order."""
         after = self._kinds_behind(self.origin[t] for t in operation.outputs)
-        return bool(after) and all(kind in SLICES or kind == "matmul" for kind in after)
+        return bool(after) and all(
+            kind in SLICES or kind in ("matmul", "attention") for kind in after
+        )
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
         """What operations that run as one read from outside and write for outside."""
@@ -249,7 +249,7 @@ class Plan:
         elements: list[int] = []  # of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
-            if o.kind in FREE or i in self.attention or multiplies(o.kind):
+            if o.kind in FREE or multiplies(o.kind):
                 continue
             seen = o.outputs if o.kind in PARTS else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
@@ -273,8 +273,8 @@ class Plan:
         ]
         if mode.dtype != AMP:
             return sizes
-        for i, o in enumerate(self.graph.operations):
-            if multiplies(o.kind) or i in self.attention:
+        for o in self.graph.operations:
+            if multiplies(o.kind):
                 size = 2.0
             elif o.kind in IN_FLOAT32:
                 size = 4.0
@@ -285,20 +285,3 @@ class Plan:
             for t in o.outputs:
                 sizes[t] = size
         return sizes
-
-
-def _attention(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Operation -> the fused attention that it is part of: from its scores to its mixture."""
-    fused: dict[int, tuple[int, ...]] = {}
-    begun: int | None = None
-    for i, o in enumerate(graph.operations):
-        if not o.attributes.get("fused"):
-            begun = None
-        elif o.kind == "matmul" and begun is None:
-            begun = i
-        elif o.kind == "matmul" and begun is not None:
-            group = tuple(range(begun, i + 1))
-            begun = None
-            if len(graph.tensors[graph.operations[group[0]].inputs[0]].shape) == ONE_STEP_RANK:
-                fused.update(dict.fromkeys(group, group))
-    return fused

@@ -248,10 +248,11 @@ def _collapsed(graph: Graph, operations: Sequence[Operation]) -> list[tuple[str,
     if not any(o.kind in HEAVY for o in squeezed):
         gates, squeezed = set(), []
     products = [o for o in operations if o.kind == "matmul"]
-    attentions = products[::2] if len(products) > 1 else []
+    by_hand = products[::2] if len(products) > 1 else []  # attention written as its two products
+    attentions = [o for o in operations if o.kind == "attention"] + by_hand
     paths = {o.path for o in attentions} - {""}
     inside = {id(o) for o in operations if o.path in paths}  # the layer's other operations
-    skipped = inside.union(map(id, squeezed), map(id, products if attentions else ()))
+    skipped = inside.union(map(id, squeezed), map(id, products if by_hand else ()))
     items: list[tuple[str, Operation]] = []
     for o in operations:
         if any(o is a for a in attentions):

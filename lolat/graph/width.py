@@ -10,8 +10,9 @@ really built that wide.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import floor, lcm, prod
+
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
@@ -111,7 +112,7 @@ class Widths:
             changed = {**o.attributes, name: of(self.graph.operations[p].attributes[name], [place])}
             operations[p] = replace(o, attributes=changed)
         tensors_now, operations_now = tuple(tensors), tuple(operations)
-        return replace(self.graph, tensors=tensors_now, operations=operations_now, cache={})
+        return replace(self.graph, tensors=tensors_now, operations=operations_now)
 
     # ---- Where sizes come from
 
@@ -176,6 +177,8 @@ class Widths:
                 self._view(o.inputs[0], out)
             elif o.kind == "matmul":
                 self._product(position, o, out)
+            elif o.kind == "attention" and out == o.outputs[0]:
+                self._attention(position, o, out)
             elif o.kind == "transpose":
                 self._transposed(o.inputs[0], out)
             else:
@@ -190,9 +193,8 @@ class Widths:
         before, after = self.graph.shapes((source, out))
         read, made, names = len(before) - 1, len(after) - 1, ("in_features", "out_features")
         if o.kind in CONVOLUTIONS:
-            names, sides = ("in_channels", "out_channels"), (a["in_channels"], a["out_channels"])
-            fits = [x for x in (made, 1) if (before[x], after[x]) == sides]
-            read = made = min(fits, key=lambda x: (source, x) not in self.layers, default=made)
+            names = ("in_channels", "out_channels")
+            read, made = self.graph.channel_axis(source), self.graph.channel_axis(out)
         elif o.kind in GATES:
             names = ("in_features", "units")
         elif o.kind == "dense":
@@ -256,6 +258,17 @@ class Widths:
             if axis < min(len(before), len(after)) - 1 and before[axis] == after[axis]:
                 self._follow((out, axis), [(left, axis)])
 
+    def _attention(self, position: int, o: Operation, out: int) -> None:
+        """The number of heads stays; the size of those of queries and keys, and that of values, changes."""
+        query, key, value = ((t, len(self.graph.tensors[t].shape) - 1) for t in o.inputs[:3])
+        for place, name in ((query, "head_size"), (key, "head_size"), (value, "value_size")):
+            self._split(self.layers.get(place, ()), self._size(place) // o.attributes[name])
+        for place, name in ((query, "head_size"), (value, "value_size")):
+            if place in self.layers:
+                self.attributes.append((position, name, place))
+        self._tie([query, key])
+        self._follow((out, len(self.graph.tensors[out].shape) - 1), [value])
+
     def _axis_by_axis(self, o: Operation, out: int) -> None:
         """Axes of one size are the same, counted from the end or from the front; of a join they are tied.
 
@@ -300,7 +313,7 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
 
 def widths(graph: Graph) -> Widths:
     """Where the channels of a network go; kept with it."""
-    return graph.kept("widths", Widths)
+    return graph.cached("widths", Widths)
 
 
 def widened(graph: Graph, factor: float) -> Graph:

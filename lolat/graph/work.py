@@ -132,9 +132,8 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
     steps = _Steps(plan)
     for position, operation in enumerate(graph.operations):
         steps.operation = position
-        if position in plan.attention:
-            if plan.attention[position][-1] == position:
-                steps.attention([graph.operations[i] for i in plan.attention[position]])
+        if operation.kind == "attention":
+            steps.attention(operation)
             continue
         if operation.kind in FREE:
             if mode.training and operation.attributes.get("rate"):
@@ -243,25 +242,16 @@ class _Steps:
             back[_NUMBER:_FIXED] = [number, deep, wide, high, growing]
             self.rows.append(back)
 
-    def attention(self, operations: Sequence[Operation]) -> None:
+    def attention(self, operation: Operation) -> None:
         """Scores, softmax and mixture in one: the scores are never written."""
-        first, last = operations[0], operations[-1]
-        query, key = first.inputs[:2]
-        steps, size = self.tensors[query].shape[-2:]
-        keys = self.tensors[key].shape[-2]
-        masks = [o.inputs[1] for o in operations[1:-1] if o.kind == "add" and len(o.inputs) > 1]
-        moved = [query, key, last.inputs[1], *masks, last.outputs[0]]
-        high, wide = (ATTENTION_TILE * ceil(n / ATTENTION_TILE) for n in (steps, keys))
+        a, query = operation.attributes, self.tensors[operation.inputs[0]]
+        high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
+        number = query.elements() / (a["queries"] * a["head_size"])
         self.add(
             ATTENTION,
-            (
-                self.tensors[query].elements() / (steps * size),
-                high,
-                wide,
-                2 * size,
-            ),  # both products
-            GROW_NUMBER if self.tensors[query].batched else 0,
-            self.plan.bytes_of([(t, self.size) for t in moved]),
+            (number, high, wide, a["head_size"] + a["value_size"]),  # both products
+            GROW_NUMBER if query.batched else 0,
+            self.plan.bytes_of([(t, self.size) for t in (*operation.inputs, operation.outputs[0])]),
         )
 
     def product(self, operation: Operation) -> None:

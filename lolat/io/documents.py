@@ -1,7 +1,7 @@
 """JSON documents: read whole or refused with one line, checked by their shape, written for any editor.
 
-A `msgspec.Struct` says what a document holds, the one schema of its kind; fields that it does not name may
-be there (a later minor version adds some). Model files stay plain dicts: the shape only checks them.
+A `msgspec.Struct` is the one schema of its kind of document; fields that it does not name may be there (a
+later minor version adds some). Model files stay plain dicts: the shape only checks them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from lolat.errors import ModelFileError
-from lolat.io.writing import shown_path
+from lolat.io.writing import reason_of, shown_path
 from lolat.units import one_line
 
 # Real models are a few hundred kilobytes. Parsing takes several times the file's size in memory.
@@ -25,7 +25,7 @@ _LINE = 100
 SHOWN = 60
 
 LEAST, MOST = 1e-30, 1e30
-"""Beyond them is no time, size or rate of any device; what is computed with those between stays finite."""
+"""Beyond them is no time, size or rate of any device; results from numbers between them stay finite."""
 Number = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=MOST)]
 Positive = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
@@ -48,8 +48,20 @@ def read_json(
     does not even begin as an object.
     """
     source = shown_path(path)
-    # Some editors put a byte order mark in front of UTF-8; it does no harm.
-    content = _content(path, source, expected, largest_bytes, hint).removeprefix(codecs.BOM_UTF8)
+    try:
+        status = os.stat(
+            path
+        )  # before it is opened: a pipe that nobody writes to would wait for ever
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no regular file")
+        if status.st_size > largest_bytes:
+            raise ValueError(f"it is larger than {largest_bytes // 2**20} MiB")
+        with open(path, "rb") as file:
+            # Some editors put a byte order mark in front of UTF-8; it does no harm.
+            content = file.read().removeprefix(codecs.BOM_UTF8)
+    except (OSError, ValueError) as error:
+        hint = f" ({hint})" if hint and isinstance(error, FileNotFoundError) else ""
+        raise ModelFileError(f"{source}: {reason_of(error)}; {expected}{hint}") from None
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -65,9 +77,9 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
-        said = one_line(error)
-    said = said.replace("`$", f"`{place}") if "`$" in said else f"{said} - at `{place}`"
-    raise ModelFileError(f"{source}: {said}")
+        message = one_line(error)
+    at = message.replace("`$", f"`{place}") if "`$" in message else f"{message} - at `{place}`"
+    raise ModelFileError(f"{source}: {at}")
 
 
 def fits(document: Any, shape: Any) -> bool:
@@ -80,16 +92,10 @@ def fits(document: Any, shape: Any) -> bool:
 
 
 def show(value: Any) -> str:
-    """`value` as it stands in a message: on one line, short, and safe for numbers of any size."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
-        return f"an integer of about {int(value.bit_length() * 0.30103) + 1} digits"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = " ".join(ascii(value).split())
+    """`value` as it stands in a message: on one line, and short."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    text = " ".join(json.dumps(value).split())
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
@@ -97,21 +103,21 @@ def show(value: Any) -> str:
 
 
 def to_json(document: dict[str, Any], source: str = "document") -> str:
-    """`document` as text: keys sorted, one point a line, ASCII, for any editor; `json.loads` gives it back.
+    """`document` as text: keys sorted, one point a line, ASCII, for any editor; `json.loads` reverses it.
 
-    ModelFileError for what JSON cannot hold, NaN and infinities too.
+    ModelFileError for values that JSON cannot hold, NaN and infinities too.
     """
     try:
         return _formatted(document, "\n", in_list=False) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
-            f"{source}: cannot be written as JSON ({' '.join(str(error).split())}); expected text keys, "
-            "lists, text, finite numbers, true, false and null"
+            f"{source}: cannot be written as JSON ({one_line(error)}); expected text keys, lists, text, "
+            "finite numbers, true, false and null"
         ) from None
 
 
 def _formatted(value: Any, newline: str, in_list: bool) -> str:
-    """`value` as JSON, indented by one; `newline` is the line break and indent of where it stands.
+    """`value` as JSON, indented by one; `newline` is the line break and indent of its place.
 
     On one line go: a list of plain values, an entry of a list whose values are plain or lists of
     plain values (a point), and a short object of plain values.
@@ -148,36 +154,3 @@ def _plain_list(value: Any) -> bool:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
-
-
-# ---- Reading
-
-
-def _content(
-    path: str | PathLike[str], source: str, expected: str, largest_bytes: int, hint: str
-) -> bytes:
-    try:
-        # Asked before opening, as opening a pipe that nobody writes to would wait for ever.
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise ModelFileError(f"{source}: is a folder; {expected}")
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"{source}: is not a regular file; {expected}")
-        if status.st_size > largest_bytes:
-            raise ModelFileError(
-                f"{source}: {status.st_size / 2**20:.0f} MiB is too large; {expected} of at most "
-                f"{largest_bytes // 2**20} MiB"
-            )
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-    except FileNotFoundError:
-        raise ModelFileError(
-            f"{source}: no such file; {expected}{f' ({hint})' if hint else ''}"
-        ) from None
-    except PermissionError:
-        raise ModelFileError(
-            f"{source}: no permission to read it; {expected} that this user can read"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ModelFileError(f"{source}: cannot be read ({reason}); {expected}") from None

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.io.writing import shown_path
+from lolat.units import did_you_mean
 
 LOCAL = "local"
 SHIPPED = "shipped"
+OFF = "off"
 STATE = ".state.json"
 """How the name of a file ends that says when a model was last checked; see `lolat.model.state`."""
 
@@ -40,11 +42,6 @@ def local_folder() -> Path:
     """
     root = repository_root()
     return root / "models" / "local" if root else _user_data_folder() / "lolat" / "models"
-
-
-def state_folder() -> Path:
-    """The folder of the states of models whose own folder cannot be written to; errors as above."""
-    return _user_data_folder() / "lolat" / "state"
 
 
 def shipped_folder() -> Path:
@@ -107,23 +104,34 @@ def near(path: str | os.PathLike[str]) -> str:
         return os.fspath(path)
 
 
+def cache_folder() -> Path | None:
+    """The folder of networks that were read: LOLAT_CACHE, or `lolat` among this system's caches.
+
+    None, where nothing is kept: LOLAT_CACHE is `off`, or no home is known.
+    """
+    if named := os.environ.get("LOLAT_CACHE", ""):
+        return None if named == OFF else Path(os.path.abspath(named))
+    try:
+        if sys.platform == "win32":
+            return _user_folder("LOCALAPPDATA", "AppData/Local") / "lolat" / "cache"
+        if sys.platform == "darwin":
+            return _user_folder("", "Library/Caches") / "lolat"
+        return _user_folder("XDG_CACHE_HOME", ".cache") / "lolat"
+    except InputError:
+        return None
+
+
 def _newest_local() -> Path:
-    folder = local_folder()
-
-    def written(path: Path) -> float:
-        try:
-            return path.stat().st_mtime
-        except OSError:  # removed since the folder was listed: the oldest of all
-            return 0.0
-
-    if models := _models_in(folder):
-        return max(models, key=written)
-    raise ModelFileError(
-        f"local: no model has been learned on this machine yet (looked in {shown_path(folder)}); "
-        f"learn one with {_LEARN}, or name a model file; `lolat models` lists the shipped ones",
-        code="unknown-model",
-        model=LOCAL,
-    )
+    models = _models_in(local_folder())
+    if not models:
+        raise ModelFileError(
+            f"local: no model has been learned on this machine yet (looked in "
+            f"{shown_path(local_folder())}); learn one with {_LEARN}, or name a model file; `lolat models` "
+            "lists the shipped ones",
+            code="unknown-model",
+            model=LOCAL,
+        )
+    return max(models, key=lambda path: path.stat().st_mtime)
 
 
 def _models_in(folder: Path) -> list[Path]:
@@ -143,38 +151,36 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def _not_found(name: str, names: list[str]) -> str:
-    import difflib  # takes milliseconds, and only a mistyped name needs it
-
+    """The message for a model that is not there."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
-    if names:
-        there = "there are " + ", ".join(map(shown_path, names))
-        stem = Path(name).name.removesuffix(".json").lower()
-        by_lower = {known.lower(): known for known in [*names, LOCAL]}
-        near = [shown_path(by_lower[n]) for n in difflib.get_close_matches(stem, by_lower, n=3)]
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-    else:
-        hint, there = "", f"none there is yet, {_LEARN} makes one"
     if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
         wrong += ", it looks like a network, which comes after the model"
+    there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
+    stem = Path(name).name.removesuffix(".json").lower()
+    hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in [*names, LOCAL]}, "")
     expected = f"expected a model file, `local` or the name of a model: {there}"
-    return f"{shown_path(name)}: {wrong}; {hint}{expected}"
+    return f"{shown_path(name)}: {wrong}; {hint + ' ' if hint else ''}{expected}"
 
 
 def _user_data_folder() -> Path:
     """Where this system keeps a user's data: XDG's rule, or Windows' or macOS' own folder."""
     if sys.platform == "win32":
-        folder = os.environ.get("LOCALAPPDATA", "")
-        return Path(folder) if folder else _home() / "AppData" / "Local"
+        return _user_folder("LOCALAPPDATA", "AppData/Local")
     if sys.platform == "darwin":
-        return _home() / "Library" / "Application Support"
-    folder = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification has a relative path ignored.
-    return Path(folder) if os.path.isabs(folder) else _home() / ".local" / "share"
+        return _user_folder("", "Library/Application Support")
+    return _user_folder("XDG_DATA_HOME", ".local/share")
 
 
-def _home() -> Path:
+def _user_folder(variable: str, usual: str) -> Path:
+    """The folder of an environment variable, or the `usual` one in the user's home.
+
+    The XDG specification has a relative path ignored.
+    """
+    named = os.environ.get(variable, "") if variable else ""
+    if os.path.isabs(named):
+        return Path(named)
     try:
-        return Path.home()
+        return Path.home() / usual
     except RuntimeError:
         raise InputError(
             "no home folder is known for this user; expected one to keep models in: set HOME, or "

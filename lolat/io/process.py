@@ -1,9 +1,10 @@
-"""A process that answers another one: the one protocol of all child processes.
+"""A child process that answers its parent: the one protocol of all child processes.
 
-The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and gives
-the handler of requests. Requests and answers are lines of JSON on pipes of their own, so that nothing that
-a network's code prints or reads comes between them. A child may die (out of memory, a crash in a kernel)
-without taking its parent along, and ends within seconds when its parent does, whatever it is doing.
+The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and
+returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, so that no
+output or input of a network's code comes between them. A child may die (out of memory, a crash in a
+kernel) without its parent. It ends when its parent ends; where it is busy in C then, at the limit of its
+request.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import os
 import pkgutil
 import queue
-import select
 import shutil
 import signal
 import subprocess
@@ -22,23 +22,29 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from lolat import errors
 from lolat.errors import LolatError
 
 Handler = Callable[[Any], Any]
-"""What a child does for a request; request and answer are of what JSON has."""
+"""The function of a child that answers a request; request and answer are JSON data."""
 
 START_LIMIT_S = 180.0
 LOOK_S = 1.0
 """Between looks at whether a child still lives."""
 ENDING_S = 5.0
-"""For a child that closed its answers to end: frameworks take long to go, on a busy machine longer."""
-ALONE_S = 2.0
-"""What a child without a parent has to tidy up."""
-LAST_WORDS_BYTES = 4096
+"""For a child that closed its pipes to end: frameworks take long to go, on a busy machine longer."""
+ALONE_S = 10.0
+"""After the limit of a request, until a child without a parent ends."""
+LAST_LINES_BYTES = 4096
+
+# The child imports from where its parent does; -P, so that no file of the working directory does harm.
+START_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from lolat.io.process import serve; serve()"
+)
 
 
 class ProcessDied(Exception):
@@ -48,29 +54,22 @@ class ProcessDied(Exception):
 class RequestFailed(Exception):
     """The child lives, but could not do it; the message says why."""
 
-    def __init__(self, said: Mapping[str, Any]) -> None:
-        """`said`: the exception as `errors.sent` has it."""
-        super().__init__(errors.worded(said["error"]))
-        self.said = said
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        """`answer`: the exception as `errors.sent` returns it."""
+        super().__init__(errors.worded(answer["error"]))
+        self.answer = answer
 
     @property
     def kind(self) -> str:
-        """The name of the exception."""
-        return str(self.said["kind"])
+        """The name of the exception's class."""
+        return str(self.answer["kind"])
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
         """The same error of LoLat that it was in the child; `otherwise` for any other exception."""
-        return errors.received(self.said, otherwise)
+        return errors.received(self.answer, otherwise)
 
 
 # ---- The parent's side
-
-# The child imports from where its parent does; -P, so that no file of the working directory does harm.
-START_CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from lolat.io.process import serve; serve()"
-)
-_is_starting = False  # of this process, where it is a child itself
 
 
 class Child:
@@ -86,12 +85,10 @@ class Child:
     ) -> None:
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
-        `name`: what messages call it. Its temporary files are in a folder of its own, which goes with it.
-        `environment`: variables that it has besides.
-        `shows_errors`: what it writes to stderr (or stdout) is not kept for messages but goes to ours.
+        `name`: its name in messages. Its temporary files are in a folder of its own, which goes with it.
+        `environment`: further variables. `shows_errors`: its stderr (and stdout) go to ours; otherwise the
+        last line is for messages.
         """
-        if _is_starting:
-            raise LolatError("a process that is being started itself starts no others")
         self.name = name
         self.folder = tempfile.mkdtemp(prefix="lolat-")  # frameworks leave files when ended
         self._errors: IO[bytes] | None = None
@@ -108,6 +105,9 @@ class Child:
             env={**os.environ, **(environment or {}), "TMPDIR": self.folder},
             start_new_session=True,  # a signal to the terminal's group is the parent's to handle
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = False
 
     @property
@@ -120,30 +120,25 @@ class Child:
         return self._process.poll() is None
 
     def ready(self, limit_s: float = START_LIMIT_S) -> None:
-        """Wait until the child has made ready. ProcessDied, or RequestFailed with what it raised."""
+        """Wait until the child has made ready. ProcessDied, or RequestFailed with its error."""
         if not self._is_ready:
             self._exchange("", limit_s)
             self._is_ready = True
 
     def request(self, document: Any, limit_s: float) -> Any:
-        """What the handler answers. ProcessDied, RequestFailed; after `limit_s` the child is ended."""
+        """The handler's answer. ProcessDied, RequestFailed; after `limit_s` the child is ended."""
         self.ready()
-        return self._exchange(json.dumps(document) + "\n", limit_s)
+        return self._exchange(json.dumps([limit_s, document]) + "\n", limit_s)
 
     def close(self) -> None:
-        """End the process, whatever it is doing: it ends itself, and tidies up, when its input ends."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        """End the process, whatever it is doing."""
         with contextlib.suppress(OSError):  # what was still buffered for a dead process
-            self._process.stdin.close()
-        try:
-            self._process.wait(LOOK_S)
-        except subprocess.TimeoutExpired:
-            self._kill()
-        self._process.stdout.close()
+            self._requests.close()
+        self._kill()
+        self._answers.close()
         if self._errors is not None:
             self._errors.close()
-        shutil.rmtree(self.folder, ignore_errors=True)  # it had no time to tidy up
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Child:
         return self
@@ -153,12 +148,10 @@ class Child:
 
     def _exchange(self, line: str, limit_s: float) -> Any:
         """Write a line, read one."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         done, late = threading.Event(), threading.Event()
 
         def watch() -> None:
-            """End the child when its time is over, and what it started and left with its pipes."""
+            """End the child when its time is over, and processes that it left with its pipes."""
             end = time.monotonic() + limit_s
             while not done.wait(max(0.0, min(LOOK_S, end - time.monotonic()))):
                 if time.monotonic() >= end:
@@ -170,15 +163,14 @@ class Child:
         threading.Thread(target=watch, daemon=True).start()
         said = ""
         try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-            said = self._process.stdout.readline()
+            self._requests.write(line)
+            self._requests.flush()
+            said = self._answers.readline()
             answer = json.loads(said)
-            whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
-            if not whole:
+            if not isinstance(answer, dict) or not answer.keys() & {"answer", "kind"}:
                 raise ValueError
         except (OSError, ValueError, RecursionError):
-            # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
+            # Nothing, half a line of a dying process, a line of the network's code, or closed meanwhile.
             how = self._end(LOOK_S if said else ENDING_S)
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
@@ -197,7 +189,7 @@ class Child:
         self._process.wait()
 
     def _end(self, limit_s: float) -> str:
-        """How the process ended, with the last thing that it said; after `limit_s` it is ended."""
+        """How the process ended, with its last line; after `limit_s` it is ended."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -209,12 +201,12 @@ class Child:
             how = f"was ended by signal {name}"
             if name == "SIGKILL":
                 how = "was killed (often: the system ran out of memory)"
-        said: list[str] = []
+        lines: list[str] = []
         with contextlib.suppress(ValueError):  # closed meanwhile
             if self._errors is not None:
-                self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
-                said = self._errors.read().decode(errors="replace").strip().splitlines()
-        return how + (f": {said[-1][:200]}" if said else "")
+                self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - LAST_LINES_BYTES))
+                lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return how + (f": {lines[-1][:200]}" if lines else "")
 
 
 # ---- The child's side
@@ -222,10 +214,8 @@ class Child:
 
 def serve() -> None:
     """Make ready as the command line says, then answer requests until the parent closes the pipe."""
-    global _is_starting
     folder, start, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    watcher = _watched(folder)
     incoming = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "rb") as nothing:
@@ -237,11 +227,8 @@ def serve() -> None:
         try:
             for line in incoming:
                 requests.put(json.loads(line))
-        finally:  # the parent is gone, or done with us; something may be under way
-            end = time.monotonic() + ALONE_S / 2  # what is under way may put a file there meanwhile
-            while os.path.exists(folder) and time.monotonic() < end:
-                shutil.rmtree(folder, ignore_errors=True)
-            _dismiss(watcher)
+        finally:  # the parent is gone, or done with us
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
 
     def answer(function: Handler, request: Any) -> None:
@@ -249,7 +236,7 @@ def serve() -> None:
         try:
             answers.write(line)
             answers.flush()
-        except OSError:  # nobody reads it: `listen` ends this process, but has to tidy up first
+        except OSError:  # nobody reads it: `listen` ends this process
             listener.join()
 
     handlers: list[Handler] = []
@@ -259,51 +246,14 @@ def serve() -> None:
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    _is_starting = True
     answer(make_ready, None)
-    _is_starting = False
-    if not handlers:
-        _dismiss(watcher)
-        return
-    (handler,) = handlers
-    while True:
-        answer(handler, requests.get())
-
-
-def _watched(folder: str) -> int:
-    """Start a process that ends this one, and removes its files, when the parent is gone: no thread of ours
-    does where a framework is busy in C. Until then it sleeps. Its id; 0 where there is no such thing.
-
-    To be called before there are threads.
-    """
-    if not hasattr(os, "fork"):
-        return 0
-    ours, life = os.pipe()  # the end that is written to is ours alone, and closed when we end
-    me, watcher = os.getpid(), os.fork()
-    if watcher:
-        os.close(ours)
-        return watcher
-    try:
-        for other in (life, 1, 2):  # else nobody would see that we have closed them
-            os.close(other)
-        ends = select.poll()
-        for end in (0, ours):
-            ends.register(end, 0)  # for nothing but that the other side is closed
-        if 0 in dict(ends.poll()):
-            ends.unregister(0)
-            if not ends.poll(1000 * ALONE_S):
-                os.kill(me, signal.SIGKILL)
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os._exit(0)
-
-
-def _dismiss(watcher: int) -> None:
-    """End the process of `_watched`, and leave nothing of it to whoever collects orphans."""
-    if watcher:
-        with contextlib.suppress(OSError):
-            os.kill(watcher, signal.SIGKILL)
-            os.waitpid(watcher, 0)
+    nowhere = open(os.devnull, "w", encoding="ascii")  # noqa: SIM115 - for as long as the process lives
+    while handlers:
+        limit_s, request = requests.get()
+        # No thread of Python runs while a framework is busy in C; this one is no thread of Python.
+        faulthandler.dump_traceback_later(limit_s + ALONE_S, exit=True, file=nowhere)
+        answer(handlers[0], request)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _answer(handler: Handler, request: Any) -> dict[str, Any]:
@@ -319,24 +269,10 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
         return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}
 
 
-@contextlib.contextmanager
-def ends_by_itself(limit_s: float) -> Iterator[None]:
-    """End this process after `limit_s` in here, even where it is busy in C and no thread of Python runs.
-
-    For code that may be so when the parent dies, which is then not seen; it takes a thread.
-    """
-    with open(os.devnull, "w", encoding="ascii") as nowhere:
-        faulthandler.dump_traceback_later(limit_s, exit=True, file=nowhere)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-
-
 def limit_memory(size_bytes: int, on_top: bool = False) -> None:
     """Let this process have at most `size_bytes` of data, where the system has such a limit.
 
-    `on_top`: of what it has already. What would need more gets a MemoryError.
+    `on_top`: of its present data. An allocation beyond it is a MemoryError.
     """
     with contextlib.suppress(ImportError, OSError, ValueError, IndexError):
         import resource

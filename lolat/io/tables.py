@@ -1,8 +1,8 @@
 """The one reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
 
-Every row has as many cells as the first line has names, quotes are closed, text is UTF-8 without zero
-bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for cell by
-cell (`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
+Every row has as many cells as the first line has names, quotes are closed, text is UTF-8, columns have
+different names. A row is asked for numbers cell by cell (`Row.number`, `Row.whole`); a message names file,
+line, column, the cell and the expected value.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import csv
 import gzip
 import io
 import os
-import re
 import stat
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError
 from lolat.io.documents import LEAST, MOST
+from lolat.io.writing import reason_of
 from lolat.units import as_number, plain, shortened
 
 if TYPE_CHECKING:
@@ -38,31 +36,29 @@ EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:
 LARGEST_BYTES = 512 * 2**20
 """Of a table, also after unpacking: a hundred million cells; reading takes several times as much memory."""
 _GZIP = b"\x1f\x8b"
-_ENDS = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True)
 class Table:
     """Cells as they stand in a file: by row in `content`, by column in `columns`.
 
-    `header`: the first line's cells; `names`: the same without spaces around them and in lower case,
-    which is
-    how columns are found; `expected`: what messages ask for.
+    `header`: the cells of the first line; `names`: the same without spaces around them and in lower case,
+    by which columns are found; `lines`: the line that each row ends in; `expected`: for messages.
     """
 
     source: str
     header: tuple[str, ...]
     names: tuple[str, ...]
     columns: Sequence[Sequence[str]]
+    lines: Sequence[int]
     content: str
     expected: str
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return len(self.lines)
 
     def __iter__(self) -> Iterator[Row]:
-        for index, cells in enumerate(zip(*self.columns, strict=True)):
-            yield Row(self, index, dict(zip(self.names, map(str.strip, cells), strict=True)))
+        return map(self.row, range(len(self)))
 
     def row(self, index: int) -> Row:
         """One row, from 0."""
@@ -72,7 +68,7 @@ class Table:
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """((rows,) the numbers in a column, NaN where there is none; (rows,) which cells are empty).
 
-        Of a million rows in a second, which asking row by row does not; a number is as of `Row.number`.
+        Of a million rows in a second, where asking row by row takes many; a number is as of `Row.number`.
         """
         import numpy as np
 
@@ -82,18 +78,13 @@ class Table:
 
     def line(self, row: int) -> int:
         """The line of the file in which a row (from 0) ends; empty lines are no rows."""
-        return self._lines[row + 1]
-
-    @cached_property
-    def _lines(self) -> list[int]:
-        reader = csv.reader(io.StringIO(self.content, newline=""))
-        return [reader.line_num for cells in reader if cells]
+        return self.lines[row]
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
         """The table as CSV text with one column more, the last one; one of that name is replaced."""
-        kept = [i for i, n in enumerate(self.names) if n != name]
-        header = [*(self.header[i] for i in kept), name]
-        return to_csv(header, zip(*(self.columns[i] for i in kept), values, strict=True))
+        others = [i for i, n in enumerate(self.names) if n != name]
+        header = [*(self.header[i] for i in others), name]
+        return to_csv(header, zip(*(self.columns[i] for i in others), values, strict=True))
 
 
 class Row(Mapping[str, str]):
@@ -131,8 +122,8 @@ class Row(Mapping[str, str]):
     ) -> float:
         """The number in a cell, within `least` and `most`; `default` for an empty or absent one.
 
-        InputError that names the place and `expected`, also for one of no size that anything has. A number
-        has a point, digits and an exponent alone.
+        A number has a point, digits and an exponent alone. InputError where it is none, is outside, or of
+        a size that nothing has.
         """
         text = self._cells.get(column, "")
         if not text and default is not None:
@@ -172,20 +163,18 @@ class Row(Mapping[str, str]):
         return self.refused(f"{column} {given}; expected {expected}")
 
     def refused(self, why: str) -> InputError:
-        """The error for a row that cannot be used; its data says `why` without the place."""
+        """The error for a row that cannot be used; its data has `why` without the place."""
         return InputError(f"{self.where}: {why}", why=why)
 
 
 def read_table(
     path: str | Path, required: Sequence[str] = (), expected: str = "", rows: str | None = None
 ) -> Table:
-    """The cells of a CSV file whose columns include `required` (in lower case; others are no fault).
+    """The cells of a CSV file whose columns include `required` (in lower case; it may have others).
 
-    `expected`: what a message asks for, "expected a CSV table with the columns ..." if not given;
-    `rows`: what
-    a row is of, where at least one is needed ("measured block"). InputError: not there, not readable,
-    empty,
-    not a table, a row with other than the first line's number of cells, a column twice, one missing.
+    `expected`: for messages, "expected a CSV table with the columns ..." if not given; `rows`: the content
+    of a row, where at least one is needed ("measured block"). InputError where it cannot be read, is no
+    table or empty, a row has another width, a column is there twice, or one is missing.
     """
     source = plain(str(path))
     named = f" with the columns {','.join(required)}" if required else ""
@@ -198,13 +187,32 @@ def parse_table(
     rows: str | None = None,
 ) -> Table:  # fmt: skip
     """The same of a text that messages call `source`."""
-    # Without quotes a line is a row and a comma ends a cell: split at once, ten times as fast.
-    header, columns = (_quoted if '"' in content else _unquoted)(content, source, expected)
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+    cells: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        for row in reader:
+            if row and cells and len(row) != len(cells[0]):
+                raise csv.Error(f"{len(row)} cells; expected {len(cells[0])}, as in the first line")
+            if row:
+                cells.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"{source}, line {reader.line_num}: {error}; {expected}") from None
+    if not cells:
+        raise InputError(f"{source} is empty; {expected}")
+    header = cells.pop(0)
     names = tuple(name.strip().lower() for name in header)
-    _check_header(names, source, required, expected)
-    if rows is not None and not columns[0]:
+    missing = [name for name in required if name.lower() not in names]
+    if len(set(names)) < len(names):
+        raise InputError(f"{source} has two columns of one name; {expected}")
+    if missing:
+        hint = "commas between them and " if len(names) == 1 and ";" in names[0] else ""
+        raise InputError(f"{source} lacks the columns {', '.join(missing)}; {hint}{expected}")
+    if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
-    return Table(source, tuple(header), names, columns, content, expected)
+    columns = [*zip(*cells, strict=True)] or [()] * len(header)
+    return Table(source, tuple(header), names, columns, lines[1:], content, expected)
 
 
 def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
@@ -227,105 +235,17 @@ class _Lines(list[str]):
     write = list.append
 
 
-def _unquoted(
-    content: str, source: str, expected: str
-) -> tuple[Sequence[str], list[Sequence[str]]]:
-    text = content.replace("\r\n", "\n").replace("\r", "\n")
-    lines = [line for line in text.split("\n") if line]
-    if not lines:
-        raise InputError(f"{source} is empty; {expected}")
-    limit = csv.field_size_limit()  # of the reader that tells a row's line
-    if max(map(len, lines)) > limit and any(len(c) > limit for x in lines for c in x.split(",")):
-        raise InputError(f"{source} has a cell of more than {limit:,} characters; {expected}")
-    header = lines.pop(0).split(",")
-    width = len(header)
-    if {line.count(",") for line in lines} - {width - 1}:
-        _check_width(csv.reader(io.StringIO(content, newline="")), width, source)
-    cells = ",".join(lines).split(",") if lines else []
-    return header, [cells[i::width] for i in range(width)]
-
-
-def _quoted(content: str, source: str, expected: str) -> tuple[Sequence[str], list[Sequence[str]]]:
-    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
-    rows, begins = [], 1  # begins: the line in which the row under way does
-    try:
-        for row in reader:
-            rows += [row] if row else []
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        opened = f", in the row that begins in line {begins}" if begins < reader.line_num else ""
-        raise InputError(
-            f"{source}, line {reader.line_num}: not a CSV table: {error}{opened}; {expected}, each "
-            "quote closed in its cell"
-        ) from None
-    header = rows.pop(0)
-    _check_width(csv.reader(io.StringIO(content, newline="")), len(header), source)
-    return header, [[row[i] for row in rows] for i in range(len(header))]
-
-
-def _check_width(reader: Iterator[list[str]], width: int, source: str) -> None:
-    before = 0
-    for cells in reader:
-        number = reader.line_num  # type: ignore[attr-defined]
-        # A quote that is closed some rows further down hides them and leaves the right number of cells.
-        for cell in cells if width > 2 and number > before + 1 else ():
-            if 0 < len(_ENDS.findall(cell)) * (width - 1) == cell.count(","):
-                raise InputError(
-                    f"{source}, line {number}: a cell of whole rows ({shortened(cell)!r}); expected each "
-                    "quote closed in its cell"
-                )
-        if cells and len(cells) != width:
-            raise InputError(
-                f"{source}, line {number}: {len(cells)} cell{'s' * (len(cells) != 1)}; expected "
-                f"{width}, as in the first line"
-            )
-        before = number
-
-
-def _check_header(
-    names: Sequence[str], source: str, required: Sequence[str], expected: str
-) -> None:
-    if len(names) == 1:
-        for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-            if separator in names[0]:
-                raise InputError(f"{source}: columns separated by {word}; expected commas")
-    if len(set(names)) < len(names):
-        double = [name for name, times in Counter(names).items() if times > 1]
-        raise InputError(f"{source} has two columns {plain(double[0])!r}; expected one of each")
-    missing = [name for name in required if name.lower() not in names]
-    if missing:
-        raise InputError(
-            f"{source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; {expected}"
-        )
-
-
 def _content(path: str | Path, source: str, expected: str) -> str:
     try:
         if stat.S_ISCHR(os.stat(path).st_mode):  # /dev/zero has no end; a pipe is welcome
-            raise InputError(f"{source} is a device; {expected}")
+            raise ValueError("it is a device")
         with open(path, "rb") as file:
             content = file.read(LARGEST_BYTES + 1)
         if content.startswith(_GZIP):
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
-            most = f"{LARGEST_BYTES // 2**20} MiB"
-            raise InputError(
-                f"{source} is larger than {most}; {expected} of at most that, or in parts"
-            )
-    except FileNotFoundError:
-        raise InputError(f"{source}: no such file; {expected}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{source}: damaged gzip ({error}); {expected}: copy it again") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"cannot read {source}: {reason}; {expected}") from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{source} is not UTF-8 text (at byte {error.start}); {expected}"
-        ) from None
-    if "\0" in text:
-        raise InputError(f"{source} is not text (it has zero bytes); {expected}")
-    return text
+            raise ValueError(f"it is larger than {LARGEST_BYTES // 2**20} MiB")
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise InputError(f"{source}: {reason_of(error)}; {expected}") from None

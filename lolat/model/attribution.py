@@ -7,7 +7,7 @@ what a change saves, each the prediction of a really changed network, counted an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -17,22 +17,23 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError, arg
-from lolat.graph import Graph, is_convolution
+from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.blocks import Block
-from lolat.graph.edits import (
-    bypassed,
-    halved,
-    image_side,
-    is_separable,
-    separated,
-)
-from lolat.graph.naming import is_flat
+from lolat.graph.counts import COLUMNS
+from lolat.graph.edits import bypassed, image_side
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
-from lolat.model.prediction import Prediction, columns_of, operation_terms
+from lolat.model.prediction import Prediction
 from lolat.units import milliseconds
+
+SMALLEST_SAVING = 0.001  # of what is asked about: what saves less is left out
+BATCHES = (1, 2, 4, 8, 16, 32)
+HALF = 0.5  # of the channels, that a narrower network or block has
+MOST_LISTED = 8  # blocks in an error
+
+AtSize = Callable[[int], Graph]
+"""Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Counterfactual:
 
 @dataclass(frozen=True)
 class BatchEffect:
-    """The latency at another batch size, and what is left of it for each sample."""
+    """The latency at another batch size, and its part for each sample."""
 
     batch_size: int
     latency_ms: float
@@ -137,10 +138,10 @@ class Explanation(Result):
     def words(self) -> str:
         """The prediction, and the change that saves most."""
         best = next(iter(self.counterfactuals), None)
-        found = "nothing that LoLat knows to try saves time"
+        change = "nothing that LoLat knows to try saves time"
         if best is not None:
-            found = f"{best.change}: saves {milliseconds(best.saves_ms)}"
-        return f"{self.prediction.words()}\n{found}"
+            change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
+        return f"{self.prediction.words()}\n{change}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each block (of one block: each operation): latency_ms, share, and ms by term."""
@@ -165,13 +166,6 @@ class Explanation(Result):
         return self.blocks[0].name if self.of_block else None
 
 
-SMALLEST_SAVING = 0.001  # of what is asked about: what saves less is not told
-BATCHES = (1, 2, 4, 8, 16, 32)
-
-AtSize = Callable[[int], Graph]
-"""Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
-
-
 def explain_network(
     model: Model,
     network: Graph | Analysis,
@@ -187,16 +181,15 @@ def explain_network(
     analysis = analyze(network)
     prediction = model.predict(analysis, batch_size, predictor)
     attributions = _attributions(prediction)
-    changes = [
-        *on_network(analysis.graph),
-        *filter(None, (_best_drop(analysis, attributions), _smaller(analysis.graph, at_size))),
-    ]
+    changes = (
+        _narrower(analysis.graph), _best_drop(analysis, attributions), _smaller(analysis.graph, at_size),
+    )  # fmt: skip
     return Explanation(
         prediction,
         _total(prediction),
         attributions,
         (),
-        _judged(model, prediction, changes),
+        _judged(model, prediction, filter(None, changes)),
         _batches(model, analysis, prediction),
     )
 
@@ -217,11 +210,19 @@ def explain_block(
     position = find_block(analysis, name)
     prediction = model.predict(analysis, batch_size, predictor)
     block, attribution = analysis.blocks[position], _attributions(prediction)[position]
+    counts = analysis.counts.at(prediction.batch_size)
+    terms = model.predictor(predictor).of_operations(analysis, prediction.batch_size)
+    operations = analysis.graph.operations
     return Explanation(
         prediction,
         _total(prediction),
         (attribution,),
-        _operations(model, analysis, prediction, block),
+        tuple(
+            _attribution(
+                prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind
+            )
+            for p in block.operations
+        ),
         _judged(
             model, prediction, on_block(analysis.graph, block.operations), attribution.latency_ms
         ),
@@ -231,26 +232,30 @@ def explain_block(
 def find_block(network: Graph | Analysis, name: str) -> int:
     """The position of a block by its label, its name, or the beginning of one of them alone."""
     analysis = analyze(network)
-    blocks, network = analysis.blocks, analysis.graph
-    for exact in ([b.label for b in blocks], [b.name for b in blocks]):
-        if name in exact:
-            return exact.index(name)
+    blocks, title = analysis.blocks, analysis.graph.name
+    labels = [b.label for b in blocks]
+    for names in (labels, [b.name for b in blocks]):
+        if name in names:
+            return names.index(name)
     begins = [i for i, b in enumerate(blocks) if name and b.name.startswith(name)]
     if len(begins) == 1:
         return begins[0]
-    labels = [b.label for b in blocks]
     if begins:
         raise InputError(
-            f"{arg('block')} {name!r} is the beginning of {len(begins)} blocks of {network.name!r}: "
+            f"{arg('block')} {name!r} is the beginning of {len(begins)} blocks of {title!r}: "
             f"{_listed([labels[i] for i in begins])}; give the whole label of one"
         )
     near = get_close_matches(name, labels, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {_listed(labels)}"
-    raise InputError(f"no block {name!r} in {network.name!r}; {hint}")
+    raise InputError(f"no block {name!r} in {title!r}; {hint}")
 
 
-def _listed(labels: Sequence[str], most: int = 8) -> str:
-    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" * (len(labels) > most))
+def _listed(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MOST_LISTED} more" if len(labels) > MOST_LISTED else ""
+    return ", ".join(labels[:MOST_LISTED]) + more
+
+
+# ---- Attributions
 
 
 def _attribution(
@@ -262,11 +267,10 @@ def _attribution(
 ) -> Attribution:
     """From counts (COLUMNS) and milliseconds (features)."""
     latency = float(terms.sum())
+    numbers = counts[[COLUMNS.index(f) for f in prediction.features]]
     lines = tuple(
         Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
-        for f, n, ms in zip(
-            prediction.features, counts[columns_of(prediction.features)], terms, strict=True
-        )
+        for f, n, ms in zip(prediction.features, numbers, terms, strict=True)
     )
     return Attribution(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
 
@@ -281,33 +285,35 @@ def _attributions(p: Prediction) -> tuple[Attribution, ...]:
     return tuple(map(partial(_attribution, p), p.names, p.block_counts, p.block_terms))
 
 
-def _operations(
-    model: Model, analysis: Analysis, prediction: Prediction, block: Block
-) -> tuple[Attribution, ...]:
-    """Of each operation of a block."""
-    counts = analysis.counts.at(prediction.batch_size)
-    terms = operation_terms(model.predictor(prediction.predictor), analysis, prediction.batch_size)
-    operations = analysis.graph.operations
-    return tuple(
-        _attribution(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)
-        for p in block.operations
-    )
+def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[BatchEffect, ...]:
+    """What a sample costs in batches of several sizes, the one asked for among them."""
+    effects = []
+    for n in sorted({*BATCHES, prediction.batch_size}):
+        try:
+            latency = model.predict(analysis, n, prediction.predictor).latency_ms
+        except InputError:  # too large to count
+            break
+        effects.append(BatchEffect(n, latency, latency / n))
+    return tuple(effects)
+
+
+# ---- Changes that a designer would try to make a block or a network faster.
 
 
 def _judged(
     model: Model, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
-    """What saves something, the most first; `block_ms`: of the block that is asked about, if one is."""
+    """The changes that save something, the most first; `block_ms`: of the block, if one is explained."""
     judged = []
-    for one in changes:
-        new = model.predict(one.graph, now.batch_size, now.predictor)
+    for change in changes:
+        new = model.predict(change.graph, now.batch_size, now.predictor)
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms
             judged.append(
                 Counterfactual(
-                    one.kind, one.change, one.details, new.latency_ms, new.interval_ms, saves, of_block,
-                    saves / now.latency_ms, new.in_domain,
+                    change.kind, change.change, change.details, new.latency_ms, new.interval_ms, saves,
+                    of_block, saves / now.latency_ms, new.in_domain,
                 )
             )  # fmt: skip
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
@@ -337,88 +343,27 @@ def _smaller(network: Graph, at_size: AtSize | None) -> Change | None:
     return Change("resolution", words, graph, {"from": side, "to": side // 2})
 
 
-def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[BatchEffect, ...]:
-    """What a sample costs in batches of several sizes, the one asked for among them."""
-    effects = []
-    for n in sorted({*BATCHES, prediction.batch_size}):
-        try:
-            latency = model.predict(analysis, n, prediction.predictor).latency_ms
-        except InputError:  # too large to count
-            break
-        effects.append(BatchEffect(n, latency, latency / n))
-    return tuple(effects)
-
-
-# ---- What a designer would try on a block or a network to make it faster: changed graphs, with words.
-
-HALF = 0.5
+def _narrower(network: Graph) -> Change | None:
+    """The network at half its width, where it has channels that are free to change."""
+    channels = widths(network)
+    if not channels.free:
+        return None
+    words = f"width x{HALF:g}: every channel count, in multiples of 8"
+    return Change("width", words, channels.at(HALF), {"factor": HALF})
 
 
 def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """What can be tried on the block of these operations.
-
-    At half the resolution the block alone is counted on smaller images, its neighbors as they are.
-    """
+    """Changes of the block of these operations."""
     changed = bypassed(graph, positions)
     if changed is not None:
-        yield Change(
-            "drop", "without this block: its input and output have the same shape", changed
-        )
-    yield from _separable(graph, positions)
-    smaller = halved(graph, positions)
-    before, after = (None if g is None else _largest(g, positions) for g in (graph, smaller))
-    if smaller is not None and before is not None and after is not None:
-        words = f"images half as high and wide ({_size(before)} -> {_size(after)})"
-        yield Change("resolution", words, smaller, {"from": list(before), "to": list(after)})
-    yield from _narrower_inside(graph, positions)
-
-
-def on_network(graph: Graph) -> Iterator[Change]:
-    """What can be tried on a whole network but its resolution, which its reader knows."""
-    yield from _separable(graph, range(len(graph.operations)))
-    if (channels := widths(graph)).free:
-        words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield Change("width", words, channels.at(HALF), {"factor": HALF})
-
-
-def _separable(graph: Graph, positions: Collection[int]) -> Iterator[Change]:
-    """Depthwise and pointwise convolutions in place of full ones."""
-    changed = separated(graph, positions)
-    if changed is not None:
-        full = [o for o in (graph.operations[p] for p in positions) if is_separable(o)]
-        sizes = sorted({_size(o.attributes["kernel"]) for o in full})
-        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
-        yield Change("separable", words, changed)
-
-
-def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Half the channels inside a block, with what comes in and goes out as it is."""
+        words = "without this block: its input and output have the same shape"
+        yield Change("drop", words, changed)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
-        told = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
-        told += ", ..." if len(pairs) > 3 else ""
+        examples = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
+        examples += ", ..." if len(pairs) > 3 else ""
         fewer = pairs[0][0] - pairs[0][1]
         words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
         details = {"factor": HALF, "channels": [list(pair) for pair in pairs]}
-        yield Change("inner_width", f"{words} inside ({told})", inside.at(HALF), details)
-
-
-def _size(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))
-
-
-def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int] | None:
-    """Height and width of the largest image that the operations read; None where they read none."""
-    sizes: list[tuple[int, int]] = []
-    for p in positions:
-        operation = graph.operations[p]
-        for t in operation.inputs:
-            shape = graph.tensors[t].shape
-            if len(shape) == 4 and not is_flat(shape):
-                first = is_convolution(operation.kind) and (
-                    shape[-1] != operation.attributes["in_channels"]
-                )
-                height, width = shape[2:] if first else shape[1:3]
-                sizes.append((height, width))
-    return max(sizes, default=None)
+        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF), details)

@@ -1,15 +1,14 @@
 """Limits of time: the most that stays within one, and whether a prediction does, for pull requests.
 
-The widest network, the largest input, the largest batch are solved from the formula, then checked by
-predicting: what is answered stays within the budget, and its next larger neighbor does not.
+The widest network, the largest input, the largest batch are found by bisection, each tried by predicting
+it: the answer stays within the budget, and its next larger neighbor does not.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,56 +24,38 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
 
-
-def search(
-    fits: Callable[[int], bool | None], count: int, start: int, guess: int
-) -> tuple[int, int, bool]:
-    """The largest of 1 ... count that fits, from a guess; asks few times where the guess is good.
-
-    `fits` is True up to some number and False from the next on; None for what is refused, at the lower
-    or the upper end. Returns (largest that fits, the next, True), or (0 or the largest that is
-    refused, the smallest that is not, False). Where `fits` is not so ordered, the two answers are
-    still neighbours of which one fits and the other does not.
-    """
-    low, high, fits_any = 0, count + 1, False
-    at, stride = start, 1
-    while high - low > 1:
-        verdict = fits(at)
-        if verdict:
-            low, fits_any = at, True
-        elif verdict is None and at == start:
-            return at, at, False
-        elif verdict is None and at < start and not fits_any:
-            low = at
-        else:
-            high = at
-        half = max((high - low) // 2, 1)
-        if low < guess < high:
-            at = guess
-        elif guess <= low:
-            at = low + min(stride, half)
-            stride *= 2
-        else:
-            at = high - min(stride, half)
-            stride *= 2
-    return low, high, fits_any
-
-
-def enough(takes: float) -> str:
-    """A budget of three digits or more that `takes` stays within."""
-    for digits in range(3, 17):
-        unit = 10.0 ** (math.floor(math.log10(takes)) + 1 - digits) if takes > 0.0 else 1.0
-        text = f"{math.ceil(takes / unit - 1e-9) * unit:.{digits}g}"
-        if float(text) >= takes:
-            return text
-    return repr(takes)
-
-
 VARY = ("width", "resolution", "batch")
 MOST_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
 WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
+
+
+def largest(fits: Callable[[int], bool | None], count: int, start: int) -> tuple[int, int, bool]:
+    """The largest of 1 ... count that fits, by bisection from `start`.
+
+    `fits` is True up to some number and False from the next on; None for what is refused, at the lower
+    or the upper end. Returns (largest that fits, the next, True), or (0 or the largest that is
+    refused, the smallest that is not, False).
+    """
+    verdict = fits(start)
+    if verdict is None:
+        return start, start, False
+    low, high = (start, count + 1) if verdict else (0, start)
+    fits_any = verdict
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = fits(middle)
+        if answer or (answer is None and not verdict):
+            low, fits_any = middle, bool(answer)
+        else:
+            high = middle
+    return low, high, fits_any
+
+
+def enough(takes: float) -> str:
+    """A budget of three digits that `takes` stays within."""
+    return f"{1.006 * takes:.3g}"
 
 
 def check_budget(budget_ms: float) -> None:
@@ -87,7 +68,7 @@ def check_budget(budget_ms: float) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """One value of what is varied, and what the model says of the network at it."""
+    """One value of what is varied, and the prediction of the network at it."""
 
     KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
 
@@ -128,8 +109,8 @@ class BudgetAnswer(Result):
 
     def words(self) -> str:
         """What stays within the time, and what it takes."""
-        found = told(self.vary, self.best.value)
-        return f"{found} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
+        value = told(self.vary, self.best.value)
+        return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row each for the network now, the largest within the time, and the next one."""
@@ -153,6 +134,19 @@ class BudgetAnswer(Result):
 
 
 @dataclass(frozen=True)
+class Values:
+    """The values of what is varied: `unit` times 1, 2 ... `count`; `now` is the network's own.
+
+    `network`: the network of the i-th value, and its batch size.
+    """
+
+    now: float
+    unit: float
+    count: int
+    network: Callable[[int], tuple[Graph, int]]
+
+
+@dataclass(frozen=True)
 class Question:
     """A model, a network and a time. `at_size` reads the network again at another resolution."""
 
@@ -168,74 +162,34 @@ class Question:
     def __post_init__(self) -> None:
         check_budget(self.budget_ms)
 
-    @cached_property
-    def now(self) -> Prediction:
-        """What the model says of the network as it is; InputError where --sure cannot be answered."""
-        prediction = self.predict(self.network, self.batch_size)
-        if self.sure and prediction.interval_ms is None:
-            raise _no_interval(self.model.source)
-        return prediction
-
     def predict(self, network: Graph, batch_size: int) -> Prediction:
-        """With the predictor and the coverage that were asked for."""
-        return self.model.predict(network, batch_size, self.predictor, self.coverage)
+        """With the question's predictor and coverage; InputError where --sure cannot be answered."""
+        found = self.model.predict(network, batch_size, self.predictor, self.coverage)
+        if self.sure and found.interval_ms is None:
+            raise _no_interval(self.model.source)
+        return found
 
     def takes(self, prediction: Prediction) -> float:
         """What counts against the budget: the latency, or to be sure the end of its interval."""
         sure = self.sure and prediction.interval_ms
         return sure[1] if sure else prediction.latency_ms
 
-    @property
-    def aim(self) -> float:
-        """The latency to aim at."""
-        now = self.now
-        return self.budget_ms * now.latency_ms / (self.takes(now) or 1.0)
-
-    @cached_property
-    def by_sample(self) -> tuple[float, float]:
-        """(fixed, for each sample) milliseconds: the latency is affine in the batch size."""
-        double = self.predict(self.network, 2 * self.batch_size)
-        each = (double.latency_ms - self.now.latency_ms) / self.batch_size
-        return self.now.latency_ms - each * self.batch_size, each
-
-    def answer(self, vary: str) -> BudgetAnswer:
-        """The largest `vary` ("width", "resolution" or "batch") within the budget.
-
-        Raises AnswerIsNo where not even the smallest is, and InputError where it cannot be varied.
-        """
-        ways = {"width": self._width, "resolution": self._resolution, "batch": self._batch}
-        if vary not in ways:
+    def values(self, vary: str) -> Values:
+        """The values of "width", "resolution" or "batch"; InputError where it cannot be varied."""
+        if vary == "batch":
+            return Values(self.batch_size, 1, MOST_BATCH, lambda n: (self.network, n))
+        if vary == "resolution":
+            return self._resolutions()
+        if vary != "width":
             raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
-        return ways[vary]()
+        widened(self.network, 1.0)  # says what cannot be varied
 
-    def _batch(self) -> BudgetAnswer:
-        fixed, each = self.by_sample
-        guess = (self.aim - fixed) / each if each > 0.0 else MOST_BATCH
-        varied = _Varied(self, "batch", self.batch_size, lambda n: (self.network, n), 1, MOST_BATCH)
-        return varied.answer(guess)
-
-    def _width(self) -> BudgetAnswer:
         def network(i: int) -> tuple[Graph, int]:
             return widened(self.network, i / WIDTH_STEPS), self.batch_size
 
-        network(WIDTH_STEPS)  # says what cannot be varied
-        varied = _Varied(self, "width", 1.0, network, 1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS)
-        return varied.answer(WIDTH_STEPS * self._guessed_width())
+        return Values(1.0, 1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS, network)
 
-    def _guessed_width(self) -> float:
-        """Where a parabola through the latencies at half, the same and twice the width meets the aim."""
-        half, one, two = (
-            self.predict(widened(self.network, f), self.batch_size).latency_ms
-            for f in (0.5, 1.0, 2.0)
-        )
-        a = ((two - one) - (one - half) / 0.5) / 1.5
-        b = (one - half) / 0.5 - 1.5 * a
-        c = one - a - b - self.aim
-        if a <= 1e-9 * one:
-            return -c / b if b > 0.0 else 1.0
-        return (math.sqrt(max(b * b - 4.0 * a * c, 0.0)) - b) / (2.0 * a)
-
-    def _resolution(self) -> BudgetAnswer:
+    def _resolutions(self) -> Values:
         side, at_size = image_side(self.network), self.at_size
         if side is None or at_size is None:
             why = "it was not read by name" if side else "its input is no square image"
@@ -244,81 +198,69 @@ class Question:
                 "batch size"
             )
         step = total_stride(self.network) or USUAL_STRIDE
-        fixed, each = self.by_sample  # weights and operations stay, the rest grows with the area
-        scaled = each * self.batch_size
-        area = max(self.aim - fixed, 0.0) / scaled if scaled > 0.0 else math.inf
 
         def network(i: int) -> tuple[Graph, int]:
             return self.network if i * step == side else at_size(i * step), self.batch_size
 
-        varied = _Varied(self, "resolution", side, network, step, MOST_SIDE // step)
-        return varied.answer(min(side * math.sqrt(area), MOST_SIDE) / step)
+        return Values(side, step, MOST_SIDE // step, network)
 
+    def answer(self, vary: str) -> BudgetAnswer:
+        """The largest `vary` ("width", "resolution" or "batch") within the budget.
 
-@dataclass(frozen=True)
-class _Varied:
-    """The values of what is varied: `unit` times 1, 2 ... `count`, `now` among them; each predicted once.
+        Raises AnswerIsNo where not even the smallest is, and InputError where it cannot be varied.
+        """
+        now = self.predict(self.network, self.batch_size)
+        values, steps = self.values(vary), dict[int, Step | str]()
 
-    `network`: that of the i-th value, and its batch size.
-    """
+        def step(i: int) -> Step | str:
+            """The i-th value and its prediction; the reason where there is no network of it."""
+            if i not in steps:
+                value = round(i * values.unit, 2) if vary == "width" else int(i * values.unit)
+                try:
+                    steps[i] = Step(value, self.predict(*values.network(i)))
+                except MissingPackageError:  # no answer about the network
+                    raise
+                except InputError as error:
+                    # The reason alone: what to give instead, the answer says.
+                    steps[i] = error.data.get("why", str(error))
+            return steps[i]
 
-    question: Question
-    vary: str
-    now: float
-    network: Callable[[int], tuple[Graph, int]]
-    unit: float
-    count: int
-    steps: dict[int, Step | str] = field(default_factory=dict)  # or why there is none
+        def fits(i: int) -> bool | None:
+            found = step(i)
+            return (
+                None if isinstance(found, str) else self.takes(found.prediction) <= self.budget_ms
+            )
 
-    def step(self, i: int) -> Step | str:
-        """The i-th value and its prediction; why, where there is no network of it."""
-        if i not in self.steps:
-            value = round(i * self.unit, 2) if self.vary == "width" else int(i * self.unit)
-            try:
-                self.steps[i] = Step(value, self.question.predict(*self.network(i)))
-            except MissingPackageError:  # no answer about the network
-                raise
-            except InputError as error:
-                # The reason alone: what to give instead, the answer says.
-                self.steps[i] = error.data.get("why", str(error))
-        return self.steps[i]
-
-    def fits(self, i: int) -> bool | None:
-        """Whether the i-th stays within the budget; None where it is refused."""
-        step = self.step(i)
-        if isinstance(step, str):
-            return None
-        return self.question.takes(step.prediction) <= self.question.budget_ms
-
-    def answer(self, guess: float) -> BudgetAnswer:
-        """The largest value that fits; AnswerIsNo where there is none."""
-        q, start = self.question, min(max(round(self.now / self.unit), 1), self.count)
-        now = Step(self.now, q.now)
-        guessed = int(min(max(guess, 1.0), float(self.count)))
-        low, high, any_fits = search(self.fits, self.count, start, guessed)
-        best, further = self.steps.get(low), self.step(high) if high <= self.count else None
-        if isinstance(best, Step) and any_fits:
-            pairs = None
-            if self.vary == "width":
-                pairs = widths(q.network).pairs(best.value)
+        start = min(max(round(values.now / values.unit), 1), values.count)
+        low, high, fits_any = largest(fits, values.count, start)
+        best, further = steps.get(low), step(high) if high <= values.count else None
+        own = Step(values.now, now)
+        if isinstance(best, Step) and fits_any:
+            pairs = widths(self.network).pairs(best.value) if vary == "width" else None
             refusal = further if isinstance(further, str) else None
-            larger = further if isinstance(further, Step) else None
-            return BudgetAnswer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
+            following = further if isinstance(further, Step) else None
+            asked = vary, self.budget_ms, self.sure
+            return BudgetAnswer(*asked, best, following, own, pairs, refusal)
         if not isinstance(further, Step):
             raise InputError(str(further))
-        takes = q.takes(further.prediction)
-        smaller = f", and smaller is refused ({best})" if isinstance(best, str) else ""
-        raise AnswerIsNo(
-            f"even {told(self.vary, further.value)} of {q.network.name!r} takes "
-            f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
+        raise self._exceeded(vary, own, further, best if isinstance(best, str) else None)
+
+    def _exceeded(self, vary: str, now: Step, smallest: Step, refusal: str | None) -> AnswerIsNo:
+        """The error where not even the smallest value stays within the budget."""
+        takes = self.takes(smallest.prediction)
+        smaller = f", and smaller is refused ({refusal})" if refusal else ""
+        answer = BudgetAnswer(vary, self.budget_ms, self.sure, now, smallest, now)
+        return AnswerIsNo(
+            f"even {told(vary, smallest.value)} of {self.network.name!r} takes "
+            f"{'up to ' if self.sure else ''}{milliseconds(takes)}, not {self.budget_ms:g} ms{smaller}; "
             f"give {arg('max_ms')} {enough(takes)} or more",
             {
-                **BudgetAnswer(self.vary, q.budget_ms, q.sure, now, further, now).to_dict(),
+                **answer.to_dict(),
                 **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
-                "warnings": [best] if isinstance(best, str) else [],
+                "warnings": [refusal] if refusal else [],
             },
             code="over-budget",
-            budget_ms=q.budget_ms,
+            budget_ms=self.budget_ms,
             enough_ms=float(enough(takes)),
         )
 
@@ -332,11 +274,8 @@ def told(vary: str, value: float) -> str:
 
 # ---- Whether a prediction keeps limits: a time, or a ratio to what it was before
 
-TOGETHER = (
-    f"{arg('max_ratio')} and {arg('against')} belong together; expected both: {arg('max_ratio')} 1.05 and "
-    f"{arg('against')} BASE.json, what `lolat predict MODEL NETWORK --json` wrote of the base branch, or a "
-    "network"
-)
+MOST_RATIO = 1.05
+"""So many times as long as the base a network may take."""
 _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
 
@@ -377,48 +316,67 @@ def before_of(prediction: Prediction) -> Before:
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest time in ms, of which the upper end of the interval counts where that is so sure (a
-    share); and the largest ratio to the time before. InputError for limits that do not go together.
+    """`max_ms`: the longest time; of the upper end of the interval of coverage `sure`, where that is given.
+    `before`: an earlier prediction, which it may exceed by MOST_RATIO. InputError for limits that do not go
+    together.
     """
 
     max_ms: float | None = None
     sure: float | None = None
-    max_ratio: float | None = None
     before: Before | None = None
 
     def __post_init__(self) -> None:
         if self.sure is not None and self.max_ms is None:
             raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
-        if (self.max_ratio is None) != (self.before is None):
-            raise InputError(TOGETHER)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Whether a prediction keeps one limit, and that in a line, for an error: its arguments are marked."""
-
-    holds: bool
-    words: str
-
-
-def check(
+def exceeded(
     predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str] = ()
-) -> list[Finding]:
-    """Each limit for each prediction, these with intervals of `limits.sure`; `devices`: what theirs are
-    called, where it is to be said.
+) -> list[str]:
+    """A line for each limit that a prediction does not keep, for an error.
 
-    InputError: to be sure is asked of a model that has no intervals; what it is compared with is of
-    another model, predictor or batch size.
+    The predictions have intervals of `limits.sure`; `devices`: their names in the lines. InputError: to be
+    sure of a model that has no intervals; a comparison with another model, predictor or batch size.
     """
-    found = []
+    lines = []
     for number, prediction in enumerate(predictions):
-        title = prediction.title
-        title += f" on {plain(devices[number])}" if devices else ""
+        title = prediction.title + (f" on {plain(devices[number])}" if devices else "")
+        takes = f"{title} takes {milliseconds(prediction.latency_ms)}"
         if limits.max_ms is not None:
-            found.append(_within(title, prediction, limits.max_ms, limits.sure))
-        if limits.max_ratio is not None and limits.before is not None:
-            found.append(_ratio(title, prediction, limits.max_ratio, limits.before))
-    return found
+            most_ms = prediction.latency_ms
+            if limits.sure is not None:
+                if prediction.interval_ms is None:
+                    raise _no_interval("the model")
+                most_ms = prediction.interval_ms[1]
+                takes += f" ({100 * limits.sure:g} % sure of at most {milliseconds(most_ms)})"
+            if most_ms > limits.max_ms:
+                over = percent(most_ms / limits.max_ms - 1.0)
+                lines.append(
+                    f"{takes}, {over} more than the {limits.max_ms:g} ms of {arg('max_ms')}; `lolat "
+                    "report` says where the time goes"
+                )
+        if limits.before is not None:
+            ratio = _ratio(prediction, limits.before)
+            if ratio > MOST_RATIO:
+                lines.append(
+                    f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
+                    f"{milliseconds(limits.before.latency_ms)} of the base, more than the "
+                    f"{MOST_RATIO:g} times that {arg('against')} allows"
+                )
+    return lines
+
+
+def _ratio(prediction: Prediction, before: Before) -> float:
+    """The latency over that before; InputError where another question was asked before."""
+    now = before_of(prediction)
+    for name in ("model", "learned", "predictor", "batch_size"):
+        found, expected = getattr(before, name), getattr(now, name)
+        if found != expected:
+            raise InputError(
+                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(found))}; expected "
+                f"{plain(str(expected))}: predict the base with the same MODEL and options"
+            )
+    return prediction.latency_ms / before.latency_ms
 
 
 def _no_interval(model: str) -> InputError:
@@ -428,36 +386,3 @@ def _no_interval(model: str) -> InputError:
         "the model again",
         code="too-few-points",
     )
-
-
-def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
-    takes, words = prediction.latency_ms, ""
-    if sure is not None:
-        if prediction.interval_ms is None:
-            raise _no_interval("the model")
-        takes = prediction.interval_ms[1]
-        words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
-    over = takes / max_ms - 1.0
-    told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
-    kept = f"{told}, within the {max_ms:g} ms of {arg('max_ms')}"
-    more = f"{told}, {percent(over)} more than the {max_ms:g} ms of {arg('max_ms')}"
-    more += "; `lolat report` says where the time goes"
-    return Finding(over <= 0.0, kept if over <= 0.0 else more)
-
-
-def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
-    own = before_of(prediction)
-    for name in ("model", "learned", "predictor", "batch_size"):
-        given, expected = getattr(before, name), getattr(own, name)
-        if given != expected:
-            raise InputError(
-                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(given))}; expected "
-                f"{plain(str(expected))}: predict the base with the same MODEL and options"
-            )
-    ratio = prediction.latency_ms / before.latency_ms
-    words = (
-        f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
-        f"{milliseconds(before.latency_ms)} of the base, "
-        f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of {arg('max_ratio')}"
-    )
-    return Finding(ratio <= max_ratio, words)

@@ -2,9 +2,9 @@
 
 What is known of the device stands in sections, each of which may be missing: latencies of inference
 (INFERENCE, at the top), `training` that was measured, `epochs` of training, `spaces` with measured
-networks. Only the fields named here are checked: a later minor version may add keys anywhere, and
-a reader of version 1 still reads the file. What is under the other sections is checked by who reads it
-(`lolat.training`, `lolat.nas.fewshot`).
+networks. A section is a struct of the room that uses it (`lolat.fitting`, `lolat.training`,
+`lolat.nas.fewshot`); here a file is only checked, and stays a plain dict: a later minor version may add
+keys anywhere, and they are kept.
 """
 
 from __future__ import annotations
@@ -12,24 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.predictors.extended import APART, FAMILY
-from lolat.fitting.predictors.formula import CONSTANT
-from lolat.graph.counts import EXTRAS, FEATURES
-from lolat.graph.modes import EAGER, Launch, Mode
-from lolat.graph.work import CLASSES, PRODUCTS
+from lolat.fitting.domain import Domain
+from lolat.fitting.predictors import Extended, Kernels, TrainingSteps, TwoRegime
+from lolat.graph.counts import EXTRAS
 from lolat.io.documents import (
     AtLeastOne,
     Count,
     NotNegative,
     Number,
     Positive,
-    Range,
     converted,
     read_json,
     show,
@@ -53,8 +50,7 @@ _EXPECTED = "expected a LoLat model file"
 
 # ---- What a model file must hold.
 
-
-_MORE: list[Any] = [(name, Count | UnsetType | None, UNSET) for name in EXTRAS]
+_MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
 
 class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
@@ -70,134 +66,19 @@ class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[m
     ops: Count | None
     latency_ms: Positive
     samples_ms: list[Positive] | None
-    reference_ms: list[Number] | UnsetType | None = UNSET
-    spread: Number | UnsetType | None = UNSET
-    kinds: list[str] | UnsetType = UNSET
-    whole: bool | UnsetType = UNSET
-
-
-class Interval(Struct):
-    """How intervals narrow; see `lolat.fitting.intervals.interval_entry`."""
-
-    exponent: NotNegative
-    ops: Range
-    scores: list[Number]
-
-
-class Networks(Struct):
-    """How far off left-out networks were; see `lolat.fitting.intervals.network_entry`."""
-
-    ops: NotNegative
-    spread: NotNegative
-    count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
-
-
-Figure = NotNegative | UnsetType | None
-
-
-class Figures(Struct):
-    """Relative errors of predictions; null: of no points."""
-
-    median: Figure = UNSET
-    median_below_2_ms: Figure = UNSET
-    median_from_2_ms: Figure = UNSET
-    within_10_percent: Figure = UNSET
-    points: Count | UnsetType = UNSET
-
-
-class Errors(Struct):
-    """On its own points, on blocks left out of the fit, on whole networks left out."""
-
-    fitted: Figures | UnsetType = UNSET
-    left_out: Figures | UnsetType = UNSET
-    networks_left_out: Figures | UnsetType = UNSET
-
-
-class Predictor(Struct):
-    """Any formula: its coefficients, and how it did on what it was not fitted on."""
-
-    coefficients: dict[str, NotNegative]
-    error: Errors | UnsetType = UNSET
-    residuals: list[Number] | UnsetType = UNSET
-    training_residuals: list[Number] | UnsetType = UNSET
-    interval: Interval | UnsetType = UNSET
-    families: dict[str, NotNegative] | UnsetType = UNSET
-    networks: Networks | UnsetType = UNSET
-    six_counts: Predictor | UnsetType = UNSET
-
-
-class TwoRegimeTerms(Struct):
-    """The counts of the published formula."""
-
-    acts: NotNegative
-    inp: NotNegative
-    flops: NotNegative
-
-
-class TwoRegime(Predictor, kw_only=True):
-    """What the two-regime formula has beside that of any."""
-
-    coefficients: TwoRegimeTerms  # type: ignore[assignment]
-    breakpoint_ms: NotNegative
-    slope: Positive
-    offset_ms: Number
-
-
-class Moving(Struct):
-    """The terms of a class of operations that only move."""
-
-    bandwidth: Positive
-
-
-class Product(Moving):
-    """The terms of a class of products."""
-
-    rate: Positive
-
-
-_TERMS: list[Any] = [(name, Product if name in PRODUCTS else Moving) for name in CLASSES]
-Classes = msgspec.defstruct("Classes", _TERMS, forbid_unknown_fields=True)
-"""The terms of each class of operations (`lolat.graph.work`)."""
-
-
-_Nearby = tuple[Positive, Positive, Positive, Positive, Number]
-
-
-class Host(Struct):
-    """What starts the operations; see `lolat.fitting.predictors.host`."""
-
-    start_ms: Positive
-    factor: Positive
-    source: Literal["assumed", "fitted"]
-    launch: Launch = EAGER
-
-
-class Kernels(Predictor, kw_only=True):
-    """What a formula by operation has beside that of any; see `lolat.fitting.predictors.kernels`.
-
-    `nearby`: of each class of products, rows of its SHAPE and a weight.
-    """
-
-    multiprocessors: Positive
-    classes: Classes  # type: ignore[valid-type]
-    launch_ms: Positive
-    step_ms: Positive
-    measured: list[Literal[CLASSES]]  # type: ignore[valid-type]
-    mode: Mode | UnsetType = UNSET
-    sustained: Positive | UnsetType = UNSET
-    host: Host | UnsetType = UNSET
-    elsewhere: NotNegative | UnsetType = UNSET
-    tf32: Positive | UnsetType = UNSET
-    nearby: dict[Literal[tuple(PRODUCTS)], list[_Nearby]] | UnsetType = UNSET  # type: ignore[valid-type]
+    reference_ms: list[Number] | None = None
+    spread: Number | None = None
+    kinds: tuple[str, ...] = ()
+    whole: bool = False
 
 
 class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
     """The formulas that this version knows; others may be there."""
 
     two_regime: TwoRegime | UnsetType = UNSET
-    extended: Predictor | UnsetType = UNSET
+    extended: Extended | UnsetType = UNSET
     kernels: Kernels | UnsetType = UNSET
-    training_steps: Kernels | UnsetType = UNSET
+    training_steps: TrainingSteps | UnsetType = UNSET
 
 
 class Again(Struct):
@@ -227,58 +108,25 @@ class Noise(Struct):
     former: Former | UnsetType = UNSET
 
 
-class Least(Struct):
-    """The smallest steps of a table; see `lolat.fitting.domain.Least`."""
+class Sections(Struct, kw_only=True):
+    """A file without latencies of inference, and what any file may have besides."""
 
-    batch_size: Positive | UnsetType = UNSET
-    latency_ms: Positive | UnsetType = UNSET
-    operation_ms: Positive | UnsetType = UNSET
-
-
-class Domain(Struct):
-    """What was measured; see `lolat.fitting.domain.Domain`."""
-
-    kinds: list[str] | UnsetType = UNSET
-    dtypes: list[str] | UnsetType = UNSET
-    ratios: dict[str, Range] | UnsetType = UNSET
-    sizes: dict[str, Range] | UnsetType = UNSET
-    least: Least | UnsetType = UNSET
-
-
-class Besides(Struct, kw_only=True):
-    """What any file may have besides."""
-
+    name: str
+    device: str
+    environment: dict[str, Any]
     warnings: list[str] | UnsetType = UNSET
     epochs: dict[str, Any] | UnsetType = UNSET
     spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
-class Sections(Besides):
-    """A file without latencies of inference."""
-
-    name: str
-    device: str
-    environment: dict[str, Any]
-
-
-class ModelFile(Besides):
+class ModelFile(Sections, kw_only=True):
     """A file with latencies of inference."""
 
-    name: str
-    device: str
     default: str
     predictors: Predictors
     points: list[Point]
-    environment: dict[str, Any]
     noise: Noise
     domain: Domain
-
-
-TERMS_OF = {
-    "two-regime": {*FEATURES[:3], CONSTANT},
-    "extended": {*FAMILY, *APART, CONSTANT},
-}
-"""The terms that formulas may have; some had more than this version fits."""
 
 
 def validate(document: Any, source: str) -> None:
@@ -300,28 +148,19 @@ def validate(document: Any, source: str) -> None:
             f"{source}: `default` is {show(document['default'])}; expected one of the predictors in the "
             f"file: {names}"
         )
-    if fault := _of_another_formula(document, source):
-        raise ModelFileError(f"{source}: {fault}")
 
 
 def _of_another_kind(document: Any) -> str | None:
     """Why a document is no model that this version reads, whatever its fields."""
-    if not isinstance(document, dict):
-        return f"holds {show(document)}; expected a LoLat model (a JSON object)"
-    if document.get("schema") == OF_LAYERS:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == OF_LAYERS:
         return (
-            "a layer model, which tells the time of single layers on many GPUs (`lolat mlp predict`, `mlp "
-            "network`); expected the model of a device, as `lolat learn cpu` writes it"
+            "a layer model, which tells the time of single layers on many GPUs (`lolat mlp predict`); "
+            "expected the model of a device, as `lolat learn cpu` writes it"
         )
-    if document.get("schema") != SCHEMA:
-        schema = f"its `schema` is {show(document['schema'])}" if "schema" in document else None
-        return (
-            f"not a LoLat model: {schema or 'it has no field `schema`'}; expected "
-            f'"schema": "{SCHEMA}", as `lolat learn cpu` writes it'
-        )
-    if "version" not in document:
-        return f"the field `version` is missing; expected {FORMAT_VERSION}"
-    version = document["version"]
+    if schema != SCHEMA:
+        return f'not a LoLat model; expected "schema": "{SCHEMA}", as `lolat learn cpu` writes it'
+    version = document.get("version")
     if type(version) is not int or version != FORMAT_VERSION:
         return (
             f"`version` is {show(version)}; expected {FORMAT_VERSION}: learn the model again with `lolat "
@@ -330,30 +169,10 @@ def _of_another_kind(document: Any) -> str | None:
     return None
 
 
-def _of_another_formula(document: Mapping[str, Any], source: str) -> str | None:
-    """Why a formula of known name is none of this version, and the commands that make the file anew."""
-    for name, terms in TERMS_OF.items():
-        coefficients = document["predictors"].get(name, {}).get("coefficients", {})
-        if unknown := coefficients.keys() - terms:
-            return (
-                f"its formula {name} is of another version than this LoLat's (it has the term "
-                f"{show(min(unknown))}): {_anew(document, source)}"
-            )
-    return None
-
-
 def _remade(document: Mapping[str, Any], source: str) -> str:
     """The commands that make a device's latencies of inference."""
     file = as_output(source)
     return f"`{_learn(document)} --output {file}` on the device, or `lolat fit TABLE.csv --output {file}`"
-
-
-def _anew(document: Mapping[str, Any], source: str) -> str:
-    """The command that makes a file again as it was made."""
-    file = as_output(near(source))
-    if document["environment"].get("device") in ("cpu", "gpu"):
-        return f"learn it again on its device: `{_learn(document)} --output {file}`"
-    return f"fit it again to its table: `lolat fit TABLE.csv --output {file}`"
 
 
 def _learn(document: Mapping[str, Any]) -> str:
@@ -403,18 +222,22 @@ def knows(document: Mapping[str, Any]) -> list[str]:
 
 def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
     """What is to be raised where a file does not know `what`, a word above or the name of a space."""
-    file = as_output(source)
-    ways = {
-        OF_INFERENCE: _remade(document, source),
-        OF_TRAINING: f"`{_learn(document)} --mode training --output {file}` on the device, or "
-        f"`lolat training fit EPOCHS.csv --output {file}`",
-    }
-    of_space = f"`lolat nas fit {what} SAMPLES.csv --output {file}`"
     known = " and ".join(knows(document)) or "nothing yet"
+    unknown = what if what in (OF_INFERENCE, OF_TRAINING) else f"networks of {what}"
     return ModelFileError(
-        f"{source} knows {known}, but no {what if what in ways else f'networks of {what}'}; add them with "
-        f"{ways.get(what, of_space)}"
+        f"{source} knows {known}, but no {unknown}; add them with {how_to_add(document, source, what)}"
     )
+
+
+def how_to_add(document: Mapping[str, Any], source: str, what: str) -> str:
+    """The commands that add `what`, a word above or the name of a space, to a model file."""
+    file = as_output(source)
+    if what == OF_INFERENCE:
+        return _remade(document, source)
+    if what == OF_TRAINING:
+        learn = f"`{_learn(document)} --mode training --output {file}` on the device"
+        return f"{learn}, or `lolat fit EPOCHS.csv --output {file}`"
+    return f"`lolat nas fit {what} SAMPLES.csv --output {file}`"
 
 
 def as_output(source: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lolat.fitting.domain import Domain
-from lolat.fitting.intervals import interval_entry, network_entry
+from lolat.fitting.intervals import as_dict, interval_entry, network_entry
 from lolat.fitting.least_squares import leave_out, require_points
 from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.predictors.extended import NUMBERS, TERMS, Extended
@@ -16,11 +16,9 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES
-from lolat.io.progress import Progress, Silent
-from lolat.model.file import FORMAT_VERSION, SCHEMA
+from lolat.model.file import made
 
 SMALL_MS = 2.0  # published tables are split here
-LONG_FIT = 2_000  # points: the fit takes seconds, and says how far it is
 LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
 FEW_BLOCKS = (
     "the points are of too few different blocks to say how good the fit is on others; predictions "
@@ -41,9 +39,7 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
-def fit_document(
-    points: Sequence[Point], dtype: str = "float32", progress: Progress | None = None
-) -> dict[str, Any]:
+def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
     """The fitted part of a model file: predictors, default, domain.
 
     Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
@@ -53,27 +49,22 @@ def fit_document(
     Where the residuals depend on the number of operations, `interval` says how (`lolat.fitting.intervals`).
     Raises InputError when the points are too few.
     """
-    shown, known = progress or Silent(), known_features(points)
+    known, measured = known_features(points), times(points)
     require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
-    measured = times(points)
     three = matrix(points, THREE)
     best = TwoRegime.fit(three, measured)
 
-    def again(kept: np.ndarray) -> Formula:
-        return TwoRegime.fit(three[kept], measured[kept], candidates=[best.breakpoint])
+    def fit_again(kept: np.ndarray) -> Formula:
+        return TwoRegime.fit(three[kept], measured[kept], candidates=[best.breakpoint_ms])
 
-    predictors = {TwoRegime.name: _entry(best, points, again, len(THREE), shown)}
+    predictors = {TwoRegime.name: _entry(best, points, fit_again, len(THREE))}
     default = TwoRegime.name
     numbers = NUMBERS if set(TERMS) <= set(known) else len(FEATURES)
     if set(FEATURES) <= set(known) and len(points) > numbers + 1:
-        predictors[Extended.name] = _extended_entry(points, known, numbers, shown)
+        predictors[Extended.name] = _extended_entry(points, known, numbers)
         default = Extended.name
-    domain = Domain.of_points(points, dtype)
-    return {
-        "predictors": predictors,
-        "default": default,
-        "domain": {} if domain is None else domain.to_dict(),
-    }
+    domain = as_dict(Domain.of_points(points, dtype))
+    return {"predictors": predictors, "default": default, "domain": domain}
 
 
 def model_document(
@@ -83,11 +74,9 @@ def model_document(
     environment: Mapping[str, Any],
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """A whole model file."""
-    dtype = "float16" if environment.get("half") is True else "float32"
-    fitted = fit_document(points, dtype, progress)
+    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
     few = any("residuals" not in p for p in fitted["predictors"].values())
     remarks = [*warnings, *([FEW_BLOCKS] if few and FEW_BLOCKS not in warnings else [])]
     return assembled(name, device, environment, remarks, fitted, points, noise)
@@ -104,52 +93,44 @@ def assembled(
 ) -> dict[str, Any]:
     """A model file of what was `fitted`: predictors, default, domain."""
     return {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "name": name,
-        "device": device,
+        **made(name, device, environment),
         "points": [p.to_dict() for p in points],
-        "environment": dict(environment),
         "noise": dict(noise or {}),
         "warnings": list(warnings),
         **fitted,
     }
 
 
-def _extended_entry(
-    points: Sequence[Point], known: Sequence[str], numbers: int, progress: Progress
-) -> dict[str, Any]:
+Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
+
+
+def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
     formula = Extended.fit_with_six(features, measured, known, whole)
 
-    def again(kept: np.ndarray) -> Formula:
+    def fit_again(kept: np.ndarray) -> Formula:
         return Extended.fit(features[kept], measured[kept], known, whole[kept])
 
-    def again_on_six(kept: np.ndarray) -> Formula:
+    def fit_six_again(kept: np.ndarray) -> Formula:
         return Extended.fit(six[kept], measured[kept], FEATURES)
 
-    entry = _entry(formula, points, again, numbers, progress)
-    if formula.six is not None:
-        found, _ = _errors(formula.six, points, again_on_six, len(FEATURES), progress)
-        entry["six_counts"]["error"] = found
+    entry = _entry(formula, points, fit_again, numbers)
+    if formula.six_counts is not None:
+        error, _ = _errors(formula.six_counts, points, fit_six_again, len(FEATURES))
+        entry["six_counts"]["error"] = error
     return entry
 
 
-Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
-
-
-def _entry(
-    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int, progress: Progress
-) -> dict[str, Any]:
+def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
     """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
 
     Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
     a fit needs), there are no residuals, and predictions have no interval.
     """
-    entry: dict[str, Any] = formula.to_dict()
-    entry["error"], left_out = _errors(formula, points, refit, numbers, progress)
+    entry = formula.to_dict()
+    entry["error"], left_out = _errors(formula, points, refit, numbers)
     if left_out is None:
         return entry
     logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
@@ -165,7 +146,7 @@ def _entry(
 
 
 def _errors(
-    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int, progress: Progress
+    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 ) -> tuple[dict[str, Any], np.ndarray | None]:
     """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
     measured = times(points)
@@ -174,11 +155,7 @@ def _errors(
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return error, None  # too few blocks to fit on the others
     left_out = np.empty(len(points))
-    if len(points) >= LONG_FIT:
-        progress.start(f"{formula.name}, how good on blocks left out", len(folds))
     for kept in folds:
-        if len(points) >= LONG_FIT:
-            progress.step()
         others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
         left_out[~kept] = predicted_ms(refit(kept), others)
     error["left_out"] = errors(left_out, measured)
@@ -190,9 +167,4 @@ def _errors(
 
 def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:
     """(points,) ms that `formula` says of points."""
-    return answers(formula, matrix(points, formula.features))
-
-
-def answers(formula: Formula, features: np.ndarray) -> np.ndarray:
-    """(points,) latencies, ms, of (points, features) counts."""
-    return formula.many(list(features.T), np.empty(len(features)))
+    return formula.rows(matrix(points, formula.features))

@@ -1,7 +1,4 @@
-"""Where the time of the networks that a model was learned from goes, at three rates: what people ask first.
-
-The formula's terms are summed up over the points, by what they are of (`lolat.graph.counts.GROUPS`).
-"""
+"""A formula as people read it: families of counts with a rate each, and where the time of networks goes."""
 
 from __future__ import annotations
 
@@ -10,15 +7,106 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lolat.fitting.predictors.extended import FAMILY
-from lolat.fitting.predictors.kernels import Kernels
-from lolat.graph.counts import GROUPS
+from lolat.fitting.predictors.extended import FAMILY, Extended
+from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS
 from lolat.model import Model
+from lolat.units import milliseconds
+
+# ---- Families: how far each kind is from the rate of its family.
+
+CALL = "call"
+FAMILIES = {
+    "flops": ("computing", "Multiplying and adding."),
+    "elements": ("moving", "Reading and writing tensors."),
+    "weights": ("weights", "Reading kernels, once a pass whatever the batch size."),
+    "ops": ("operations", "What each operation costs before it does anything."),
+}
+"""Names and sentences of the families of counts; the fifth is one call of the framework."""
+PER = {
+    "MACs": (1e9, "GMAC"),
+    "elements": (1e6, "million elements"),
+    "weights": (1e6, "million weights"),
+    "operations": (1.0, "operation"),
+    "groups": (1.0, "group"),
+}
+"""Unit of a count -> the number of them that a rate is of, and its name."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a count costs on a device: `ms` for each `per`.
+
+    `name`: of the count (`lolat.graph.counts`); `words`, `why`: its name and sentence in front of people;
+    `of_family`: how many times its family's rate, None of a count of no family and where that is free.
+    """
+
+    name: str
+    words: str
+    ms: float
+    per: str
+    why: str
+    of_family: float | None = None
+
+    def __str__(self) -> str:
+        """A few words: "8.1 ms a GMAC", "12.3 us an operation"."""
+        article = "an" if self.per[0] in "aeio" else "a"
+        number = milliseconds(self.ms) if self.ms >= 0.1 else f"{1e3 * self.ms:.3g} us"
+        return f"{number} {article} {self.per}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Work that a device does at one rate, and how far its kinds are from that, the dearest first."""
+
+    rate: Rate
+    kinds: tuple[Rate, ...]
+
+
+@dataclass(frozen=True)
+class Families:
+    """An extended formula: a network takes the sum of its counts times their rates, and one call.
+
+    `besides`: what some work costs on top of its family; `call_ms`: one call of the framework.
+    """
+
+    families: tuple[Family, ...]
+    besides: tuple[Rate, ...]
+    call_ms: float
+
+    def __str__(self) -> str:
+        """The formula in one line."""
+        rates = [f"{family.rate.words} {family.rate}" for family in self.families]
+        return "; ".join([*rates, f"a call {milliseconds(self.call_ms)}"])
+
+
+def families_of(formula: Extended) -> Families:
+    """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
+    families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
+    for family, (words, why) in FAMILIES.items():
+        common = formula.families.get(family, 0.0)
+        kinds = [_rate(n, ms, common) for n, ms in cost.items() if FAMILY.get(n) == family]
+        unit = MEANINGS[next(n for n in COLUMNS if FAMILY.get(n) == family)].unit
+        number, per = PER[unit]
+        kinds.sort(key=lambda kind: -kind.ms)
+        families.append(Family(Rate(family, words, common * number, per, why), tuple(kinds)))
+    besides = tuple(_rate(n, ms) for n, ms in cost.items() if n not in FAMILY)
+    return Families(tuple(families), besides, formula.constant)
+
+
+def _rate(name: str, ms: float, common: float = 0.0) -> Rate:
+    """The rate of a count that costs `ms` a unit; `common`: its family's."""
+    meaning = MEANINGS[name]
+    number, per = PER[meaning.unit]
+    of_family = ms / common if common > 0.0 else None
+    return Rate(name, meaning.words, ms * number, per, meaning.why, of_family)
+
+
+# ---- Three rates of the networks that a model was learned from: what people ask first.
 
 PARTS = {
     "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",
 }  # fmt: skip
-"""What the time of a count is of (`lolat.graph.counts.GROUPS`) -> one of three parts."""
+"""The group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
 CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
 HALF, SINGLE = 2, 4  # bytes of an element
 
@@ -49,7 +137,7 @@ def rates_of(model: Model) -> Rates | None:
     They are over its whole networks, or over all its points where none of them is one.
     """
     document = model.document
-    if not model.predictors or isinstance(model.predictor(), Kernels):
+    if not model.predictors or model.predictor().by_operation:
         return None
     formula, points = model.predictor(), document["points"]
     points = [p for p in points if p.get("whole")] or points
@@ -57,27 +145,24 @@ def rates_of(model: Model) -> Rates | None:
     if not points or any(p.get(name) is None for p in points for name in used[:1]):
         return None
     counts = np.array([[p.get(name) or 0 for name in used] for p in points], float)
-    ms = counts * [
-        c for n, c in zip(formula.features, formula.coefficients, strict=True) if n in used
-    ]
+    ms = counts * [formula.coefficients[name] for name in used]
     totals = ms.sum(axis=1) + formula.constant
     if not (totals > 0.0).all():
         return None
-
     part_of = np.array([PARTS[GROUPS[name]] for name in used])
 
     def share(part: str) -> float:
         of_part = ms[:, part_of == part].sum(axis=1) + formula.constant * (part == "starting")
         return float((of_part / totals).mean())
 
-    def per_ms(number: Sequence[str], takes: np.ndarray) -> float | None:
-        """Units of these counts in a millisecond of the terms that `takes` says."""
-        time = float(ms[:, takes].sum())
-        units = float(counts[:, np.isin(used, number)].sum())
+    def per_ms(names: Sequence[str], columns: np.ndarray) -> float | None:
+        """Units of the counts `names` in a millisecond of the terms in `columns`."""
+        time = float(ms[:, columns].sum())
+        units = float(counts[:, np.isin(used, names)].sum())
         return units / time if time > 0.0 and units > 0.0 else None
 
     def of_part(part: str, *families: str) -> float | None:
-        """Units of the families in a millisecond of all that the part is made of."""
+        """Units of the families in a millisecond of all terms of the part."""
         return per_ms([n for n in used if FAMILY.get(n) in families], part_of == part)
 
     size = HALF if document["environment"].get("half") is True else SINGLE

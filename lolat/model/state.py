@@ -1,16 +1,14 @@
-"""The state of a model that was learned on this machine: its age, and what its last check found.
+"""The state of a model that was learned on this machine: its age, and its last check.
 
-`lolat doctor` and `lolat evaluate` write a check into a small file beside the model (`desk.state.json`), or
-into the user's data folder where the model's folder cannot be written to. The model file itself stays as it
-was learned. A state file that is damaged, or that is of an earlier learning, is as none.
+`lolat doctor` and `lolat evaluate` write a check into a small file beside the model, `desk.state.json`. The
+model file itself stays as it was learned. A state file that is damaged, or of an earlier learning, is
+ignored; where the folder cannot be written to, there is none.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,17 +17,16 @@ from typing import Any, Literal
 import msgspec
 
 from lolat.errors import LolatError
+from lolat.fitting.intervals import repeatability_of
 from lolat.io.documents import Positive, read_json, to_json
-from lolat.io.paths import STATE, shipped_folder, state_folder
+from lolat.io.paths import STATE, shipped_folder
 from lolat.io.writing import write_bytes
 from lolat.units import off, percent
 
 LIMIT = 0.1
 """How far the times of a machine may be from the learned ones where its model holds; see `limit_of`."""
 OLD = timedelta(days=1)
-"""From this age on a model's age is told."""
-SKEW = timedelta(minutes=5)
-"""So far two clocks may disagree."""
+"""From this age on the remark of a state says a model's age."""
 SCHEMA = "lolat-state"
 EXPECTED = "expected what `lolat doctor` writes beside a model"
 
@@ -54,22 +51,20 @@ class Check:
 
 @dataclass(frozen=True)
 class State:
-    """How old a model is and what its last check found.
+    """How old a model is, in whole days, and its last check.
 
-    `age_days`: whole days; null where the date of learning is in the future. `remark`: what is to be said
-    of it; null while the model is young and the last check was in order.
+    `remark`: both in words; null while the model is young and the last check was in order.
     """
 
     learned: str
-    age_days: int | None
+    age_days: int
     check: Check | None
     remark: str | None
 
     @property
     def is_recent(self) -> bool:
         """Whether the model was checked within a day and held, so that nothing is to be done."""
-        checked = None if self.check is None else age_of(self.check.date)
-        return checked is not None and timedelta(0) <= checked < OLD and not self.check_is_off
+        return self.check is not None and _age(self.check.date) < OLD and not self.check_is_off
 
     @property
     def check_is_off(self) -> bool:
@@ -99,41 +94,27 @@ def moment(date: Any) -> datetime | None:
     try:
         when = datetime.fromisoformat(date)
         return when.astimezone(UTC) if when.tzinfo is not None else None
-    except (TypeError, ValueError, OverflowError):  # this one: years 1 and 9999 in other zones
+    except (TypeError, ValueError, OverflowError):  # the last: years 1 and 9999 in other zones
         return None
 
 
-def age_of(date: Any) -> timedelta | None:
-    """How long ago a date is; negative for the future; None where it is no date."""
-    when = moment(date)
-    return None if when is None else now() - when
+def _age(date: str) -> timedelta:
+    """How long ago a date is; nothing for one to come, of another clock."""
+    return max(now() - (moment(date) or now()), timedelta(0))
 
 
 def ago(date: str) -> str:
-    """How long ago in words: 5 minutes ago, 3 days ago; a time of the future as it is."""
-    when = moment(date)
-    if when is None:
-        return "at an unknown time"
-    age = now() - when
-    if age < -SKEW:
-        return f"on {when:%Y-%m-%d %H:%M} UTC, which is still to come"
-    minutes = max(age.total_seconds(), 0.0) / 60.0
+    """How long ago in words: 5 minutes ago, 3 days ago."""
+    age = _age(date)
+    minutes = int(age.total_seconds() / 60)
     if minutes < 2:
         return "just now"
-    for most, unit, size in ((120, "minutes", 1), (48 * 60, "hours", 60)):
-        if minutes < most:
-            return f"{math.floor(minutes / size)} {unit} ago"
-    return f"{age.days} days ago"
+    if minutes < 120:
+        return f"{minutes} minutes ago"
+    return f"{minutes // 60} hours ago" if age < timedelta(days=2) else f"{age.days} days ago"
 
 
-# ---- The limit
-
-
-def repeatability_of(document: Mapping[str, Any]) -> float | None:
-    """How far times of the same are apart on the machine, relative; None where that was not measured."""
-    found = document.get("noise", {}).get("repeatability")
-    usable = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return float(found) if usable and math.isfinite(found) and found >= 0 else None
+# ---- The state
 
 
 def limit_of(document: Mapping[str, Any]) -> float:
@@ -141,26 +122,20 @@ def limit_of(document: Mapping[str, Any]) -> float:
     return max(LIMIT, repeatability_of(document) or 0.0)
 
 
-# ---- The state
-
-
 def state_of(document: Mapping[str, Any], source: str) -> State | None:
     """The state of a model; None where it was not learned by measuring, comes with LoLat or is no file.
 
     `source`: its path.
     """
-    learned = learned_here(document, source)
+    learned = _learned_here(document, source)
     if learned is None:
         return None
-    check = read_check(source, learned)
-    age = age_of(learned)
-    is_known = age is not None and age >= -SKEW
-    days = max(age.days, 0) if age is not None and is_known else None
-    told = (check is not None and check.is_off) or days is None or days >= OLD.days
-    return State(learned, days, check, _remark(learned, check) if told else None)
+    check, days = _read_check(source, learned), _age(learned).days
+    has_remark = (check is not None and check.is_off) or days >= OLD.days
+    return State(learned, days, check, _remark(learned, check) if has_remark else None)
 
 
-def learned_here(document: Mapping[str, Any], source: str) -> str | None:
+def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
     """When a model was learned by measuring; None of one that others measured or that comes with LoLat."""
     where = document["environment"]
     date = where.get("date")
@@ -174,50 +149,37 @@ def learned_here(document: Mapping[str, Any], source: str) -> str | None:
 
 
 def _remark(learned: str, check: Check | None) -> str:
-    age = age_of(learned)
-    said = f"learned {ago(learned)}"
-    if age is not None and age < -SKEW:
-        said += " (a clock is or was wrong)"
+    age = f"learned {ago(learned)}"
     if check is None:
-        return f"{said}, not checked since"
+        return f"{age}, not checked since"
     beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
-    return f"{said}, checked {ago(check.date)}: {check.ratio:.2f} times as long as learned{beyond}"
+    return f"{age}, checked {ago(check.date)}: {check.ratio:.2f} times as long as learned{beyond}"
 
 
 # ---- The file
 
 
-def state_files(source: str) -> Iterator[Path]:
-    """Where the state of a model may be: beside it, or in the user's data folder."""
+def _state_file(source: str) -> Path:
     path = Path(source).resolve()
-    stem = path.name.removesuffix(".json")
-    yield path.with_name(stem + STATE)
-    with contextlib.suppress(LolatError):  # a user without a home folder
-        key = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-        yield state_folder() / f"{stem}-{key}{STATE}"
+    return path.with_name(path.name.removesuffix(".json") + STATE)
 
 
-def read_check(source: str, learned: str) -> Check | None:
+def _read_check(source: str, learned: str) -> Check | None:
     """The last check of the model at `source` that was learned at this date; None where none is known."""
-    found = []
-    for path in state_files(source):
-        with contextlib.suppress(LolatError, OSError, msgspec.ValidationError):
-            stored = msgspec.convert(read_json(path, EXPECTED), Stored)
-            if stored.learned == learned and moment(stored.check.date) is not None:
-                found.append(stored.check)
-    return max(found, key=lambda check: moment(check.date) or now(), default=None)
+    with contextlib.suppress(LolatError, OSError, msgspec.ValidationError):
+        stored = msgspec.convert(read_json(_state_file(source), EXPECTED), Stored)
+        if stored.learned == learned and moment(stored.check.date) is not None:
+            return stored.check
+    return None
 
 
 def write_check(
     document: Mapping[str, Any], source: str, by: Literal["doctor", "evaluate"], ratio: float
 ) -> None:
-    """Write what a check found; nothing where the model has no state, or nothing can be written."""
-    learned = learned_here(document, source)
-    if learned is None:
-        return
-    check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
-    stored = {"schema": SCHEMA, "version": 1, "learned": learned, "check": asdict(check)}
-    for path in state_files(source):
+    """Write a check; nothing where the model has no state, or nothing can be written."""
+    learned = _learned_here(document, source)
+    if learned is not None:
+        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
+        stored = {"schema": SCHEMA, "version": 1, "learned": learned, "check": asdict(check)}
         with contextlib.suppress(LolatError):
-            write_bytes(path, to_json(stored).encode("ascii"))
-            return
+            write_bytes(_state_file(source), to_json(stored).encode("ascii"))

@@ -1,7 +1,7 @@
 """Architecture search: spaces, predictors from few measurements, search, adapters.
 
     from lolat import nas
-    nas.fit("fbnet", "samples.csv").latency_ms(rows)  # any network's, from ten measured
+    nas.fit("fbnet", "samples.csv").predict(archs)  # any network's, from ten measured
     nas.search("fbnet", "rtx-5090-amp", objective=my_score, max_ms=15)
     space = nas.spaces.fbnet.space()
     space.scorer(lolat.load("local")).latency(space.sample(1_000_000))
@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat.nas import spaces
-    from lolat.nas.fewshot import NasModel
-    from lolat.nas.pareto import Search
-    from lolat.nas.questions import fit, score, search
+    from lolat.nas.fewshot import NasModel, fit
+    from lolat.nas.pareto import search
     from lolat.nas.scorer import Scorer
+    from lolat.nas.scoring import score
     from lolat.nas.space import Position, Space
     from lolat.nas.tables import Part
 
 _HOMES = {
-    **dict.fromkeys(("fit", "score", "search"), "questions"),
-    "NasModel": "fewshot", "Part": "tables", "Position": "space", "Scorer": "scorer",
-    "Search": "pareto", "Space": "space", "spaces": "spaces",
+    "NasModel": "fewshot", "Part": "tables", "Position": "space", "Scorer": "scorer", "Space": "space",
+    "fit": "fewshot", "score": "scoring", "search": "pareto", "spaces": "spaces",
 }  # fmt: skip
-__all__ = [
-    "NasModel", "Part", "Position", "Scorer", "Search", "Space", "fit", "score", "search", "spaces",
-]  # fmt: skip
+__all__ = ["NasModel", "Part", "Position", "Scorer", "Space", "fit", "score", "search", "spaces"]
 
 
 def __getattr__(name: str) -> Any:

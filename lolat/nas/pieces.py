@@ -1,7 +1,7 @@
-"""What a fit of a search space is made of: pieces with a cost each, and what is known of the costs before.
+"""The fit of a search space to a few measured networks: pieces with a cost each, and a prior on the costs.
 
-A network's latency is the sum of its pieces' costs (a convolution on an edge, a block in a layer, what
-never changes). A cost is the formula's terms, with coefficients of the device, times a factor of its
+A network's latency is the sum of its pieces' costs (a convolution on an edge, a block in a layer, the parts
+that never change). A cost is the formula's terms, with coefficients of the device, times a factor of its
 own, which is 1 unless measurements say otherwise:
 
     cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(factors of the piece)
@@ -14,11 +14,14 @@ From measurements follow the most probable costs under each assumption and how l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
 from lolat.nas.tables import Table
 
@@ -27,10 +30,10 @@ MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
 TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
 """Standard deviation of each coefficient's logarithm, around equal shares of an average network.
 
-Wide: on a GPU that waits to be told what to do next `ops` is all of the time, on a phone nearly none.
+Wide: on a GPU that waits for its next operation `ops` is all of the time, on a phone nearly none.
 """
 OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above the larger
-_FREE = 50.0  # a scale may be anything: e**50 times too large or small
+_FREE = 50.0  # standard deviation of the scale's logarithm: it may be anything
 
 
 def work(table: Table) -> np.ndarray:
@@ -116,8 +119,62 @@ def groups(memberships: Sequence[tuple[np.ndarray, float]]) -> tuple[np.ndarray,
     return factors, np.array([spread for _, spread in memberships])
 
 
-# ---- The robust fit of a space's costs: the most probable ones under each assumption, and how
-# likely it is.
+MOST_PIECES = 3000  # their covariance is a matrix of as many rows
+_CHOICE, _FIXED = 0.2, 0.5
+"""How far costs may be from the formula (logarithm): all with one choice at a position; the fixed part."""
+
+
+def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
+    """Pieces of a space without assumptions of its own: each combination of choices of each table.
+
+    The smallest combination of a table belongs to the fixed part, so that no cost is negative where a
+    table holds changes. InputError for more than MOST_PIECES.
+    """
+    fixed = np.zeros(len(TERMS))
+    terms: list[np.ndarray] = []
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for table in tables:
+        counts = work(table)
+        each = counts.reshape(-1, len(TERMS))
+        fixed += each.min(axis=0)
+        if np.ptp(each, axis=0).any():
+            terms.append(each - each.min(axis=0))
+            shapes.append((table.positions, counts.shape[:-1]))
+    pieces = np.vstack([np.maximum(fixed, 0.0), *terms])
+    if len(pieces) > MOST_PIECES:
+        raise InputError(
+            f"the space {name} has {len(pieces)} parts by choice; a fit to measured networks is of at most "
+            f"{MOST_PIECES}"
+        )
+    # Which choice each piece has at each position, -1 where it does not depend on the position.
+    chosen = np.full((len(pieces), 1 + max(p for ps, _ in shapes for p in ps)), -1)
+    first = 1
+    for positions, sizes in shapes:
+        combinations = np.indices(sizes).reshape(len(sizes), -1).T
+        chosen[first : first + len(combinations), list(positions)] = combinations
+        first += len(combinations)
+    members = [
+        (column == choice, _CHOICE) for column in chosen.T for choice in range(column.max() + 1)
+    ]
+    factors, spread = groups([(np.arange(len(pieces)) == 0, _FIXED), *members])
+    average = pieces[0] + sum(each.mean(axis=0) for each in terms)
+    counts_of = partial(_occurrences, tuple(shapes))
+    words = "a network takes the sum of its parts"
+    return [Pieces("parts", words, counts_of, relative(pieces, average), factors, spread, 0.0)]
+
+
+def _occurrences(
+    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], rows: np.ndarray
+) -> np.ndarray:
+    """(networks, pieces): 1, and which combination each table of these (positions, sizes) has."""
+    columns = [np.ones((len(rows), 1))]
+    for positions, sizes in shapes:
+        index = np.ravel_multi_index(tuple(rows[:, p] for p in positions), sizes)
+        columns.append(np.eye(math.prod(sizes))[index])
+    return np.concatenate(columns, axis=1)
+
+
+# ---- The robust fit: the most probable costs under each assumption, and how likely the assumption is.
 #
 # Bayesian regression of the logarithm of the latency. The noise is Student's t with four degrees of
 # freedom (Lange, Little and Taylor, JASA 1989), so an absurd reading hardly counts; its scale is not known
@@ -130,10 +187,10 @@ NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
 SMALLEST_WEIGHT = 0.01  # an explanation that counts for less is left out
 
 _ROUNDS = 40
-_LONGEST_STEP = 3.0  # in a logarithm; beyond it a linear step says nothing
+_LONGEST_STEP = 3.0  # in a logarithm; a longer linear step is meaningless
 _CLOSE = 1e-5
-_DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
-_KEPT = 0.99  # of their variance
+_MOST_DIRECTIONS = 32  # of the costs' joint uncertainty
+_VARIANCE = 0.99  # the share of it that the directions have
 
 
 @dataclass(frozen=True)
@@ -209,36 +266,38 @@ def explain(
     `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
     were rounded to.
     """
-    found: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
+    fits: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
     log_evidence: list[float] = []  # up to a constant
     for pieces in assumptions:
         counts = pieces.counts(rows)
         start = np.zeros(pieces.size)
         start[0] = np.median(np.log(times) - np.log(counts @ pieces.costs(start)[0]))
-        for noise in NOISES:  # from the largest down: each begins where the one before ended
+        for (
+            noise
+        ) in NOISES:  # from the largest down: each fit begins at the result of the one before
             problem = _Problem(pieces, counts, np.log(times), step**2 / 12.0, noise)
             start = problem.most_probable(start)
             curvature = problem.slopes(start)[1]
-            found.append((pieces, noise, start, curvature))
+            fits.append((pieces, noise, start, curvature))
             log_evidence.append(
                 pieces.log_prior
                 - problem.cost(start)
                 - 0.5 * np.linalg.slogdet(curvature)[1]
                 - np.sum(np.log(pieces.prior_spread))
             )
-    order = sorted(range(len(found)), key=lambda i: -log_evidence[i])
+    order = sorted(range(len(fits)), key=lambda i: -log_evidence[i])
     weights = np.exp([log_evidence[i] - log_evidence[order[0]] for i in order])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
-    return [Explanation(*found[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
+    return [Explanation(*fits[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
 
 
 def outlying(
     best: Explanation, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
-    """(samples,) factors by which readings are off where the fit takes them for absurd, else 1.
+    """(samples,) factors by which absurd readings are off, 1 for the others.
 
-    Judged by the likeliest explanation: absurd is beyond 8 of its noise scales and off by a quarter.
+    Absurd: beyond 8 noise scales of the likeliest explanation, and off by a quarter.
     """
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
     error = np.log(times) - np.log(predicted)
@@ -249,21 +308,20 @@ def outlying(
 
 
 def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
-    """By assumption (directions, pieces): how unsure the costs are, to first order.
-
-    The principal directions of their covariance.
-    """
+    """By assumption (directions, pieces): the principal directions of the costs' covariance, to first
+    order, as standard deviations."""
     covariance: dict[str, np.ndarray] = {}
     total: dict[str, float] = {}
     for explanation in explanations:
         name, weight = explanation.pieces.name, explanation.weight
         _, slopes = explanation.pieces.costs(explanation.parameters)
-        own = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
-        covariance[name] = covariance.get(name, 0.0) + weight * own
+        spread = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
+        covariance[name] = covariance.get(name, 0.0) + weight * spread
         total[name] = total.get(name, 0.0) + weight
-    found = {}
+    directions_of = {}
     for name, summed in covariance.items():
         _, sizes, directions = np.linalg.svd(summed / total[name], hermitian=True)
-        kept = 1 + int(np.searchsorted(np.cumsum(sizes), _KEPT * sizes.sum()))
-        found[name] = (np.sqrt(sizes[:, None]) * directions)[: min(kept, _DIRECTIONS)]
-    return found
+        count = 1 + int(np.searchsorted(np.cumsum(sizes), _VARIANCE * sizes.sum()))
+        scaled = np.sqrt(sizes[:, None]) * directions
+        directions_of[name] = scaled[: min(count, _MOST_DIRECTIONS)]
+    return directions_of

@@ -1,270 +1,53 @@
-"""A whole space scored into a folder: a manifest that says what, a Parquet file per range, the best as CSV.
+"""Latencies of many candidates: a whole space into a folder of Parquet files, or a table of networks.
 
-Names that are no data begin with "_", which readers of Parquet folders leave out. Ranges are scored in this
-process, or with Ray Data on the cluster that `ray` is connected to.
+A space is scored in ranges of candidates. A range's file is whole or absent: it is written under another
+name, then renamed. So a run that was stopped goes on with the ranges that have no file. How many were kept
+and which are the best is in the file's footer. Ranges are scored in this process, or as tasks of Ray.
+
+Other names in the folder begin with "_", which readers of Parquet folders ignore: `_run.json` says what
+the run is, `_best.csv` has the best of all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import importlib
-import io
 import itertools
 import json
-import logging
 import math
 import os
-import re
-import shutil
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat import __version__
-from lolat.errors import InputError, LolatError, arg, not_written, received, sent
+from lolat.errors import InputError, LolatError, arg, not_written
+from lolat.fitting.intervals import COVERAGE
+from lolat.io.progress import Progress, Silent
 from lolat.io.results import Result, dict_of
-from lolat.io.tables import to_csv
-from lolat.io.writing import write_bytes
-from lolat.model import Model
+from lolat.io.tables import read_table, to_csv
+from lolat.io.writing import AnyPath, write_bytes
+from lolat.model import Model, load
 from lolat.nas.adapters import needed
-from lolat.nas.objective import brief
-from lolat.nas.scorer import Ranked, Scorer
-from lolat.nas.scoring_job import (
-    OWN_COLUMNS,
-    Job,
-    Range,
-    arrow,
-    read_footer,
-    score_range,
-    write_range,
-)
-from lolat.nas.space import Space, scorer_for
-from lolat.units import milliseconds, quantity
+from lolat.nas.fewshot import NasModel, read_archs, scorer_for
+from lolat.nas.ray_tasks import connected, on_ray
+from lolat.nas.scorer import Ranked, Scorer, best_of
+from lolat.nas.space import Space
+from lolat.nas.user_code import find_function, find_space, user_code
+from lolat.units import milliseconds, plain, plural
 
-# ---- The folder: whose it is, what is done already, whether there is room for the rest.
-
-MANIFEST, BEST = "_run.json", "_best.csv"
-SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
-NOT_COMPARED = {"lolat", "positions", "model"}
-SAMPLED, SAMPLES = 4096, 8  # candidates in a row, and how many such rows: what a file will take
-MARGIN = 1.1  # over what a sample says, to be on the safe side
-
-
-def make_job(
-    space: Space,
-    model: Model,
-    folder: str | Path,
-    batch_size: int = 1,
-    predictor: str | None = None,
-    limit: int | None = None,
-    value_name: str | None = None,
-    **options: Any,
-) -> Job:
-    """The job of scoring a space on the device of `model`, its folder made and known to be its own.
-
-    `limit`: score only so many, the first; `options`: as in `Job`. InputError where an int64 cannot index
-    the space, names of positions cannot be columns, or the folder is another run's.
-    """
-    stop = min(space.grid.countable(), space.size if limit is None else limit)
-    scorer = scorer_for(space, model, batch_size, predictor)
-    names = tuple(p.name for p in space.positions)
-    where = os.path.realpath(folder)  # Path.resolve raises RuntimeError for a ring of links
-    job = Job(space.name, scorer, space.codec, names, where, stop, **options)
-    columns_there = [*OWN_COLUMNS, *names] if job.label == "choices" else []
-    double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
-    if double is not None:
-        raise InputError(
-            f"the space has a position {double!r}, which cannot be a column beside "
-            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give {arg('label')} arch"
-        )
-    if min(job.best, job.chunk, stop) < 1:
-        raise InputError(
-            f"best {job.best}, chunk {job.chunk}, limit {limit}: expected whole numbers from 1"
-        )
-    arrow()
-    manifest = {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "lolat": __version__,
-        "space": space.name,
-        "space_fingerprint": space_fingerprint(space, batch_size),
-        "model": str(model.source),
-        "model_fingerprint": fingerprint(scorer),
-        "predictor": scorer.predictor,
-        "batch_size": batch_size,
-        "max_ms": None if math.isinf(job.max_ms) else float(job.max_ms),
-        "limit": stop,
-        **{name: getattr(job, name) for name in ("best", "chunk", "only_best", "label")},
-        "value": value_name,
-        "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
-    }
-    _claim(Path(where), manifest)
-    return replace(job, run=run_word(manifest))
-
-
-def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run another one."""
-    return {k: manifest[k] for k in sorted(manifest) if k not in NOT_COMPARED}
-
-
-def run_word(manifest: Mapping[str, Any]) -> str:
-    """A word of a run: that of another one differs."""
-    return hashlib.sha256(json.dumps(compared(manifest)).encode()).hexdigest()[:16]
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the folder's run was; InputError where that cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
-            f"this command wrote: give another {arg('output')}, or remove the folder"
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise InputError(
-            f"{folder / MANIFEST}: is not of this command; give another {arg('output')}, or remove the "
-            "folder"
-        )
-    return manifest
-
-
-def space_fingerprint(space: Space, batch_size: int) -> str:
-    """Of the positions, their choices and the counts, from which all latencies of a space come."""
-    digest = hashlib.sha256(repr([(p.name, p.choices) for p in space.positions]).encode())
-    for table, counts in zip(space.tables, space.table_counts(batch_size), strict=True):
-        digest.update(repr((table.positions, counts.shape)).encode())
-        digest.update(np.ascontiguousarray(counts, "<i8").tobytes())
-    return digest.hexdigest()[:16]
-
-
-def fingerprint(scorer: Scorer) -> str:
-    """Of all numbers that latencies come from."""
-    told = json.dumps(scorer.numbers(), sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def _claim(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Make the folder of a run, or see that it is this run's.
-
-    InputError where it holds another run or other files, or cannot be written.
-    """
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise InputError(
-                f"{arg('output')} {folder}: is no folder; expected the name of a new one"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise not_written(folder, error, "output") from error
-    if MANIFEST in names:
-        _require_same(read_manifest(folder), manifest, folder)
-    elif names:
-        raise InputError(
-            f"{arg('output')} {folder}: holds other files ({names[0][:60]}); expected a new folder, an "
-            "empty one, or one of this command that is to go on"
-        )
-    else:
-        text = json.dumps(manifest, indent=1, default=repr) + "\n"
-        write_bytes(folder / MANIFEST, text.encode())
-
-
-def _require_same(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
-    """InputError that says what differs, if `there` is another run."""
-    differing = [key for key, value in compared(here).items() if there.get(key) != value]
-    told = []
-    for key in differing:
-        if key.endswith("_fingerprint"):
-            what = key.removesuffix("_fingerprint")
-            same = there.get(what) == here.get(what)
-            told.append(f"its {what} {'has changed' if same else f'is {there.get(what)}'}")
-        elif key != "space" or "space_fingerprint" not in differing:
-            was, now = _option_text(there.get(key)), _option_text(here[key])
-            told.append(f"{arg(key)} was {was}, not {now}")
-    if told:
-        raise InputError(
-            f"{arg('output')} {folder}: is of another run ({'; '.join(told[:3])}); give another "
-            f"{arg('output')}, or what that run was given to go on with it, or remove the folder"
-        )
-
-
-def _option_text(value: Any) -> str:
-    """What became of an option, as a person gives it."""
-    if value is None or isinstance(value, bool):
-        return "given" if value else "left out"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def finished(job: Job) -> dict[int, Range]:
-    """The ranges that are done, by where they begin: those whose file is whole."""
-    try:
-        names = set(os.listdir(job.folder))
-    except OSError as error:
-        raise not_written(job.folder, error, "output") from error
-    done = {}
-    for start in job.starts() if any(n.endswith(".parquet") for n in names) else ():
-        path = job.path(start)
-        if path.name not in names:
-            continue
-        if footer := read_footer(path):
-            done[start] = footer
-        else:  # not by us, or a disk that failed
-            with contextlib.suppress(OSError):
-                path.unlink()
-    return done
-
-
-def require_room(job: Job, ranges: int) -> None:
-    """InputError where the files of so many ranges will not fit on the disk, judged by a sample."""
-    wanted = ranges / max(1, len(job.starts())) * size_bytes(job) * MARGIN
-    try:
-        free = shutil.disk_usage(job.folder).free
-    except OSError as error:
-        raise not_written(job.folder, error, "output") from error
-    if wanted > free:
-        raise InputError(
-            f"{arg('output')} {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
-            f"{quantity(free, 'B')} are free; give {arg('max_ms')}, {arg('only_best')}, "
-            f"{arg('label')} none, a {arg('limit')}, or another disk's folder"
-        )
-
-
-def size_bytes(job: Job) -> float:
-    """About how many bytes all files of a job take; exact work on a few thousand candidates."""
-    if job.only_best:
-        each = 100.0 + 30.0 * job.best + len(job.names) * (100.0 + job.best)
-        return len(job.starts()) * (1000.0 + each)
-
-    def written(start: int, stop: int) -> int:
-        buffer = io.BytesIO()
-        write_range(job, start, stop, buffer)
-        return buffer.getbuffer().nbytes
-
-    length = min(SAMPLED, job.stop)
-    starts = sorted({int(s) for s in np.linspace(0, job.stop - length, SAMPLES)})
-    header = written(0, 0)
-    body = sum(max(0, written(s, s + length) - header) for s in starts)
-    return len(job.starts()) * header + job.stop * body / (len(starts) * length)
-
-
-# ---- A run: what is done already, the rest in this process or on Ray, and the best of it all.
-
-Ranges = Callable[[Job, list[int]], Iterable[Range]]
-"""What scores the ranges of a job that begin at some candidates, in any order, each as it is done.
-LolatError where a range cannot be scored or written."""
+CHUNK = 1_000_000
+MOST_FILES = 10_000
+BEST = 10  # listed, unless another number is asked for
+Value = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class BestCandidate:
-    """One of the best; `value`: where a function of the user's said it."""
+    """One of the best; `value`: where a function of the user's ranks them."""
 
     index: int
     latency_ms: float
@@ -273,201 +56,383 @@ class BestCandidate:
 
 
 @dataclass(frozen=True, repr=False)
-class ScoreAnswer(Result):
-    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it.
+class ScoreResult(Result):
+    """Candidates of a space that were scored: how many, how many are within `max_ms` and `kept`, the best.
 
-    How many were `scored` and `kept`, and the best of them; `reused`: ranges that were done already.
+    `source`: of the latencies, in words; `reused`: of the `files`, those that were there already.
     """
-
-    KEYS = (
-        "space", "size", "batch_size", "predictor", "scored", "kept", "max_ms", "files",
-        "output=job.folder", "best=ranking",
-    )  # fmt: skip
 
     space: str
     size: int
     batch_size: int
     predictor: str
     source: str
-    job: Job
+    max_ms: float | None
     scored: int
     kept: int
-    best: tuple[Ranked, ...]
+    files: int
     reused: int
+    output: str
+    best: tuple[BestCandidate, ...]
 
     def words(self) -> str:
-        """How many were scored and kept, and the fastest or best."""
-        told = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
-        return f"{told}; best: {milliseconds(self.best[0][2])}" if self.best else told
-
-    @property
-    def ranking(self) -> tuple[BestCandidate, ...]:
-        """The best, as text."""
-        job = self.job
-        rows = job.scorer.grid.decode(np.array([index for _, index, _ in self.best], np.int64))
-        return tuple(
-            BestCandidate(
-                index, time, UNSET if job.value is None else -negative, job.codec.write(row)
-            )
-            for (negative, index, time), row in zip(self.best, rows, strict=True)
-        )
-
-    @property
-    def max_ms(self) -> float | None:
-        """The longest that a candidate may take; None: as long as it likes."""
-        return None if math.isinf(self.job.max_ms) else self.job.max_ms
-
-    @property
-    def files(self) -> int:
-        """How many Parquet files there are."""
-        return len(self.job.starts())
+        """How many were scored and kept, and the best."""
+        text = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
+        return f"{text}; best: {milliseconds(self.best[0].latency_ms)}" if self.best else text
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each of the best: index, latency_ms, (value,) arch."""
-        return [dict_of(candidate) for candidate in self.ranking]
+        return [dict_of(candidate) for candidate in self.best]
 
 
-def here(job: Job, starts: list[int]) -> Iterator[Range]:
-    """Score ranges in this process; see `Ranges`."""
-    for start in starts:
-        try:
-            yield score_range(job, start)
-        except OSError as error:
-            raise not_written(job.path(start), error, "output") from error
+def score(
+    space: str | Space,
+    model: str | Model,
+    output: AnyPath,
+    *,
+    among: AnyPath | None = None,
+    max_ms: float | None = None,
+    best: int | None = None,
+    value: str | Value | None = None,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    chunk: int | None = None,
+    ray: str | None = None,
+    progress: Progress | None = None,
+) -> ScoreResult:
+    """Score all candidates of a space, or those of a table, on a device.
 
+    `space`, `model`: as for `search`. `output`: a folder of Parquet files with the columns index,
+    latency_ms (value) and one for each position. `among`: a CSV table with the column arch; then `output`
+    is a table with arch, latency_ms (low_ms and high_ms, by samples) (value), in the same order. `max_ms`:
+    only candidates that take at most this. `best`: only so many, the fastest, or those of the largest
+    `value`, a function from (n, positions) integers to (n,) numbers, or its name,
+    "package.module:callable". `chunk`: candidates in a file. `ray`: the address of a Ray cluster, "auto",
+    or "" for RAY_ADDRESS or else this machine's CPUs; None: in this process.
 
-def run(
-    job: Job,
-    ranges: Ranges = here,
-    begin: Callable[[int, int], object] = lambda done, left: None,
-    step: Callable[[], object] = lambda: None,
-) -> ScoreAnswer:
-    """Score what is not done yet, and write the best of all into the folder.
-
-    `begin(done, left)` is called with how many ranges there are already and how many are to be scored,
-    `step` after each. Errors of `ranges`; InputError where the disk has not enough room.
+    A call that was interrupted goes on when it is made again. Raises InputError for a wrong argument,
+    LolatError where the disk is full.
     """
-    done = finished(job)
-    left = [start for start in job.starts() if start not in done]
-    if left:  # what it refuses is to be the first word
-        require_room(job, len(left))
-    begin(len(done), len(left))
-    scored, kept, best = 0, 0, list[Ranked]()
-    parts = itertools.chain(done.values(), ranges(job, left) if left else ())
-    for number, part in enumerate(parts):
-        scored += part.scored
-        kept += part.kept
-        best = sorted([*best, *part.best])[: job.best]
-        if number >= len(done):
-            step()
-    by = job.scorer
-    about = (job.space, by.size, by.batch_size, by.predictor, by.source)
-    answer = ScoreAnswer(*about, job, scored, kept, tuple(best), len(done))
-    header = ["index", "latency_ms", *["value"] * (job.value is not None), "arch"]
-    rows = [[repr(v) if isinstance(v, float) else v for v in row.values()] for row in answer.rows()]
-    write_bytes(Path(job.folder) / BEST, to_csv(header, rows).encode())
-    for path in Path(job.folder).glob(".part-*.tmp"):  # what killed workers left half written
+    loaded = load(model) if isinstance(model, str) else model
+    of_space = find_space(space) if isinstance(space, str) else space
+    scorer = scorer_for(of_space, loaded, batch_size, predictor)
+    function = find_function(value, "value") if isinstance(value, str) else value
+    limit = math.inf if max_ms is None else max_ms
+    if min(1 if best is None else best, 1 if chunk is None else chunk) < 1:
+        raise InputError(f"best {best}, chunk {chunk}: expected whole numbers from 1")
+    ranking = Ranking(scorer, limit, best, function)
+    if among is not None:
+        return _score_table(of_space, ranking, output, among)
+    size = of_space.grid.countable()
+    names = tuple(p.name for p in of_space.positions)
+    job = Job(ranking, names, os.path.realpath(output), chunk or max(CHUNK, size // MOST_FILES))
+    _claim(job, of_space, value if isinstance(value, str) else getattr(value, "__qualname__", None))
+    with connected(ray) as module:
+        return _run(job, of_space, module, progress or Silent())
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Which candidates count: those of at most `max_ms`, of these the `best` by `value` (None: all)."""
+
+    scorer: Scorer
+    max_ms: float
+    best: int | None
+    value: Value | None
+
+    def within(
+        self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """(indices, rows, latencies, values) of the candidates within the time; the largest value is best.
+
+        InputError unless `value` gives a number for each.
+        """
+        able = times <= self.max_ms
+        if not able.all():
+            indices, rows, times = indices[able], rows[able], times[able]
+        if self.value is None:
+            return indices, rows, times, -times
+        with user_code(arg("value"), "expected a number for each candidate"):
+            values = np.asarray(self.value(rows))
+        if values.shape != (len(rows),) or values.dtype.kind not in "fiub":
+            raise InputError(
+                f"{arg('value')} returned an array of shape {values.shape} and type {values.dtype} for "
+                f"candidates of shape {rows.shape}; expected a number for each, shape ({len(rows)},)"
+            )
+        return indices, rows, times, values.astype(np.float64)
+
+    @property
+    def listed(self) -> int:
+        """How many of the best are listed."""
+        return self.best or BEST
+
+
+def _score_table(space: Space, ranking: Ranking, output: AnyPath, among: AnyPath) -> ScoreResult:
+    """Score the networks of a table into another one; the index of the best is their row, from 0."""
+    archs, every = read_archs(read_table(os.fspath(among), ("arch",)), space)
+    times = ranking.scorer.latency(every)
+    indices, rows, times, values = ranking.within(np.arange(len(every)), every, times)
+    best = best_of([], values, indices, times, ranking.listed)
+    kept = len(indices)
+    if ranking.best is not None:
+        chosen = np.isin(indices, [index for _, index, _ in best])
+        indices, rows, times, values = indices[chosen], rows[chosen], times[chosen], values[chosen]
+    columns = {"latency_ms": times}
+    if isinstance(ranking.scorer, NasModel):
+        columns["low_ms"], columns["high_ms"] = ranking.scorer.interval(rows, COVERAGE)
+    if ranking.value is not None:
+        columns["value"] = values
+    cells = ([f"{number:.7g}" for number in column.tolist()] for column in columns.values())
+    lines = zip([archs[i] for i in indices], *cells, strict=True)
+    write_bytes(output, to_csv(["arch", *columns], lines).encode())
+    texts = [archs[index] for _, index, _ in best]
+    return _result(space, ranking, Range(len(every), kept, best), texts, 1, 0, str(output))
+
+
+# ---- A range of candidates as a Parquet file.
+
+PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
+OWN_COLUMNS = ("index", "latency_ms", "value")
+FOOTER = b"lolat"
+
+
+class Range(NamedTuple):
+    """Candidates that were scored: how many, how many of them are within the time, and the best."""
+
+    scored: int
+    kept: int
+    best: list[Ranked]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All candidates of a space, in ranges of `chunk`, into `folder`; sent to workers of Ray.
+
+    `names`: of the positions.
+    """
+
+    ranking: Ranking
+    names: tuple[str, ...]
+    folder: str
+    chunk: int
+
+    def starts(self) -> range:
+        """Where the ranges begin."""
+        return range(0, self.ranking.scorer.size, self.chunk)
+
+    def path(self, start: int) -> Path:
+        """The file of the range that begins at `start`; names are in the order of the ranges."""
+        size = self.ranking.scorer.size
+        digits, end = len(str(size)), min(start + self.chunk, size)
+        return Path(self.folder) / f"part-{start:0{digits}d}-{end:0{digits}d}.parquet"
+
+    def table(
+        self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray, values: np.ndarray
+    ) -> Any:
+        """Some candidates as an Arrow table."""
+        own = [indices, times, values][: 2 + (self.ranking.value is not None)]
+        columns = [*own, *np.ascontiguousarray(rows.T)]
+        return arrow()[0].table(columns, names=[*OWN_COLUMNS[: len(own)], *self.names])
+
+
+def arrow() -> tuple[Any, Any]:
+    """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
+    use, extra = "pyarrow, which writes Parquet files,", "parquet"
+    return needed("pyarrow", use, extra), needed("pyarrow.parquet", use, extra)
+
+
+def score_range(job: Job, start: int) -> Range:
+    """Score the range that begins at `start` into its file, which stays where it is there already.
+
+    InputError as of the scorer and the value, and where the file cannot be written.
+    """
+    path = job.path(start)
+    done = read_footer(path)
+    if done is not None:
+        return done
+    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            written = _write_range(job, start, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise not_written(path, error, "output") from error
+    finally:
         with contextlib.suppress(OSError):
-            path.unlink()
-    return answer
+            temporary.unlink(missing_ok=True)
+    return written
 
 
-# ---- On Ray: a range is a row of a dataset, scoring it a task of one CPU, which writes the range's file
-# and returns a line about it. A task whose worker dies is run again by Ray, elsewhere if need be; ranges
-# that it had finished are files already and are not scored twice.
+def _write_range(job: Job, start: int, file: Any) -> Range:
+    """Write the candidates of the range that begins at `start` as Parquet into an open file."""
+    ranking, scorer = job.ranking, job.ranking.scorer
+    stop = min(start + job.chunk, scorer.size)
+    kept, best = 0, list[Ranked]()
+    none = np.zeros(0)
+    schema = job.table(none.astype(int), scorer.grid.decode(none.astype(int)), none, none).schema
+    own = [name for name in schema.names if name not in job.names]
+    # Indices as differences, latencies byte by byte, choices as bits: half as large as without.
+    coding = {**dict.fromkeys(own, "BYTE_STREAM_SPLIT"), "index": "DELTA_BINARY_PACKED"}
+    options = {"compression": "zstd", "use_dictionary": list(job.names), "column_encoding": coding}
+    with arrow()[1].ParquetWriter(file, schema, **options) as writer:
+        for piece in scorer.chunks(start, stop, PIECE):
+            indices, rows, times, values = ranking.within(*piece)
+            kept += len(indices)
+            best = best_of(best, values, indices, times, ranking.listed)
+            if ranking.best is None and len(indices):
+                writer.write_table(job.table(indices, rows, times, values))
+        if ranking.best is not None and best:
+            values, numbers, times = np.array(sorted(best, key=lambda one: one[1])).T
+            rows = scorer.grid.decode(numbers.astype(np.int64))
+            writer.write_table(job.table(numbers.astype(np.int64), rows, times, -values))
+        written = Range(stop - start, kept, best)
+        writer.add_key_value_metadata({FOOTER: json.dumps(written).encode()})
+    return written
 
-MOST_BLOCKS = 20_000  # of the dataset: Ray's driver keeps a few kilobytes of each in memory
-DEATHS = 10  # of workers in the same range: then it is not the workers
 
-
-def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
-    """Score ranges as tasks of Ray, each as it is done; see `Ranges`.
-
-    LolatError where a worker cannot score or write a range, dies again and again, or does not see the
-    job's folder; MissingPackageError where ray[data] is not installed.
-    """
-    ray = needed("ray", "Ray", "ray")
-    data = needed("ray.data", "Ray Data", "ray")
-    # Ray Data says nothing that is no warning: progress is shown by LoLat.
-    data.DataContext.get_current().enable_progress_bars = False
-    for name in ("", "._internal.execution.streaming_executor", ".exceptions"):
-        logging.getLogger(f"ray.data{name}").setLevel(logging.CRITICAL)
-    rows = data.from_items(
-        [{"start": start} for start in starts], override_num_blocks=min(len(starts), MOST_BLOCKS)
-    )
-    told = rows.map(functools.partial(score_row, ray.put(job)), num_cpus=1)
+def read_footer(path: Path) -> Range | None:
+    """The range in a file; None where there is no whole file of ours."""
     try:
-        for row in told.iter_rows():
-            yield answer_of(job, row)
-    except ray.exceptions.RayError as error:
+        with open(path, "rb") as file:
+            scored, kept, best = json.loads(arrow()[1].read_metadata(file).metadata[FOOTER])
+    except (OSError, ValueError, KeyError, TypeError):  # also pyarrow's errors
+        return None
+    return Range(scored, kept, [(v, i, t) for v, i, t in best])
+
+
+# ---- A run: the ranges that have no file, and the best of all.
+
+RUN, BEST_FILE = "_run.json", "_best.csv"
+SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 2
+COMPARED = 256  # candidates whose latencies say that space, model and options are the same
+
+
+def _claim(job: Job, space: Space, value: str | None) -> None:
+    """Make the folder of a run, or see that it is this run's.
+
+    InputError where it holds another run or other files, or cannot be written, and for positions that
+    cannot be columns.
+    """
+    if double := set(job.names) & set(OWN_COLUMNS):
+        raise InputError(
+            f"the space has a position {min(double)!r}, the name of another column; rename it"
+        )
+    arrow()
+    ranking, scorer = job.ranking, job.ranking.scorer
+    times = " ".join(f"{t:.9g}" for t in scorer.latency(space.sample(COMPARED)))
+    run = {
+        "schema": SCHEMA, "version": FORMAT_VERSION, "space": space.name, "predictor": scorer.predictor,
+        "batch_size": scorer.batch_size, "best": ranking.best, "value": value, "chunk": job.chunk,
+        "max_ms": None if math.isinf(ranking.max_ms) else ranking.max_ms,
+        "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
+        "latencies": hashlib.sha256(times.encode()).hexdigest(),
+    }  # fmt: skip
+    text = json.dumps(run, indent=1, default=repr) + "\n"
+    file = Path(job.folder) / RUN
+    try:
+        os.makedirs(job.folder, exist_ok=True)
+        names = os.listdir(job.folder)
+        same = RUN in names and file.read_bytes() == text.encode()
+    except OSError as error:
+        raise not_written(job.folder, error, "output") from error
+    if names and not same:
+        kind = "another run" if RUN in names else "other files"
+        raise InputError(
+            f"{arg('output')} {job.folder}: holds {kind}; give another folder, or the arguments of that "
+            "run to go on with it"
+        )
+    if not names:
+        write_bytes(file, text.encode())
+
+
+def _run(job: Job, space: Space, ray: Any, shown: Progress) -> ScoreResult:
+    """Score the ranges that have no file yet, and write the best of all into the folder."""
+    starts, folder = job.starts(), Path(job.folder)
+    done = {start: r for start in starts if (r := read_footer(job.path(start))) is not None}
+    left = [start for start in starts if start not in done]
+    if done:
+        shown.note(f"going on: {len(done)} of {len(starts)} files are in {folder} already")
+    if left:
+        shown.start("scoring", len(left))
+    here = (score_range(job, start) for start in left)
+    total = Range(0, 0, [])
+    try:
+        for number, part in enumerate(
+            itertools.chain(
+                done.values(), here if ray is None else on_ray(ray, score_range, job, left)
+            )
+        ):
+            best = sorted([*total.best, *part.best])[: job.ranking.listed]
+            total = Range(total.scored + part.scored, total.kept + part.kept, best)
+            if number >= len(done):
+                shown.step()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; the files so far are in {folder}, the same command goes on from there"
+        ) from None
+    if not all(job.path(start).exists() for start in left):
         raise LolatError(
-            f"Ray could not score {job.folder}: {in_short(error)}; what is done stays, the same command "
-            "goes on from there"
-        ) from error
-
-
-def score_row(reference: Any, row: dict[str, Any]) -> dict[str, Any]:
-    """In a worker: score a range; a line about it, or its error as JSON.
-
-    `reference`: to the job, which each machine fetches once.
-    """
-    job: Job = importlib.import_module("ray").get(reference)
-    start, line = int(row["start"]), ""
-    error: LolatError | None = None
-    try:
-        require_run(job)
-        require_luck(job, start)
-        line = score_range(job, start).to_json()
-    except LolatError as refused:
-        error = refused
-    except OSError as refused:
-        error = not_written(job.folder, refused, "output")
-    except Exception as unforeseen:
-        error = LolatError(f"scoring failed in a worker: {brief(unforeseen)}")
-    return {"line": line, "error": "" if error is None else json.dumps(sent(error))}
-
-
-def require_run(job: Job) -> None:
-    """LolatError where this machine does not see the folder of the run."""
-    try:
-        if run_word(read_manifest(Path(job.folder))) == job.run:
-            return
-    except InputError:
-        pass
-    raise LolatError(
-        f"the machine {socket.gethostname()} does not see the folder {job.folder}; expected one that "
-        f"all machines of the cluster share (NFS, EFS): give such a one as {arg('output')}"
-    )
-
-
-def require_luck(job: Job, start: int) -> None:
-    """LolatError where DEATHS workers have died in this range; each left behind what it had written.
-
-    Ray Data runs the task of a dead worker again without end, and for ever so.
-    """
-    left_behind = list(Path(job.folder).glob(job.half_written(start)))
-    if len(left_behind) < DEATHS:
-        return
-    for path in left_behind:  # so that the same command tries again
+            f"a machine of the cluster has a folder {folder} of its own; expected one that all machines "
+            f"share (NFS, EFS): give such a one as {arg('output')}"
+        )
+    rows = space.decode(np.array([index for _, index, _ in total.best], np.int64))
+    archs = [space.arch(row) for row in rows]
+    result = _result(space, job.ranking, total, archs, len(starts), len(done), str(folder))
+    header = ["index", "latency_ms", *["value"] * (job.ranking.value is not None), "arch"]
+    cells = [
+        [repr(v) if isinstance(v, float) else v for v in row.values()] for row in result.rows()
+    ]
+    write_bytes(folder / BEST_FILE, to_csv(header, cells).encode())
+    for path in folder.glob(".part-*.tmp"):  # half files of killed workers
         path.unlink(missing_ok=True)
-    raise LolatError(
-        f"{DEATHS} workers died scoring the candidates {start} to {job.end(start) - 1}, often for want of "
-        "memory; what is done stays: look into Ray's logs, and give the same command again"
-    )
+    return result
 
 
-def answer_of(job: Job, row: dict[str, Any]) -> Range:
-    """What a worker said of a range, or the error that it met."""
-    if row["error"]:
-        raise received(json.loads(row["error"]), LolatError)
-    return Range.from_json(row["line"])
+def _result(
+    space: Space, ranking: Ranking, total: Range, archs: list[str], files: int, reused: int, output: str
+) -> ScoreResult:  # fmt: skip
+    """The result; `archs`: the texts of the best."""
+    scorer, limit = ranking.scorer, ranking.max_ms
+    return ScoreResult(
+        space.name, space.size, scorer.batch_size, scorer.predictor, scorer.source,
+        None if math.isinf(limit) else limit, total.scored, total.kept, files, reused, output,
+        tuple(
+            BestCandidate(index, time, UNSET if ranking.value is None else -negative, arch)
+            for (negative, index, time), arch in zip(total.best, archs, strict=True)
+        ),
+    )  # fmt: skip
 
 
-def in_short(error: Exception) -> str:
-    """An error of Ray's in a line: what it is at bottom, and a remedy where one is known."""
-    text = str(error)
-    missing = re.search(r"No module named '([\w.]+)'", text)
-    if missing:
-        return f"a machine has no module {missing[1]}; install the same LoLat on all of them"
-    named = re.search(r"^\s*([\w.]+(Error|Exception): .*)", text, re.MULTILINE)
-    return (named[1].rstrip() if named else brief(error))[:300]
+# ---- The result as people read it.
+
+MOST_ROWS = 20
+
+
+def lines(result: ScoreResult, seconds: float) -> Iterator[str]:
+    """The result as a table of text: how many were scored, and MOST_ROWS of the best."""
+    budget = "" if result.max_ms is None else f", {result.kept:,} within {result.max_ms:g} ms"
+    part = "" if result.scored == result.size else f" of {_number(result.size)}"
+    again = f" ({result.reused} of {result.files} files were there already)" * bool(result.reused)
+    scored = f"{_number(result.scored)}{part} candidates scored in {seconds:.1f} s"
+    yield f"{result.space}: {scored}{budget}{again}"
+    yield f"latencies by {result.source}"
+    with_value = bool(result.best) and result.best[0].value is not UNSET
+    if result.best:
+        yield ""
+        yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
+    for row in result.best[:MOST_ROWS]:
+        value = f"  {row.value:>10.6g}" if with_value else ""
+        yield f"{milliseconds(row.latency_ms):>10}{value}   {row.arch}"
+    if len(result.best) > MOST_ROWS:
+        yield f"{MOST_ROWS} of the best {len(result.best)} are shown; the output has them all"
+    yield ""
+    folder = Path(result.output).is_dir()
+    files = f", {plural(result.files, 'Parquet file')} and {BEST_FILE}" if folder else ""
+    yield f"written: {plain(result.output)}{files}"
+
+
+def _number(number: int) -> str:
+    """A whole number, in powers of ten where it is long."""
+    return f"{number:,}" if number < 10**12 else f"{number:.3g}"

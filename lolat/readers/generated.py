@@ -23,14 +23,12 @@ FAMILIES: dict[str, Values] = {
     "fc": {"layers": (1000,), "input": (128,), "output": (2,), "input_dropout": (0.2,), "dropout": (0.5,)},
 }  # fmt: skip
 """Family -> key -> the values where none are given, of the type that is expected."""
-SINGLE = {"output", "small", "input_dropout", "dropout"}  # keys of at most one value
-OPTIONAL = {"hidden", "input_dropout", "dropout"}
 
 
 def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
     """(family, key -> values) of `FAMILY?key=value&...`; `size` takes the place of its `input`.
 
-    NetworkError for an unknown family or key, a value that is none, and lists that do not fit each other.
+    NetworkError for an unknown family or key, and a value of another type than the family has.
     """
     name, _, options = network.partition("?")
     family, given = name.strip().lower(), Values()
@@ -38,38 +36,26 @@ def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
         raise NetworkError(f"no family {shortened(name)!r}; expected {', '.join(FAMILIES)}")
     for part in filter(None, options.split("&")):
         key, _, text = part.partition("=")
-        if key not in FAMILIES[family]:
-            known = ", ".join(FAMILIES[family])
-            raise NetworkError(f"generate:{family} has no key {shortened(key)!r}; expected {known}")
-        given[key] = _values(family, key, text.lower())
+        usual = FAMILIES[family].get(key, ())
+        try:
+            given[key] = tuple(json.loads("[]" if text == "none" else f"[{text.lower()}]"))
+        except (ValueError, RecursionError):
+            given[key] = (None,)
+        kinds = {type(n) for n in usual} | ({int} if key.endswith("dropout") else set())
+        if not usual or not {type(n) for n in given[key]} <= kinds:
+            expected = ", ".join(f"{k}={v[0]}" for k, v in FAMILIES[family].items())
+            raise NetworkError(
+                f"generate:{family}: {shortened(part)!r} is wrong; expected such as {expected}"
+            )
     if family == "vgg":  # filters double from stage to stage, as in the study
         layers = given.setdefault("layers", (2,) * len(given.get("filters", (16,))))
         given.setdefault("filters", tuple(16 << i for i in range(len(layers))))
-    values = FAMILIES[family] | given | ({"input": size} if size else {})
-    for key in {"filters", *_BRANCHES} & values.keys():
-        if len(values[key]) not in (1, len(values["layers"])):
-            expected = f"expected one number, or one for each of {len(values['layers'])} stages"
-            raise NetworkError(f"generate:{family}: {key} does not fit layers; {expected}")
-    return family, values
-
-
-def _values(family: str, key: str, text: str) -> tuple[Any, ...]:
-    """What is written for a key; NetworkError where it is not of the type of its usual values."""
-    usual = FAMILIES[family][key]
-    kinds = {type(usual[0]), *([int] if key.endswith("dropout") else [])}
-    with contextlib.suppress(ValueError, RecursionError):
-        found = tuple(json.loads("[]" if text == "none" else f"[{text}]"))
-        able = (found or key in OPTIONAL) and (len(found) < 2 or key not in SINGLE)
-        if able and {type(n) for n in found} <= kinds:
-            return found
-    expected = f"expected such as {key}={','.join(map(str, usual)).lower()}"
-    raise NetworkError(f"generate:{family}: {key}={shortened(text)} is no value; {expected}")
+    return family, FAMILIES[family] | given | ({"input": size} if size else {})
 
 
 def build(family: str, values: Values, weights: bool = False) -> Any:
     """The Keras model of what `parse` returns; `weights` asks for random weights, so that it can run."""
-    from lolat.readers.keras import import_keras
-    from lolat.readers.keras.calls import without_weights
+    from lolat.readers.keras import import_keras, without_weights
 
     keras, shape = import_keras(), values["input"]
     body = {"vgg": _vgg, "resnet": _resnet, "inception": _inception, "fc": _fc}[family]
@@ -84,6 +70,11 @@ def build(family: str, values: Values, weights: bool = False) -> Any:
             return keras.Model(image, x, name=family)
     except Exception as error:  # whatever Keras raises, as for an image that poolings use up
         raise NetworkError(f"generate:{family} cannot be built: {one_line(error)}") from error
+
+
+def _of_stage(values: Values, key: str, stage: int) -> Any:
+    """The value of a stage: one for all, or one for each."""
+    return values[key][stage if len(values[key]) > 1 else 0]
 
 
 def _conv(layers: Any, x: Any, filters: int, kernel: int, name: str, **options: Any) -> Any:
@@ -107,8 +98,7 @@ def _fc(layers: Any, x: Any, values: Values) -> Any:
 def _vgg(layers: Any, x: Any, values: Values) -> Any:
     for i, count in enumerate(values["layers"]):
         for j in range(1, count + 1):
-            filters = values["filters"][i % len(values["filters"])]
-            x = _conv(layers, x, filters, 3, f"stage{i + 1}_layer{j}")
+            x = _conv(layers, x, _of_stage(values, "filters", i), 3, f"stage{i + 1}_layer{j}")
         x = layers.MaxPooling2D(2, name=f"stage{i + 1}_pool")(x)
     return layers.Flatten(name="flatten")(x)
 
@@ -136,7 +126,7 @@ def _inception(layers: Any, x: Any, values: Values) -> Any:
     x = _conv(layers, pool(3, name="stem_1_pool", **half)(x), 128, 1, "stem_2")
     x = pool(3, name="stem_3_pool", **half)(_conv(layers, x, 192, 3, "stem_3"))
     for i, count in enumerate(values["layers"]):
-        f = {key: values[key][i % len(values[key])] for key in _BRANCHES}
+        f = {key: _of_stage(values, key, i) for key in _BRANCHES}
         for name in [f"stage{i + 1}_block{j + 1}" for j in range(count)]:
             one = _conv(layers, x, f["f1"], 1, f"{name}_1x1")
             three = _conv(layers, x, f["f2_in"], 1, f"{name}_3x3_in")

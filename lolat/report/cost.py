@@ -1,96 +1,150 @@
-"""A plan and a price list as lines for a terminal."""
+"""A training's cost and a price list as lines for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from lolat.report.rows import table_lines
-from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
-from lolat.training.cost.prices import Offer
-from lolat.units import TIME_UNITS, digits, dollars, duration, percent, plain
-
-_LEAST_DAYS = 3
-"""Fewer are said in hours."""
+from lolat.report.tables import table_lines
+from lolat.training.cost import Cost
+from lolat.training.model import TrainingPrediction
+from lolat.training.prices import Offer, Prices
+from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """The table, the cheapest and the fastest, and what is between them."""
-    unit, seconds = _unit(plan.options)
-    between = f"{percent(plan.coverage)} between" if plan.options[0].interval_s else "between"
-    header = ("devices", "rented", "$/hour", unit, between, "$", between, "$/epoch", "")
-    rows = [_row(o, seconds, _mark(o, plan)) for o in plan.options]
-    yield from table_lines(header, rows, left={1, 8})
-    yield ""
-    if plan.cheapest == plan.fastest:
-        yield f"Cheapest and fastest: {_said(plan.cheapest)}"
-    else:
-        yield f"Cheapest: {_said(plan.cheapest)}"
-        yield f"Fastest:  {_said(plan.fastest)}"
-        frontier = ", ".join(str(o.devices) for o in plan.frontier)
+def cost_lines(cost: Cost) -> Iterator[str]:
+    """The question, the memory, an iteration, a row for each number of devices, and the best of them."""
+    run = (
+        f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, 'sample')}"
+        if cost.samples
+        else ""
+    )
+    each = " on each device" if len(cost.options) > 1 else ""
+    yield (
+        f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run} · "
+        f"{plain(cost.model)}"
+    )
+    yield memory_words(cost)
+    first = cost.options[0]
+    parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
+    yield f"{milliseconds(first.iteration_ms)} an iteration" + (
+        f": {' · '.join(parts)}" if parts else ""
+    )
+    if first.startup_s:
+        yield f"the first epoch takes {duration(first.startup_s)} more to start"
+    if first.evaluation_s:
+        yield f"the evaluation takes {duration(first.evaluation_s)} of an epoch"
+    yield from _link_lines(cost)
+    if cost.samples is None:
+        yield "Give --samples N for epochs, and with a price their cost."
+    if cost.samples is not None or len(cost.options) > 1:
+        yield ""
+        between = f"{percent(cost.coverage)} between"
+        header = (
+            "devices",
+            "rented",
+            "$/hour",
+            "iteration",
+            "exchange",
+            "hidden",
+            "epoch",
+            "total",
+        )
+        rows = [_row(cost, option) for option in cost.options]
+        yield from table_lines((*header, between, "$", between, ""), rows, left={1, 11})
+    if cost.prices is not None and cost.samples is not None:
+        yield ""
+        yield from _choice_lines(cost)
+    elif cost.samples is not None:
+        yield f"No price of {plain(cost.model)} is known: give --price-per-hour for the cost."
+
+
+def memory_words(cost: Cost) -> str:
+    """The memory of an iteration, and whether it fits."""
+    words = f"{byte_size(cost.memory_bytes)} of memory on each device, estimated"
+    if cost.available_bytes is None:
+        return words
+    fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
+    largest = f"the largest batch that fits is {cost.largest_batch:,}"
+    return f"{words}: {fits} into {byte_size(cost.available_bytes)}; {largest}"
+
+
+def _link_lines(cost: Cost) -> Iterator[str]:
+    """The link of each number of devices, those with the same one together."""
+    links: dict[tuple[str | None, float | None], list[str]] = {}
+    for option in cost.options:
+        if option.devices > 1:
+            links.setdefault((option.link, option.link_gbps), []).append(str(option.devices))
+    for (name, gbps), devices in links.items():
+        words = (
+            f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
+        )
+        yield f"gradients of {', '.join(devices)} devices by {cost.strategy} over {words}"
+
+
+def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
+    rented, total, interval = option.rented, option.total_s, option.interval_s
+    name = plain(rented.instance_type) if rented else ""
+    idle = f", {rented.idle_devices} idle" if rented and rented.idle_devices else ""
+    dollars_of = option.dollars_interval
+    exchange = option.parts_ms["exchange"]
+    marks = [
+        m
+        for m, k in (("cheapest", cost.cheapest), ("fastest", cost.fastest))
+        if k == option.devices
+    ]
+    front = "*" if option.devices in cost.frontier else " "
+    return [
+        str(option.devices),
+        f"{rented.instances} x {name}{idle}" if rented and name else "",
+        _money(rented.price_per_hour) if rented else "",
+        milliseconds(option.iteration_ms),
+        milliseconds(exchange) if exchange else "",
+        milliseconds(option.hidden_ms) if option.hidden_ms else "",
+        "" if option.epoch_s is None else duration(option.epoch_s),
+        "" if total is None else duration(total),
+        "" if interval is None else " .. ".join(map(duration, interval)),
+        "" if option.dollars is None else _money(option.dollars),
+        "" if dollars_of is None else " .. ".join(map(_money, dollars_of)),
+        f"{front} {', '.join(marks)}".rstrip() if len(cost.options) > 1 and total else "",
+    ]
+
+
+def _choice_lines(cost: Cost) -> Iterator[str]:
+    """The cheapest and the fastest, the options between them, and where the price is from."""
+    assert cost.cheapest is not None
+    assert cost.fastest is not None
+    if cost.cheapest != cost.fastest:
+        yield f"Cheapest: {cost.summary(cost.cheapest)}"
+        yield f"Fastest:  {cost.summary(cost.fastest)}"
+        frontier = ", ".join(map(str, cost.frontier))
         yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
+    elif len(cost.options) > 1:
+        yield f"Cheapest and fastest: {cost.summary(cost.cheapest)}"
+    dated = {
+        f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
+    }
+    source = f" ({'; '.join(sorted(dated))})" if dated else ""
+    left_out = ", ".join(cost.not_included)
+    yield f"Price by the second: {plain(cost.prices or '')}{source}; without {left_out}."
+
+
+def price_lines(prices: Prices) -> Iterator[str]:
+    """Each instance type once per source, in the region where it is cheapest."""
+    yield f"US$ an hour of a whole instance, from {prices.prices}"
     yield ""
-    yield from _notes(plan)
-
-
-def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
-    """Each instance type once per source, where it is cheapest, with the price's source and date."""
     best: dict[tuple[str, str, str, int], Offer] = {}
-    for offer in offers:
+    for offer in prices.offers:
         key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
         best[key] = min(best.get(key, offer), offer, key=lambda o: o.price)
-    header = ("accelerator", "", "instance type", "$/hour", "region", "source, read")
     rows = [
         (
             plain(o.accelerator) or "cpu", f"x{o.count}" if o.count else "", plain(o.instance_type),
-            _money(o.price), plain(o.region),
-            ", ".join(filter(None, (plain(o.source), o.date))),
+            _money(o.price), plain(o.region), ", ".join(filter(None, (plain(o.source), o.date))),
         )
         for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
     ]  # fmt: skip
+    header = ("accelerator", "", "instance type", "$/hour", "region", "source, read")
     yield from table_lines(header, rows, left={0, 1, 2, 4, 5})
-
-
-def _unit(options: Sequence[Option]) -> tuple[str, float]:
-    """The unit of the column of times: the largest in which the shortest is 1 or more."""
-    shortest = max(min(o.total_s for o in options), 1.0)
-    least = (size * (_LEAST_DAYS if unit == "days" else 1) for unit, size in TIME_UNITS)
-    return [u for u, n in zip(TIME_UNITS, least, strict=True) if n <= shortest][-1]
-
-
-def _row(option: Option, seconds: float, mark: str) -> tuple[str, ...]:
-    name = plain(option.instance_type)
-    rented = (f"{option.instances} x {name}" if name else "") + f", {option.idle_devices} idle" * (
-        option.idle_devices > 0
-    )
-    times, sums = option.interval_s, option.dollars_interval
-    return (
-        str(option.devices),
-        rented,
-        _money(option.price_per_hour),
-        digits(option.total_s / seconds),
-        "?" if times is None else " .. ".join(digits(t / seconds) for t in times),
-        _money(option.dollars),
-        "?" if sums is None else " .. ".join(map(_money, sums)),
-        _money(option.dollars_per_epoch),
-        mark,
-    )
-
-
-def _mark(option: Option, plan: Plan) -> str:
-    words = [w for w, o in (("cheapest", plan.cheapest), ("fastest", plan.fastest)) if o == option]
-    return " ".join(["*" if option.on_frontier else " ", ", ".join(words)]).rstrip()
-
-
-def _said(option: Option) -> str:
-    devices = f"{option.devices} device{'s' * (option.devices != 1)}"
-    return f"{devices}, {duration(option.total_s)}, {dollars(option.dollars)}"
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    by = "by the hour, a begun one whole" if plan.billing == HOUR else "by the second"
-    yield f"Billed {by}; {', '.join(LEFT_OUT)} left out."
-    for source, date in dict.fromkeys((o.source, o.date) for o in plan.options):
-        yield f"Price: {plain(source)}" + (f", read {date}" if date else "")
 
 
 def _money(value: float) -> str:

@@ -17,7 +17,6 @@ from lolat.fitting.points import Point, times
 from lolat.io.writing import check_file, write_bytes
 from lolat.model import Model
 from lolat.model.learning import predicted_ms
-from lolat.nas.pareto import SearchAnswer
 from lolat.units import percent, plain
 
 MOST_TICKS = 7
@@ -127,23 +126,3 @@ def fit_plot(model: Model, path: str) -> None:
     }
     words = f"{model.device}: {len(points)} points", f"median error {percent(error)}"
     _against(path, series, f" by {formula.name}", *words)
-
-
-def front_plot(answer: SearchAnswer, device: str, path: str) -> None:
-    """Latency against score of all that a search scored, the front as a line; `path`: see `check_plot`."""
-    result, search = answer.result, answer.search
-    gray: dict[str, Any] = {"ls": "", "ms": 4, "alpha": 0.5, "color": "0.6"}
-    line: dict[str, Any] = {"ms": 5, "lw": 1.2, "color": BLUE}
-    with _axes(path, 6.4, 4.4) as axes:
-        drawn = ((result.scored, "scored", gray), (result.front, "on the front", line))
-        for candidates, what, style in drawn:
-            times_ms, scores = [c.latency_ms for c in candidates], [c.score for c in candidates]
-            axes.plot(times_ms, scores, marker="o", label=f"{len(candidates)} {what}", **style)
-        if math.isfinite(search.max_ms):
-            axes.axvline(search.max_ms, color="0.7", lw=1, ls=":")
-        axes.set(
-            xlabel=f"predicted latency, ms, batch {search.scorer.batch_size}",
-            ylabel="score",
-            title=plain(f"{search.space.name} on {device}"),
-        )
-        axes.legend(frameon=False, loc="lower right" if search.sign > 0 else "upper right")

@@ -1,15 +1,15 @@
 """Training on a device where no training was measured: an estimate from what is known of inference.
 
-Of a device of which nothing but latencies is known (ForwardTraining): a backward pass multiplies twice what
-its forward pass does, for the gradients of the inputs and of the weights. In training a normalization
-computes the statistics of its batch, and has a backward pass of many steps. So with share, the part of all
-elements moved that normalizations move (`pass_rows`):
+If only latencies are known (ForwardTraining): a backward pass multiplies twice what its forward pass does,
+for the gradients of the inputs and of the weights. In training a normalization computes the statistics of
+its batch, and has a backward pass of many steps. So with `share`, the part that normalizations have of
+all elements moved (`pass_rows`):
 
     forward  = (a + b share) latency,  backward = (c + d share) latency,
     update   = parameters x accesses x what the device takes for an element
 
-Of a device of which a formula by operation is known (EstimatedTraining) each step goes by its terms: what a
-backward pass asks of a device, its operations say (`lolat.graph.work`).
+If a formula by operation is known (EstimatedTraining), each step takes what the formula says of its work
+(`lolat.graph.work`).
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
+from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
-from lolat.model.prediction import of_its_source, other_framework
-from lolat.model.steps import Steps
+from lolat.model.file import OF_TRAINING, how_to_add
+from lolat.model.predicting import of_its_source, other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
-from lolat.training.model import Training
-from lolat.training.replicas import MACS_PER_ELEMENT
+from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
+
+# ---- From latencies.
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """What passes of training take, in latencies: a constant, and for the share of normalizations."""
+    """Times of the passes of training, in latencies: a constant, and per share of normalizations."""
 
     forward: float
     forward_norms: float
@@ -61,54 +64,49 @@ LEFT_OUT = (
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
-"""|log(training / estimate)| of each of these devices by the ratios of the other two: quantiles of the
-networks, each of the device where it is largest; from the same command. In timm's own results (RTX 3090,
-PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the
-median."""
-MOVED_BY = ("pair_elements", "weights", "traffic", "inp", "acts")
-"""Terms of a formula that tell what an element costs to move; the first that a device has."""
+"""Quantiles of |log(training / estimate)| where each of these devices is estimated by the ratios of the
+other two; of each quantile the largest of the three devices. Printed by the same command. In timm's own
+results (RTX 3090, PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585
+networks, 3.7 at the median.
+"""
+MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
+"""Terms of a formula whose unit is a moved element; the first that a device has counts."""
+MACS_PER_ELEMENT = 10.0
+"""Multiply-accumulates in the time of moving an element: the order of CPUs and GPUs alike (an H200 of
+30 TMAC/s and 4.8 TB/s: 25; a core of 50 GMAC/s and 20 GB/s: 10)."""
 
 
-def typical(known: Sequence[Ratios]) -> Ratios:
+def median_ratios(known: Sequence[Ratios]) -> Ratios:
     """The median of each number over devices."""
     return Ratios(*np.median([astuple(r) for r in known], axis=0).tolist())
 
 
 class ForwardTraining(Training):
-    """By the latency of inference; every optimizer is answered."""
+    """By the latency of inference; for every optimizer."""
 
     def __init__(
-        self, document: dict[str, Any], source: str, how: str, ratios: Ratios | None = None
+        self, document: Mapping[str, Any], source: str, ratios: Ratios | None = None
     ) -> None:
-        """`document`: a valid model file's, with latencies; `how`: the command that measures training."""
-        self.document, self.how = document, how
-        self.name = str(document["device"])
-        self.residuals = LEFT_OUT
+        """`document`: a valid model file's, with latencies; `ratios`: None, the median of those KNOWN."""
+        self.document, self.name = document, str(document["device"])
+        self.command = how_to_add(document, source, OF_TRAINING)
         self.latency = Model(document, source)
-        self.ratios = typical(list(KNOWN.values())) if ratios is None else ratios
+        self.ratios = ratios or median_ratios(list(KNOWN.values()))
 
-    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
-        """ms of the three parts."""
-        latency, of = self.latency.predict(graph, batch_size).latency_ms, self.ratios
-        share = float(_work(graph, batch_size)[1].sum())
-        return {
-            "forward": latency * (of.forward + of.forward_norms * share),
-            "backward": latency * (of.backward + of.backward_norms * share),
-            "update": self._update_ms(graph, optimizer),
-        }
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """See `Training`; a block's time is shared among its operations by what they multiply and move."""
-        prediction, of = self.latency.predict(graph, batch_size), self.ratios
-        work, norms = _work(graph, batch_size)
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        """See `Training`; a block's latency is shared out among its operations by their work."""
+        prediction, ratios = self.latency.predict(graph, batch_size), self.ratios
+        work, norms = operation_work(graph, batch_size)
         owner, blocks = analyze(graph).owner, prediction.block_terms.sum(axis=1)
-        in_block = np.bincount(owner, work, len(blocks))
-        each = blocks[owner] * work / np.where(in_block > 0.0, in_block, 1.0)[owner]
+        block_work = np.bincount(owner, work, len(blocks))
+        each = blocks[owner] * work / np.where(block_work > 0.0, block_work, 1.0)[owner]
         each *= prediction.latency_ms / each.sum() if each.any() else 0.0
-        more = prediction.latency_ms * (of.forward_norms + of.backward_norms) * norms
-        return (of.forward + of.backward) * each + more, self._update_ms(graph, optimizer), 0.0
+        norms = prediction.latency_ms * norms
+        return Iteration(
+            ratios.forward * each + ratios.forward_norms * norms,
+            ratios.backward * each + ratios.backward_norms * norms,
+            parameters(graph) * optimizer.accesses * self._element_ms(),
+        )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """A forward pass of inference."""
@@ -116,109 +114,96 @@ class ForwardTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        prediction = self.latency.predict(graph, batch_size)
         times = self.ratios.forward + self.ratios.backward
         estimated = (
             "training was never measured on this device: an estimate from its latencies of inference, of "
             f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
-            f"{self.how} measures it"
+            f"measure it with {self.command}"
         )
-        return estimated, *prediction.warnings
+        return estimated, *self.latency.predict(graph, batch_size).warnings
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`: as latencies are, and as far off as other devices' ratios are."""
-        own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
-        assert own is not None  # as it is asked for
-        of_ratios = conformal_quantile(self.residuals, coverage)
-        return math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
+        """See `Training`: the error of latencies, and of other devices' ratios."""
+        interval = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+        assert interval is not None  # a coverage was given
+        of_ratios = conformal_quantile(LEFT_OUT, coverage)
+        return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)
 
-    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+    def _element_ms(self) -> float:
+        """ms for an element that is moved, 0 if the formula has no such term."""
         formula = self.latency.predictor()
-        known = dict(zip(formula.features, formula.coefficients, strict=False))
-        element_ms = next((known[t] for t in MOVED_BY if known.get(t, 0.0) > 0.0), 0.0)
-        return float(parameters(graph) * optimizer.accesses * element_ms)
+        terms = formula.coefficients
+        return float(next((terms[t] for t in MOVING_TERMS if terms.get(t, 0.0) > 0.0), 0.0))
 
 
-def _work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) elements that take as long as each; (operations,) what normalizations move of all."""
-    rows = pass_rows(graph, batch_size)
-    flops, norms, *moved = (
-        rows[:, PASS_TERMS.index(t)] for t in ("flops", "norm_traffic", "acts", "inp", "traffic")
-    )
-    elements = sum(moved)
-    return flops / MACS_PER_ELEMENT + elements, norms / max(float(np.sum(elements)), 1.0)
+def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(operations,) work of each in elements; (operations,) share of normalizations in all elements
+    moved.
+    """
+    terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
+    elements = terms["acts"] + terms["inp"] + terms["traffic"]
+    work = terms["flops"] / MACS_PER_ELEMENT + elements
+    return work, terms["norm_traffic"] / max(float(elements.sum()), 1.0)
 
 
-# ---- By the formula of each operation.
+# ---- From a formula by operation.
 
 LEAST_STEPS = 20  # training steps left out of the fit that say how far off others are
-UNMEASURED = 1.5  # times as wide (log) as that of latencies is the interval where there are fewer
+UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are fewer
 
 
 class EstimatedTraining(Training):
-    """By the formula of a device that is made from tables.
+    """By the formula of a device that is made from tables, for every optimizer.
 
     An iteration has no start and no loop of its own. An update moves what the optimizer reads and writes,
-    in one step; every optimizer is answered.
+    in one step.
     """
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: Mapping[str, Any]) -> None:
         """`document`: a valid model file's, with the predictor "kernels"."""
-        self.document = document
-        self.name = str(document["device"])
-        self.entry = document["predictors"][Kernels.name]
-        self.formula = Kernels.from_dict(self.entry)
+        self.document, self.name = document, str(document["device"])
+        entry = document["predictors"][Kernels.name]
+        self.formula = msgspec.convert(entry, Kernels)
         steps = document["predictors"].get(TrainingSteps.name)
-        self.trained = self.formula if steps is None else TrainingSteps.from_dict(steps)
-        # How far off what was left out of the fit is, and how many times as wide an interval that makes.
-        training_residuals: Any = self.entry.get("training_residuals", ())
-        self.measured_steps = len(training_residuals)
-        enough = self.measured_steps >= LEAST_STEPS
-        steps_alone = {
-            "residuals": training_residuals,
-            "elsewhere": self.entry.get("elsewhere", 0.0),
-        }
-        self.errors: Mapping[str, Any] = steps_alone if enough else self.entry
-        self.residuals = self.errors.get("residuals", ())
+        self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
+        residuals = entry.get("training_residuals", ())
+        self.measured_steps = len(residuals)
+        self.errors: Mapping[str, Any] = entry
+        if self.measured_steps >= LEAST_STEPS:
+            self.errors = {"residuals": residuals, "elsewhere": entry.get("elsewhere", 0.0)}
 
-    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
-        """ms of the three parts; the loss is in the forward and backward one."""
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        """See `Training`; the loss is with the last operation."""
         steps, _ = self._steps(graph, batch_size)
-        return {
-            "forward": float(steps.ms[~steps.backward].sum()),
-            "backward": float(steps.ms[steps.backward].sum()),
-            "update": self._update_ms(graph, optimizer),
-        }
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """See `Training`; the loss is with the last operation, and there is no rest."""
-        steps, _ = self._steps(graph, batch_size)
-        each = np.bincount(steps.operation, steps.ms, len(graph.operations))
-        return each, self._update_ms(graph, optimizer), 0.0
+        number, back = len(graph.operations), steps.backward
+        forward = np.bincount(steps.operation, steps.ms * ~back, number)
+        backward = np.bincount(steps.operation, steps.ms * back, number)
+        moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
+        return Iteration(
+            forward, backward, self.trained.moving_ms(ELEMENTS, float(moved)) if moved else 0.0
+        )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """A forward pass of inference."""
         return self._steps(graph, batch_size, training=False)[0].latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`: that no training step was measured, or what work is unlike what was."""
+        """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
-        told = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        remarks = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         if steps.host_bound and steps.host_ms is not None:
-            told.append(
+            remarks.append(
                 f"host-bound: the host takes {milliseconds(steps.host_ms)} to start the operations of an "
                 f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
             )
         if self.measured_steps < LEAST_STEPS:
             number = self.measured_steps
             measured = f"only {number} training steps were" if number else "no training step was"
-            told.append(
+            remarks.append(
                 f"{measured} measured on this device: the backward pass is estimated from the forward one"
             )
-        told += other_framework(self.document["environment"], graph.framework)
-        return *told, *of_its_source(self.document)
+        remarks += other_framework(self.document["environment"], graph.framework)
+        return *remarks, *of_its_source(self.document)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
@@ -231,13 +216,8 @@ class EstimatedTraining(Training):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """The steps of both passes of a batch, or of one of inference; what is like nothing measured."""
+        """The steps of both passes of a batch, or of one of inference; shares unlike anything measured."""
         formula = self.trained if training else self.formula
         work = work_of(graph, batch_size, replace(formula.mode, training=training))
-        return Steps.of(formula, work), formula.unlike(work, formula.times(work)[0]) or {}
-
-    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
-        moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
-        if not moved:
-            return 0.0
-        return self.trained.moving_ms(ELEMENTS, float(moved))
+        steps = formula.steps(work)
+        return steps, formula.unlike(steps) or {}

@@ -1,27 +1,23 @@
-"""What an iteration is made of: its optimizer and sizes, the terms that its time goes by, its memory."""
+"""What an iteration is made of: its optimizer, the counts that its time depends on, its memory."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import FLOAT_BYTES, NORM_VECTORS, parameters, tensor_bytes
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
 
-# ---- What a training run is asked for with, checked: optimizers and sizes.
-
 
 @dataclass(frozen=True)
 class Optimizer:
-    """`slots`: numbers kept for every parameter from one update to the next."""
+    """`slots`: numbers that it stores for every parameter from one update to the next."""
 
     name: str
     slots: int
@@ -37,47 +33,28 @@ class Optimizer:
 
 _SLOTS = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adadelta": 2}
 OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
-"""Those known, as TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
+"""As TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of that name, in capitals or not; InputError for one that is not known."""
+    """The optimizer of that name, in capitals or not; InputError for an unknown name."""
     key = name.strip().lower()
     if key not in OPTIMIZERS:
         near = difflib.get_close_matches(key, OPTIMIZERS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise InputError(f"optimizer {name!r}: {hint}expected one of {', '.join(OPTIMIZERS)}")
+        raise InputError(
+            f"{arg('optimizer')} {name!r}: {hint}expected one of {', '.join(OPTIMIZERS)}"
+        )
     return OPTIMIZERS[key]
 
 
-def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = None) -> None:
-    """InputError unless all are whole numbers from 1 and a batch fits the data.
-
-    `samples` and `validation`, the samples of an evaluation, may be None.
-    """
-    named = {"batch size": batch_size, "epochs": epochs}
-    named |= {} if samples is None else {"samples": samples}
-    named |= {} if validation is None else {"validation samples": validation}
-    for name, value in named.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name} {value!r}: expected a whole number from 1")
-    if samples is not None and batch_size > samples:
-        raise InputError(
-            f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
-            "batch size, or more samples",
-            code="batch-over-data",
-            batch_size=int(batch_size),
-            samples=int(samples),
-        )
-
-
-# ---- The terms that a forward or a backward pass goes by, counted operation by operation.
+# ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
-# Both work on the same tensors, so one count stands for both; what a device does slowly in training has a
-# term of its own (docs/results/training.md says why).
+# Both passes work on the same tensors, so one count serves both. What a device does slowly in training has
+# a term of its own (docs/results/training.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
-"""Counts that do not tell kinds of operations apart."""
+"""Counts of inference that do not separate kinds of operations."""
 TERMS: Mapping[str, str] = {
     "norm_traffic": "elements of normalizations, which compute the statistics of the batch",
     "flat_norms": "normalizations of tensors without positions, in TensorFlow many small operations each",
@@ -91,52 +68,51 @@ TERMS: Mapping[str, str] = {
     "wide_depthwise": "multiply-accumulates of depthwise convolutions of kernels larger than NARROW, for "
     "whose backward pass libraries have no fast way",
 }
-"""Beside PLAIN, which training has too. A dropout, free in a forward pass alone, is an operation here that
-reads, and writes its result and its mask."""
+"""Terms of training alone, beside PLAIN."""
 PASS_TERMS = (*PLAIN, *TERMS)
-OF_DROPOUT = 3  # elements moved for each
-NARROW = 3  # kernels up to this are fast
-RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
-
-
-def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
-    """Iterations of an epoch."""
-    return samples // batch_size if drop_last else -(-samples // batch_size)
-
-
-_AT = {term: column for column, term in enumerate(PASS_TERMS)}
+DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
+NARROW = 3  # kernels up to this size are fast
+_COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
 
 
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
+    """(operations, PASS_TERMS) float64: the counts of a pass at `batch_size`.
+
+    A dropout, free in inference, is an operation here that writes its result and its mask.
+    """
     rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
     rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
     for row, operation in zip(rows, graph.operations, strict=True):
         if operation.kind == "dropout":
             read = graph.tensors[operation.inputs[0]].elements(batch_size)
-            for term, more in (("ops", 1.0), ("serial", 1.0), ("traffic", OF_DROPOUT * read)):
-                row[_AT[term]] += more
+            row[[_COLUMN["ops"], _COLUMN["serial"]]] += 1.0
+            row[_COLUMN["traffic"]] += DROPOUT_ELEMENTS * read
         elif operation.kind in NORMALIZATIONS and operation.inputs:
-            row[_AT["norm_traffic"]] = row[_AT["traffic"]]
+            row[_COLUMN["norm_traffic"]] = row[_COLUMN["traffic"]]
             if len(graph.tensors[operation.inputs[0]].shape) == 2:
-                row[_AT["flat_norms"]] = row[_AT["ops"]]
+                row[_COLUMN["flat_norms"]] = row[_COLUMN["ops"]]
         elif "kernel" in operation.attributes and "in_channels" in operation.attributes:
-            _convolution_terms(operation, row)
+            _count_convolution(operation, row)
     return rows
 
 
-def _convolution_terms(operation: Operation, row: np.ndarray) -> None:
-    """Fill in what only convolutions have."""
+def _count_convolution(operation: Operation, row: np.ndarray) -> None:
+    """Fill in the terms that only convolutions have."""
     kind, a = operation.kind, operation.attributes
     pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
-    row[_AT["pointwise" if pointwise else "kernels"]] = row[_AT["weights"]]
+    row[_COLUMN["pointwise" if pointwise else "kernels"]] = row[_COLUMN["weights"]]
     if kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
-        row[_AT["wide_depthwise"]] = row[_AT["flops"]]
+        row[_COLUMN["wide_depthwise"]] = row[_COLUMN["flops"]]
     elif kind == "grouped_conv" and a["groups"] < a["in_channels"]:
-        row[_AT["unrolled"]] = row[_AT["patches"]] * a["groups"]
+        row[_COLUMN["unrolled"]] = row[_COLUMN["patches"]] * a["groups"]
     elif kind == "grouped_conv":
         for term in ("patches", "groups"):
-            row[_AT[f"own_{term}"]], row[_AT[term]] = row[_AT[term]], 0.0
+            row[_COLUMN[f"own_{term}"]], row[_COLUMN[term]] = row[_COLUMN[term]], 0.0
+
+
+# ---- The tensors that an optimizer updates, and the operations that a framework traces.
+
+RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
 
 
 def variables(graph: Graph) -> int:
@@ -153,51 +129,50 @@ def _variables(operation: Operation, weights: int) -> int:
     a = operation.attributes
     if operation.kind not in RECURRENT:
         return 1 + bool(a.get("bias"))
-    # A kernel for the input, one for the state. Keras has all biases in one tensor, and its reader says no
+    # A kernel for the input, one for the state. Keras has all biases in one tensor, and its reader gives no
     # number of them; PyTorch has one for each kernel.
     return 2 + bool(a.get("bias")) * int(a.get("bias_vectors", 1))
 
 
 def started(graph: Graph) -> int:
-    """Operations that a framework traces before the first step; reshapes and their like not counted."""
+    """Operations that a framework traces before the first step, without reshapes and their like."""
     return sum(o.kind not in FREE or o.kind == "dropout" for o in graph.operations)
 
 
-# ---- What it keeps in memory: activations for the backward pass, weights, gradients, slots.
+# ---- Memory: activations saved for the backward pass, weights, gradients, slots.
 
 LARGEST_BATCH = 2**24
-_OF_INPUT = """
-conv grouped_conv depthwise_conv transposed_conv dense matmul embedding multiply divide power square
-max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu prelu
-"""
-OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALIZATIONS
+SAVES_INPUT = NORMALIZATIONS | {
+    "conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "matmul", "attention",
+    "embedding", "multiply", "divide", "power", "square", "max_pool", "global_max_pool", "gelu", "silu",
+    "hard_silu", "mish", "softplus", "erf", "log", "leaky_relu", "prelu",
+}  # fmt: skip
 """Kinds whose backward pass needs what they read."""
-_OF_OUTPUT = """
-relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exp sqrt rsqrt max_pool
-global_max_pool lstm gru simple_rnn dropout
-"""
-OF_OUTPUT = frozenset(_OF_OUTPUT.split())
+SAVES_OUTPUT = {
+    "relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "softmax", "log_softmax", "elu", "selu", "exp",
+    "sqrt", "rsqrt", "max_pool", "global_max_pool", "lstm", "gru", "simple_rnn", "attention",
+    "dropout",
+}  # fmt: skip
 """Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""
 
 
-def kept_bytes(graph: Graph, batch_size: int) -> int:
-    """Bytes of what the forward pass leaves for the backward pass, at `batch_size`.
+def saved_bytes(graph: Graph, batch_size: int) -> int:
+    """Bytes that the forward pass leaves for the backward pass, at `batch_size`.
 
-    The inputs of convolutions, dense layers, products, normalizations and pools, and the results of
-    activations and max pools (`OF_INPUT`, `OF_OUTPUT`), each tensor once; a reshaped tensor is the one
-    that it is a view of.
+    The inputs of SAVES_INPUT and the results of SAVES_OUTPUT, each tensor once; a reshaped tensor is the
+    one that it is a view of.
     """
-    same: dict[int, int] = {}
-    kept: set[int] = set()
+    viewed: dict[int, int] = {}
+    saved: set[int] = set()
     for operation in graph.operations:
         if operation.kind in FREE and operation.kind != "dropout" and operation.inputs:
-            root = same.get(operation.inputs[0], operation.inputs[0])
-            same.update((t, root) for t in operation.outputs)
-        if operation.kind in OF_INPUT:
-            kept.update(same.get(t, t) for t in operation.inputs)
-        if operation.kind in OF_OUTPUT:
-            kept.update(operation.outputs)
-    return sum(tensor_bytes(graph.tensors[t], batch_size) for t in kept)
+            root = viewed.get(operation.inputs[0], operation.inputs[0])
+            viewed.update((t, root) for t in operation.outputs)
+        if operation.kind in SAVES_INPUT:
+            saved.update(viewed.get(t, t) for t in operation.inputs)
+        if operation.kind in SAVES_OUTPUT:
+            saved.update(operation.outputs)
+    return sum(tensor_bytes(graph.tensors[t], batch_size) for t in saved)
 
 
 def working_bytes(graph: Graph, batch_size: int) -> int:
@@ -215,23 +190,23 @@ def working_bytes(graph: Graph, batch_size: int) -> int:
 def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """Estimate of the peak memory of an iteration.
 
-    Kept activations + gradients of the largest operation + parameters x (themselves, their gradient,
+    Saved activations + gradients of the largest operation + parameters x (themselves, their gradient,
     the optimizer's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
     an allocator wastes.
     """
     of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
-    return kept_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
+    return saved_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
 
 
 def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:
-    """The largest batch whose iteration is foreseen to fit into `available_bytes`; 0 where none does."""
-    least, most = 0, 1
-    while memory_bytes(graph, most, optimizer) <= available_bytes:
-        if most > LARGEST_BATCH:  # a network without tensors that grow with the batch
+    """The largest batch whose iteration fits into `available_bytes`; 0 if none does."""
+    smaller, larger = 0, 1
+    while memory_bytes(graph, larger, optimizer) <= available_bytes:
+        if larger > LARGEST_BATCH:  # a network without tensors that grow with the batch
             return LARGEST_BATCH
-        least, most = most, 2 * most
-    while most - least > 1:
-        middle = (least + most) // 2
+        smaller, larger = larger, 2 * larger
+    while larger - smaller > 1:
+        middle = (smaller + larger) // 2
         fits = memory_bytes(graph, middle, optimizer) <= available_bytes
-        least, most = (middle, most) if fits else (least, middle)
-    return least
+        smaller, larger = (middle, larger) if fits else (smaller, middle)
+    return smaller

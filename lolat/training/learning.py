@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.intervals import effective_ops, interval_entry, interval_width
+from lolat.fitting.intervals import Interval, effective_ops, interval_entry, interval_width
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -18,61 +17,55 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
-from lolat.model.file import Noise
-from lolat.model.prediction import other_framework
+from lolat.model.file import OF_TRAINING, Noise, how_to_add
+from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
-from lolat.training.model import Training
-
-SIMPLEST = "sgd"  # keeps nothing for a variable
-LEAST_UPDATES = 3  # so many coefficients has an update
-LOOP = ("epoch", "step", "element")
+from lolat.training.model import Iteration, Training
 
 # ---- What is measured, one point each, all times in ms.
 
-Samples = tuple[Number, ...]
+Terms = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
+Costs = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
+"""ms for each unit of a term; `call`: what a block measured alone pays once."""
 
 
-@dataclass(frozen=True)
-class PassPoint:
-    """A block's pass: `backward`: of both passes, else of the forward pass alone.
+class PassPoint(msgspec.Struct):
+    """A block's forward pass, or with `backward` both passes.
 
-    `terms`: (PASS_TERMS,) of the block at `batch_size`, in a file by name and without those that are 0;
-    `latency_ms` from `samples_ms`; `spread` as of a `lolat.fitting.points.Point`.
+    `terms`: of the block at `batch_size`, without those that are 0; `latency_ms` from `samples_ms`;
+    `spread` as of a `lolat.fitting.points.Point`.
     """
 
     name: str
     batch_size: Count
     backward: bool
-    terms: np.ndarray
+    terms: Terms
     latency_ms: Positive
-    samples_ms: Samples = ()
+    samples_ms: tuple[Number, ...] = ()
     spread: NotNegative | None = None
     kinds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class UpdatePoint:
+class UpdatePoint(msgspec.Struct):
     """An update of `variables` tensors with `parameters` numbers in all."""
 
     optimizer: str
     variables: Count
     parameters: Count
     latency_ms: Positive
-    samples_ms: Samples = ()
+    samples_ms: tuple[Number, ...] = ()
 
 
-@dataclass(frozen=True)
-class EpochPoint:
+class EpochPoint(msgspec.Struct):
     """An epoch of `steps` iterations with nothing to compute, on `elements` input numbers each."""
 
     steps: Count
     elements: Count
     latency_ms: Positive
-    samples_ms: Samples = ()
+    samples_ms: tuple[Number, ...] = ()
 
 
-@dataclass(frozen=True)
-class StartPoint:
+class StartPoint(msgspec.Struct):
     """A network's first step: `operations` traced, `variables` updated."""
 
     optimizer: str
@@ -89,31 +82,17 @@ class Points(msgspec.Struct):
     epoch_points: list[EpochPoint]
     start_points: list[StartPoint]
 
-    def document(self) -> dict[str, Any]:
-        """As it is written: times to a tenth of a microsecond."""
-        written: dict[str, Any] = msgspec.json.decode(
-            msgspec.json.encode(self, enc_hook=_named_terms)
-        )
-        for point in written["points"]:
-            point["samples_ms"] = [round(t, 4) for t in point["samples_ms"]]
-        return written
 
-
-def _read_terms(kind: type, named: Mapping[str, float]) -> np.ndarray:
-    unknown = sorted(set(named) - set(PASS_TERMS))
-    if unknown:
-        raise ValueError(f"the unknown term {unknown[0]!r}")
-    return _row(named)
+def named_terms(row: np.ndarray) -> dict[str, float]:
+    """(PASS_TERMS,) counts by name, without those that are 0."""
+    return {
+        t: int(v) if v == int(v) else v for t, v in zip(PASS_TERMS, row.tolist(), strict=True) if v
+    }
 
 
 def _row(named: Mapping[str, float]) -> np.ndarray:
-    """(PASS_TERMS,), 0 where not named, others left out."""
+    """(PASS_TERMS,), 0 for a term that is not named."""
     return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
-
-
-def _named_terms(terms: np.ndarray) -> dict[str, int | float]:
-    named = zip(PASS_TERMS, terms.tolist(), strict=True)
-    return {t: int(v) if v == int(v) else v for t, v in named if v}
 
 
 # ---- What a model file has under "training" for predictions.
@@ -142,24 +121,15 @@ class Start(msgspec.Struct):
     variable: dict[str, NotNegative]
 
 
-class Interval(msgspec.Struct):
-    """As `lolat.fitting.intervals.interval_entry` makes it."""
-
-    exponent: NotNegative
-    ops: tuple[NotNegative, NotNegative]
-    scores: list[NotNegative]
-
-
 class Section(msgspec.Struct):
     """Coefficients in ms for each unit, and how far they were off.
 
-    `forward_ms`, `backward_ms`: by term, `call` being what a block measured alone pays once; `start_ms`:
-    None where it could not be measured; `residuals`: log(measured / predicted) of both passes of blocks
-    left out; `kinds`: of operation, as `lolat.graph.counts.behaviors` names them.
+    `start_ms`: None if it could not be measured; `residuals`: log(measured / predicted) of both passes of
+    blocks left out of the fit; `kinds`: of operation, as `lolat.graph.counts.behaviors` names them.
     """
 
-    forward_ms: dict[str, NotNegative]
-    backward_ms: dict[str, NotNegative]
+    forward_ms: Costs
+    backward_ms: Costs
     update_ms: Annotated[dict[str, Update], msgspec.Meta(min_length=1)]
     loop_ms: Loop
     kinds: list[str]
@@ -170,25 +140,17 @@ class Section(msgspec.Struct):
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
-def read_section(document: Any, source: str) -> Section:
-    """ "training" of a model file, checked. ModelFileError, beginning with `source`."""
-    section: Section = converted(document, Section, source, "$.training")
-    if unknown := {*section.forward_ms, *section.backward_ms} - {*PASS_TERMS, "call"}:
-        raise ModelFileError(
-            f"{source}: its `training` has the unknown term {min(unknown)!r}; expected of "
-            f"{', '.join(PASS_TERMS)}"
-        )
-    return section
-
-
 # ---- Fitting.
+
+SIMPLEST = "sgd"  # stores nothing for a variable
+LEAST_UPDATES = 3  # the coefficients of an update, and its call
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
-    """Coefficients of both passes, and how far off they are for blocks left out.
+    """Coefficients of both passes, and how far off they are for blocks left out of the fit.
 
     One fit of all points: a forward pass costs its terms' forward coefficients, both passes the sum of
-    forward and backward ones, all from 0. So backward is never negative, and the sum, which is asked for
+    forward and backward ones, all at least 0. So backward is never negative, and the sum, which matters
     most, is fitted itself. `residuals`: log(measured / predicted) of both passes of blocks left out.
     InputError for too few points, in either direction, or of a single block.
     """
@@ -201,20 +163,20 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
             f"all passes are of the block {names[0]!r}; expected several blocks, to see how good a fit is "
             "for one left out"
         )
-    terms = np.column_stack([np.array([p.terms for p in points]), np.ones(len(points))])
+    terms = np.array([[*_row(p.terms), 1.0] for p in points])
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
-    coefficients = fit_relative(rows, measured)
+    forward, backward = np.split(fit_relative(rows, measured), 2)
     predicted = np.empty(len(points))
-    for kept in leave_out(names):
-        predicted[~kept] = rows[~kept] @ fit_relative(rows[kept], measured[kept])
+    for fitted in leave_out(names):
+        predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], measured[fitted])
     residuals = np.log(measured / np.maximum(predicted, 1e-9))[both]
     error = np.abs(predicted / measured - 1.0)
     folds = list(leave_out([p.name for p in points if p.backward]))
     interval = interval_entry(residuals, terms[both, PASS_TERMS.index("ops")], folds)
     return {
-        "forward_ms": _named(coefficients[: terms.shape[1]]),
-        "backward_ms": _named(coefficients[terms.shape[1] :]),
+        "forward_ms": _named_costs(forward),
+        "backward_ms": _named_costs(backward),
         "error": {
             "left_out_median": round(float(np.median(error[both])), 5),
             "left_out_forward_median": round(float(np.median(error[~both])), 5),
@@ -224,53 +186,53 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     }
 
 
-def _named(coefficients: np.ndarray) -> dict[str, float]:
-    """By term, `call` being the constant; those that are 0 are left out."""
-    named = zip((*PASS_TERMS, "call"), coefficients.tolist(), strict=True)
-    return {t: c for t, c in named if c > 0.0}
+def _named_costs(coefficients: np.ndarray) -> dict[str, float]:
+    costs = zip((*PASS_TERMS, "call"), coefficients.tolist(), strict=True)
+    return {term: cost for term, cost in costs if cost > 0.0}
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Optimizer -> ms for each variable and for each parameter; what comes once is the call's.
+    """Optimizer -> ms for each variable and for each parameter; the constant is the call's.
 
-    An optimizer of fewer than LEAST_UPDATES points is left out, as these could not be told apart.
-    InputError where that leaves none.
+    An optimizer of fewer than LEAST_UPDATES points is left out. InputError if none is left.
     """
     updates = {}
     for name in dict.fromkeys(p.optimizer for p in points):
-        own = [p for p in points if p.optimizer == name]
-        if len(own) < LEAST_UPDATES:
+        measured = [p for p in points if p.optimizer == name]
+        if len(measured) < LEAST_UPDATES:
             continue
-        rows = np.array([[p.variables, p.parameters, 1.0] for p in own])
-        variable, parameter, _ = fit_relative(rows, np.array([p.latency_ms for p in own])).tolist()
+        rows = np.array([[p.variables, p.parameters, 1.0] for p in measured])
+        times = np.array([p.latency_ms for p in measured])
+        variable, parameter, _ = fit_relative(rows, times).tolist()
         updates[name] = {"variable": variable, "parameter": parameter}
     if not updates:
         raise InputError(
-            f"no optimizer has as many as {LEAST_UPDATES} measured updates, which it takes to tell a "
-            f"variable from a parameter; measure again with {arg('restart')}",
+            f"no optimizer has {LEAST_UPDATES} measured updates, the least that separate a variable from a "
+            f"parameter; measure again with {arg('restart')}",
             code="too-few-points",
         )
     return updates
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
-    """ms that the framework's loop takes: for each epoch, each step, each input element of a step.
+    """ms of the framework's loop: for each epoch, each step, each input element of a step.
 
-    Fewer points than that tell of the first ones alone: what cannot be told is 0.
+    Fewer than three points give the first of these alone; the others are 0.
     """
-    known = LOOP[: len(points)]
-    rows = np.array([[1.0, p.steps, p.steps * p.elements][: len(known)] for p in points])
+    names = ("epoch", "step", "element")
+    fitted = names[: len(points)]
+    rows = np.array([[1.0, p.steps, p.steps * p.elements][: len(fitted)] for p in points])
     times = np.array([p.latency_ms for p in points])
-    coefficients = fit_relative(rows, times).tolist() if known else []
-    return {**dict.fromkeys(LOOP, 0.0), **dict(zip(known, coefficients, strict=True))}
+    coefficients = fit_relative(rows, times).tolist() if fitted else []
+    return {**dict.fromkeys(names, 0.0), **dict(zip(fitted, coefficients, strict=True))}
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
     """ms before the first step is done: a constant, for each operation, for each variable by optimizer.
 
-    Of SIMPLEST the variables' part is in that of the operations, and an optimizer without a point is left
-    out. None where SIMPLEST has not started two networks of different numbers of operations: a constant
-    could not be told from the rest then.
+    The variables of SIMPLEST cost nothing beside the operations; an optimizer without a point is left out.
+    None unless SIMPLEST has started two networks of different numbers of operations, which separate the
+    constant from the rest.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
@@ -290,14 +252,9 @@ def training_section(
     noise: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """What a model file has under "training". InputError where too little was measured."""
-    return {
-        **_fitted(points),
-        "environment": dict(environment),
-        "noise": dict(noise),
-        "warnings": list(warnings),
-        **points.document(),
-    }
+    """What a model file has under "training". InputError if too little was measured."""
+    about = {"environment": dict(environment), "noise": dict(noise), "warnings": list(warnings)}
+    return {**_fitted(points), **about, **msgspec.json.decode(msgspec.json.encode(points))}
 
 
 def _fitted(points: Points) -> dict[str, Any]:
@@ -314,68 +271,63 @@ def _fitted(points: Points) -> dict[str, Any]:
 def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
     """A model file's "training", fitted again on its own points; one without points as it is.
 
-    ModelFileError, beginning with `source`, where a point is damaged or there are too few.
+    ModelFileError, beginning with `source`, for a damaged point; InputError for too few of them.
     """
     if not section.get("points"):
         return dict(section)
-    try:
-        fitted = _fitted(msgspec.convert(section, Points, dec_hook=_read_terms))
-    except (InputError, msgspec.ValidationError) as error:
-        said = error.message if isinstance(error, InputError) else error
-        raise ModelFileError(
-            f"{source}: its `training` cannot be fitted again ({said}); learn it again with `lolat learn "
-            "DEVICE --mode training`"
-        ) from error
+    fitted = _fitted(converted(section, Points, source, "$.training"))
     return {**{k: v for k, v in section.items() if k != "interval"}, **fitted}
 
 
-# ---- Predicting: passes, update, loop and start apart.
+# ---- Predicting: passes, update, loop and start, each by its own coefficients.
 
 WIDENING = 2.0  # of the interval, for operations that no measured block had, as of latencies
 
 
 class MeasuredTraining(Training):
-    """Each part of an iteration by its own coefficients.
+    """By what was measured on the device.
 
-    `forward`, `backward`: (PASS_TERMS,) ms for each unit; the call of a block measured alone is left out,
-    as the loop has one call for all. An interval comes from blocks left out of the fit.
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a block measured alone, as
+    the loop has one call for all.
     """
 
     starts = True
 
-    def __init__(self, document: dict[str, Any], source: str) -> None:
-        """`document`: a valid model file's; ModelFileError where its `training` is damaged."""
-        self.section = section = read_section(document["training"], source)
-        self.document, self.source = document, source
-        self.name = str(document["device"])
-        self.residuals = section.residuals
-        self.epoch_ms = section.loop_ms.epoch
+    def __init__(self, document: Mapping[str, Any], source: str) -> None:
+        """`document`: a valid model file's; ModelFileError if its `training` is damaged."""
+        self.document, self.source, self.name = document, source, str(document["device"])
+        try:
+            section: Section = converted(document["training"], Section, source, "$.training")
+        except ModelFileError as error:
+            again = how_to_add(document, source, OF_TRAINING)
+            raise ModelFileError(f"{error.message}; learn it again: {again}") from None
+        self.section, self.epoch_ms = section, section.loop_ms.epoch
         self.forward, self.backward = map(_row, (section.forward_ms, section.backward_ms))
         self.latency = Model(document, source)
 
-    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
-        """ms of the three parts; taking the batch and calling the framework are in the forward one."""
-        total = pass_rows(graph, batch_size).sum(axis=0)
-        return {
-            "forward": float(total @ self.forward) + self._step_ms(graph, batch_size),
-            "backward": float(total @ self.backward),
-            "update": self._update_ms(graph, optimizer),
-        }
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`."""
-        both = pass_rows(graph, batch_size) @ (self.forward + self.backward)
-        return both, self._update_ms(graph, optimizer), self._step_ms(graph, batch_size)
+        update = self.section.update_ms.get(optimizer.name)
+        if update is None:
+            raise InputError(
+                f"{self.source} has no times of {optimizer.name}; it was measured with "
+                f"{', '.join(self.section.update_ms)}"
+            )
+        rows = pass_rows(graph, batch_size)
+        return Iteration(
+            rows @ self.forward,
+            rows @ self.backward,
+            update.variable * variables(graph) + update.parameter * parameters(graph),
+            self._step_ms(graph, batch_size),
+        )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Forward, as latencies are predicted, in the same loop."""
-        predicted = self.latency.predict(graph, batch_size)
-        return predicted.latency_ms - predicted.call_ms + self._step_ms(graph, batch_size)
+        prediction = self.latency.predict(graph, batch_size)
+        return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Tracing and ordering the operations, making the optimizer's variables; None: not measured."""
+        """Tracing the operations, making the optimizer's variables; None: not measured."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None
@@ -384,40 +336,29 @@ class MeasuredTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        strange, framework = self._strange(graph), graph.framework
-        told = [*graph.warnings, *other_framework(self.document["environment"], framework)]
-        if strange:
-            several = "s" * (len(strange) > 1)
-            told.append(
-                f"no block measured in training has the operation{several} {', '.join(strange)}"
-            )
-        return tuple(told)
+        framework = other_framework(self.document["environment"], graph.framework)
+        unknown = self._unmeasured_kinds(graph)
+        remark = "no block measured in training has the operation"
+        several = "s" * (len(unknown) > 1)
+        remarks = [f"{remark}{several} {', '.join(unknown)}"] if unknown else []
+        return *graph.warnings, *framework, *remarks
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`; more for operations that no measured block had."""
-        floor = self.section.noise.floor
-        width = interval_width(self.document["training"], coverage, floor)
+        """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
+        width = interval_width(self.document["training"], coverage, self.section.noise.floor)
         rows = pass_rows(graph, batch_size)
         times = rows @ (self.forward + self.backward)
         blocks = [list(b.operations) for b in cut(graph)]
-        parts = np.array([times[b].sum() for b in blocks])
+        block_ms = np.array([times[b].sum() for b in blocks])
         ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
-        return width.half(effective_ops(parts, ops)) * (WIDENING if self._strange(graph) else 1.0)
+        wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
+        return width.half(effective_ops(block_ms, ops)) * wider
 
-    def _strange(self, graph: Graph) -> list[str]:
+    def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""
         return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
-        """What the loop takes for a step: a constant, and moving the batch."""
+        """ms of the loop for a step: a constant, and moving the batch."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements
-
-    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
-        own = self.section.update_ms.get(optimizer.name)
-        if own is None:
-            raise InputError(
-                f"{self.source} has no times of {optimizer.name}; it was measured with "
-                f"{', '.join(self.section.update_ms)}"
-            )
-        return own.variable * variables(graph) + own.parameter * parameters(graph)

@@ -1,228 +1,336 @@
-"""How long training takes: what every model of it answers, and what an epoch is put together from."""
+"""How long training takes: what every model of a device's training answers, and the prediction from it."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
-from lolat.fitting.intervals import (
-    COVERAGE,
-    check_coverage,
-)
+from lolat.errors import InputError, arg
+from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, parameters
 from lolat.graph.blocks import cut
-from lolat.io.results import Result
-from lolat.training.iteration import (
-    Optimizer,
-    check_sizes,
-    iterations,
-    memory_bytes,
-    optimizer_named,
-)
-from lolat.units import duration, milliseconds, plain
+from lolat.training.exchange import check_strategy, exchange_ms, gradients
+from lolat.training.iteration import Optimizer, optimizer_named
+from lolat.training.link import Link
 
-PARTS = ("forward", "backward", "update", "exchange")
-UPDATE, CALL, INPUT = "update", "call", "input"
-"""Rows of `iteration_blocks` beside the blocks, and the part of an iteration that waits for its batch."""
+# ---- The question.
 
 
-@dataclass(frozen=True, repr=False)
-class TrainingPrediction(Result):
-    """How long training takes. Times of what was not asked for (no `samples`) are None.
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training that is asked about; InputError for numbers that cannot be.
 
-    `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None, else they add up to
-    `iteration_ms`. `epoch_s`: one epoch after the first, `evaluation_s` in it: going through the validation
-    samples (None where there are none, or the model cannot tell). `startup_s`: what the first epoch takes
-    more (None where the model cannot tell). `total_s`: the epochs and that. `interval_s` is of `total_s`,
-    at `coverage`; None where the model has too few rows. `weights_bytes`: what the gradients of an
-    iteration take, which several devices exchange.
+    `batch_size`: samples of an iteration on each device; `samples`: in the data set, None: iterations
+    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval; `strategy`: how
+    devices exchange gradients; `input_ms`: of the input pipeline for a sample, all workers of all devices
+    together.
     """
 
-    network: str
     batch_size: int
-    optimizer: str
-    samples: int | None
-    epochs: int
-    iterations: int | None
-    iteration_ms: float
-    parts_ms: dict[str, float | None]
-    epoch_s: float | None
-    total_s: float | None
-    interval_s: tuple[float, float] | None
-    coverage: float
-    memory_bytes: int
-    weights_bytes: int
-    warnings: tuple[str, ...] = ()
-    startup_s: float | None = None
-    evaluation_s: float | None = None
+    samples: int | None = None
+    epochs: int = 1
+    optimizer: str = "sgd"
+    coverage: float = COVERAGE
+    validation: int | None = None
+    strategy: str = "ring"
+    input_ms: float = 0.0
 
-    def words(self) -> str:
-        """An iteration's time, and that of all epochs where there are samples."""
-        told = (
-            f"{plain(self.network)} · batch {self.batch_size} · {self.optimizer}: "
-            f"{milliseconds(self.iteration_ms)} an iteration"
-        )
-        if self.total_s is None:
-            return told
-        told += f"; {duration(self.total_s)} for {self.epochs} epoch{'s' * (self.epochs > 1)}"
-        if self.interval_s is None:
-            return told
-        low, high = map(duration, self.interval_s)
-        return f"{told}, {100 * self.coverage:g} % sure of {low} .. {high}"
+    def __post_init__(self) -> None:
+        numbers = {
+            "batch_size": self.batch_size,
+            "epochs": self.epochs,
+            "samples": self.samples,
+            "validation_samples": self.validation,
+        }
+        for name, value in numbers.items():
+            if value is not None and not _from_one(value):
+                raise InputError(f"{arg(name)} {value!r}: expected a whole number from 1")
+        self.check_batch(1)
+        check_coverage(self.coverage)
+        check_strategy(self.strategy)
+        if not 0.0 <= self.input_ms < math.inf:
+            raise InputError(
+                f"{arg('input_ms_per_sample')} {self.input_ms:g}: expected 0 or more, such as 2.5"
+            )
+        object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row: what was asked, an iteration and its parts in ms, an epoch and the whole in s."""
-        answer = self.to_dict()
-        parts = {f"{name}_ms": ms for name, ms in answer.pop("parts_ms").items()}
-        return [{k: v for k, v in answer.items() if not isinstance(v, list)} | parts]
+    def check_batch(self, devices: int) -> None:
+        """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
+        if not _from_one(devices):
+            raise InputError(f"{arg('replicas')} {devices!r}: expected a whole number from 1")
+        if self.samples is not None and self.batch_size * devices > self.samples:
+            fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
+            each = f" on each of {devices} devices" if devices > 1 else ""
+            raise InputError(
+                f"a batch of {self.batch_size}{each} is larger than the data set of {self.samples} "
+                f"samples; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
+                code="batch-over-data",
+                batch_size=int(self.batch_size),
+                samples=int(self.samples),
+            )
+
+
+def _from_one(value: Any) -> bool:
+    """Whether a value is a whole number from 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+# ---- A device's training.
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """An iteration on one device, ms.
+
+    `forward`, `backward`: (operations,) of each operation; a model that knows both passes only together has
+    them in `forward`, and None in `backward`. `update`: of the optimizer. `step`: once an iteration, taking
+    the batch and calling the framework.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray | None
+    update: float
+    step: float = 0.0
+
+    @property
+    def passes(self) -> np.ndarray:
+        """(operations,) forward and backward of each operation."""
+        return self.forward if self.backward is None else self.forward + self.backward
+
+    @property
+    def total(self) -> float:
+        """The whole iteration."""
+        return float(self.passes.sum()) + self.update + self.step
+
+    def parts(self) -> dict[str, float | None]:
+        """Its parts, which add up to `total`; None each where the model cannot tell them apart."""
+        if self.backward is None:
+            return {"forward": None, "backward": None, "update": None}
+        forward = float(self.forward.sum()) + self.step
+        return {"forward": forward, "backward": float(self.backward.sum()), "update": self.update}
 
 
 class Training(ABC):
-    """A device's training time.
+    """A device's training.
 
-    `name`: of the device; `document`: the model's file; `residuals`: log(measured / predicted) of what was
-    left out of the fit; `drop_last`: whether an epoch leaves out a last batch that is not full; `epoch_ms`:
-    what an epoch takes beside its iterations, a pass over the validation samples too; `starts`: whether it
-    knows of starts at all; `optimizers`: those that epochs were timed with, empty where it is of none.
+    `name`: of the device; `document`: the model's file; `epoch_ms`: what an epoch takes beside its
+    iterations, and so does a pass over the validation samples; `starts`: whether it knows of starts at all;
+    `optimizers`: those that were timed, empty if it answers for every one.
     """
 
     name: str
-    document: dict[str, Any]
-    residuals: Sequence[float]
-    drop_last: bool = False
+    document: Mapping[str, Any]
     epoch_ms: float = 0.0
     starts: bool = False
     optimizers: tuple[str, ...] = ()
 
-    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
-        """ms of an iteration's parts by the names of PARTS, or as a whole by another; they add up to it."""
-        operations, update, rest = self.operation_times(graph, batch_size, optimizer)
-        return {"iteration": float(operations.sum()) + update + rest}
-
     @abstractmethod
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms.
-
-        They add up to an iteration. InputError for an optimizer that was not measured.
-        """
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        """An iteration; InputError for an optimizer that was not measured."""
 
     @abstractmethod
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """What is to be said of an answer."""
+        """What a user must know of an answer."""
 
     @abstractmethod
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """Half of an interval's width, a logarithm; InputError where too few points tell it."""
+        """Half of an interval's width, a logarithm; InputError if there are too few points."""
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float | None:
-        """Evaluating a batch: its forward pass in a loop; None where the model cannot tell."""
+        """The evaluation of a batch: its forward pass in a loop; None if the model cannot tell."""
         return None
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """What comes before the first iteration; None where the model cannot tell."""
+        """The time before the first iteration; None if the model cannot tell."""
         return None
 
-    def predict(
-        self,
-        graph: Graph,
-        batch_size: int,
-        samples: int | None = None,
-        epochs: int = 1,
-        optimizer: str = "sgd",
-        coverage: float = COVERAGE,
-        validation: int | None = None,
-    ) -> TrainingPrediction:
-        """How long an iteration, an epoch of `samples` and `epochs` of them take.
 
-        `validation`: samples that are evaluated after each epoch. InputError for numbers that are not whole
-        and above 0, a batch larger than the data set, and an optimizer that is not known.
-        """
-        used = optimizer_named(optimizer)
-        check_sizes(batch_size, samples, epochs, validation)
-        check_coverage(coverage)
-        parts = self.parts(graph, batch_size, used)
-        prediction = TrainingPrediction(
-            graph.name, batch_size, used.name, samples, epochs, None, sum(parts.values()),
-            {p: parts.get(p) for p in PARTS} | {"exchange": 0.0}, None, None, None, coverage,
-            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES,
-            self.warnings(graph, batch_size, used),
-        )  # fmt: skip
-        if samples is None:
-            return prediction
-        return self._with_epochs(prediction, graph, used, samples, validation)
+# ---- The answer.
 
-    def _with_epochs(
-        self,
-        prediction: TrainingPrediction,
-        graph: Graph,
-        optimizer: Optimizer,
-        samples: int,
-        validation: int | None,
-    ) -> TrainingPrediction:
-        batch_size, warnings = prediction.batch_size, list(prediction.warnings)
-        full, rest = divmod(samples, batch_size)
-        epoch_ms = full * prediction.iteration_ms + self.epoch_ms
-        if rest and not self.drop_last:
-            epoch_ms += sum(self.parts(graph, rest, optimizer).values())
-        evaluation_s = self._evaluation_s(graph, batch_size, validation) if validation else None
-        if validation and evaluation_s is None:
-            warnings.append(
-                "the model was fitted on epochs without an evaluation: the validation samples are left out"
-            )
-        epoch_s = epoch_ms / 1e3 + (evaluation_s or 0.0)
-        startup_s = self.startup_s(graph, optimizer)
-        total_s = (startup_s or 0.0) + prediction.epochs * epoch_s
-        if startup_s is None and self.starts:
-            unknown = f"the start of a training with {optimizer.name} was not measured"
-            warnings.append(f"{unknown}: the total is without it")
-        interval_s = None
-        try:
-            half = self.half_width(graph, batch_size, prediction.coverage)
-            interval_s = (total_s * math.exp(-half), total_s * math.exp(half))
-        except InputError:
-            warnings.append(
-                f"no interval: {len(self.residuals)} points cannot give {100 * prediction.coverage:g} % "
-                "coverage"
-            )
-        return replace(
-            prediction,
-            iterations=iterations(samples, batch_size, self.drop_last),
-            epoch_s=epoch_s,
-            total_s=total_s,
-            interval_s=interval_s,
-            warnings=tuple(warnings),
-            startup_s=startup_s,
-            evaluation_s=evaluation_s,
+
+@dataclass(frozen=True)
+class Rented:
+    """What is rented: `instances` of one type; `price_per_hour`: US$ of all of them; `idle_devices`: paid
+    for and not used; `source`, `date`: where the price is from.
+    """
+
+    instance_type: str
+    instances: int
+    idle_devices: int
+    region: str
+    price_per_hour: float
+    source: str
+    date: str
+
+
+@dataclass(frozen=True)
+class TrainingPrediction:
+    """A training on `devices` devices, linked by `link` (None: a given one) of `link_gbps` Gbit/s.
+
+    `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
+    (what is waited for), and input, the wait for the next batch, where an input pipeline was given; they
+    add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass, part of no sum.
+    `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples; `startup_s`:
+    what the first epoch takes more; `total_s`: all epochs and that; `interval_s`: of `total_s`.
+    `dollars`: of `total_s`, by what is `rented`. None: not asked for, or the model cannot tell.
+    """
+
+    devices: int
+    link: str | None
+    link_gbps: float | None
+    iteration_ms: float
+    parts_ms: dict[str, float | None]
+    hidden_ms: float
+    iterations: int | None = None
+    epoch_s: float | None = None
+    evaluation_s: float | None = None
+    startup_s: float | None = None
+    total_s: float | None = None
+    interval_s: tuple[float, float] | None = None
+    rented: Rented | None = None
+    dollars: float | None = None
+    dollars_interval: tuple[float, float] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def predict(
+    model: Training, graph: Graph, run: TrainingRun, devices: int = 1, link: Link | None = None
+) -> TrainingPrediction:
+    """A training on `devices` devices, which `link` joins (needed for several).
+
+    Each device has its share of the samples, rounded up. Gradients travel while the backward pass goes on,
+    where the model tells how long that is. InputError for zero devices, batches that together are larger
+    than the data set, and an optimizer that was not measured.
+    """
+    run.check_batch(devices)
+    optimizer = optimizer_named(run.optimizer)
+    alone = model.iteration(graph, run.batch_size, optimizer)
+    waited_ms = hidden_ms = 0.0
+    if devices > 1:
+        assert link is not None
+        sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
+        if alone.backward is not None:
+            sizes, backward_ms = gradients(graph, alone.backward)
+        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link, run.strategy)
+    parts_ms = alone.parts() | {"exchange": waited_ms}
+    prediction = TrainingPrediction(
+        devices, None if link is None else link.name, None if link is None else link.gbps,
+        alone.total + waited_ms, parts_ms, hidden_ms,
+        warnings=model.warnings(graph, run.batch_size, optimizer),
+    )  # fmt: skip
+    if run.samples is not None:
+        prediction = _with_epochs(prediction, model, graph, run, alone, waited_ms)
+    return _with_input(prediction, run) if run.input_ms else prediction
+
+
+def _with_epochs(
+    prediction: TrainingPrediction,
+    model: Training,
+    graph: Graph,
+    run: TrainingRun,
+    alone: Iteration,
+    waited_ms: float,
+) -> TrainingPrediction:
+    """With the times of epochs, the last iteration of each with what is left of the device's share.
+
+    The exchange, worked out from a stated link, is added to both ends of the interval.
+    """
+    assert run.samples is not None
+    optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
+    share = -(-run.samples // prediction.devices)
+    full, rest = divmod(share, run.batch_size)
+    iterations = full + bool(rest)
+    epoch_ms = full * alone.total + model.epoch_ms
+    epoch_ms += model.iteration(graph, rest, optimizer).total if rest else 0.0
+    evaluation_s = None
+    if run.validation is not None:
+        evaluation_s = _evaluation_s(model, graph, run, prediction.devices)
+        if evaluation_s is None:
+            warnings.append("the model knows no evaluation: the validation samples are left out")
+    startup_s = model.startup_s(graph, optimizer)
+    if startup_s is None and model.starts:
+        warnings.append(
+            f"the start of a training with {optimizer.name} was not measured: the total is without it"
         )
+    epoch_s = epoch_ms / 1e3 + (evaluation_s or 0.0)
+    alone_s, exchange_s = (startup_s or 0.0) + run.epochs * epoch_s, iterations * waited_ms / 1e3
+    exchanges_s = run.epochs * exchange_s
+    interval_s = None
+    try:
+        factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
+        interval_s = (alone_s / factor + exchanges_s, alone_s * factor + exchanges_s)
+    except InputError:
+        warnings.append(
+            f"no interval: too few points were left out of the fit for {100 * run.coverage:g} % coverage"
+        )
+    return replace(
+        prediction,
+        iterations=iterations,
+        epoch_s=epoch_s + exchange_s,
+        evaluation_s=evaluation_s,
+        startup_s=startup_s,
+        total_s=alone_s + exchanges_s,
+        interval_s=interval_s,
+        warnings=tuple(warnings),
+    )
 
-    def _evaluation_s(self, graph: Graph, batch_size: int, validation: int) -> float | None:
-        """A pass over the validation samples."""
-        full, rest = divmod(validation, batch_size)
-        total_ms = self.epoch_ms
-        for batches, size in ((full, batch_size), (int(rest > 0), rest)):
-            if batches:
-                batch_ms = self.evaluated_ms(graph, size)
-                if batch_ms is None:
-                    return None
-                total_ms += batches * batch_ms
-        return total_ms / 1e3
+
+def _evaluation_s(model: Training, graph: Graph, run: TrainingRun, devices: int) -> float | None:
+    """A pass over a device's share of the validation samples."""
+    assert run.validation is not None
+    full, rest = divmod(-(-run.validation // devices), run.batch_size)
+    total_ms = model.epoch_ms
+    for batches, size in ((full, run.batch_size), (1, rest)):
+        if batches and size:
+            batch_ms = model.evaluated_ms(graph, size)
+            if batch_ms is None:
+                return None
+            total_ms += batches * batch_ms
+    return total_ms / 1e3
 
 
-# ---- Where an iteration's time goes: its blocks, the update and what comes once for each iteration.
+def _with_input(prediction: TrainingPrediction, run: TrainingRun) -> TrainingPrediction:
+    """With an input pipeline, which makes batches while the one before is trained on, as `tf.data`'s
+    prefetch and PyTorch's workers do: an iteration takes the longer of both.
+
+    The epoch's last batch waits as its share of a whole one. The pipeline's own time is taken as certain,
+    so that an interval ends no earlier than the pipeline allows.
+    """
+    samples_at_once = run.batch_size * prediction.devices
+    more_ms = run.input_ms * samples_at_once - prediction.iteration_ms
+    wait_ms = max(0.0, more_ms)
+    changes: dict[str, Any] = {
+        "iteration_ms": prediction.iteration_ms + wait_ms,
+        "parts_ms": {**prediction.parts_ms, "input": wait_ms},
+    }
+    if (
+        run.samples is not None
+        and prediction.epoch_s is not None
+        and prediction.total_s is not None
+    ):
+        batches = run.samples / samples_at_once
+        # The time of the epochs if the device had nothing to do but wait for batches.
+        input_s = prediction.total_s + run.epochs * batches * more_ms / 1e3
+        changes["epoch_s"] = prediction.epoch_s + batches * wait_ms / 1e3
+        changes["total_s"] = max(prediction.total_s, input_s)
+        if prediction.interval_s is not None:
+            changes["interval_s"] = tuple(max(end, input_s) for end in prediction.interval_s)
+    return replace(prediction, **changes)
+
+
+# ---- Where an iteration's time goes.
 
 
 @dataclass(frozen=True)
 class BlockTime:
-    """A part of an iteration: ms, and its share of the whole from 0 to 1."""
+    """A part of an iteration on one device: ms, and its share of the whole from 0 to 1."""
 
     name: str
     iteration_ms: float
@@ -232,43 +340,9 @@ class BlockTime:
 def iteration_blocks(
     model: Training, graph: Graph, batch_size: int, optimizer: str
 ) -> tuple[BlockTime, ...]:
-    """The blocks of `graph` in its order, then UPDATE and CALL; they add up to an iteration."""
-    each, update, rest = model.operation_times(graph, batch_size, optimizer_named(optimizer))
-    times = [(b.label, float(each[list(b.operations)].sum())) for b in cut(graph)]
-    times += [(UPDATE, update), (CALL, rest)]
-    whole = sum(t for _, t in times)
-    return tuple(BlockTime(name, t, t / whole if whole else 0.0) for name, t in times)
-
-
-def with_input(
-    prediction: TrainingPrediction, sample_ms: float, devices: int = 1
-) -> TrainingPrediction:
-    """`prediction` with an input pipeline that makes a sample in `sample_ms`, for all `devices` together.
-
-    Batches are made while the one before is trained on, as `tf.data`'s prefetch and PyTorch's workers do:
-    an iteration takes the longer of both; with 0 there is nothing to wait for, and nothing is changed. The
-    epoch's last batch waits as its share of a whole one; the pipeline's own time is taken as certain, so
-    that an interval ends no earlier than it allows.
-    InputError for a time that is negative or not finite.
-    """
-    if not (math.isfinite(sample_ms) and sample_ms >= 0.0):
-        raise InputError(
-            f"an input pipeline of {sample_ms:g} ms a sample cannot be; expected 0 or more, such as 2.5"
-        )
-    if sample_ms == 0.0:
-        return prediction
-    more_ms = sample_ms * prediction.batch_size * devices - prediction.iteration_ms
-    wait_ms = max(0.0, more_ms)
-    changes: dict[str, Any] = {
-        "iteration_ms": prediction.iteration_ms + wait_ms,
-        "parts_ms": {**prediction.parts_ms, INPUT: wait_ms},
-    }
-    if not (prediction.samples is None or prediction.epoch_s is None or prediction.total_s is None):
-        batches = prediction.samples / (prediction.batch_size * devices)
-        # What the epochs would take if the device had nothing to do but wait for batches.
-        bound_s = prediction.total_s + prediction.epochs * batches * more_ms / 1e3
-        changes["epoch_s"] = prediction.epoch_s + batches * wait_ms / 1e3
-        changes["total_s"] = max(prediction.total_s, bound_s)
-        if prediction.interval_s is not None:
-            changes["interval_s"] = tuple(max(end, bound_s) for end in prediction.interval_s)
-    return replace(prediction, **changes)
+    """The blocks of `graph` in its order, then "update" and "call"; they add up to an iteration."""
+    iteration = model.iteration(graph, batch_size, optimizer_named(optimizer))
+    passes, total = iteration.passes, iteration.total
+    times = [(b.label, float(passes[list(b.operations)].sum())) for b in cut(graph)]
+    times += [("update", iteration.update), ("call", iteration.step)]
+    return tuple(BlockTime(name, t, t / total if total else 0.0) for name, t in times)

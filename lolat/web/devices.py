@@ -12,10 +12,10 @@ from pathlib import Path
 from lolat.errors import LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
-from lolat.training.cost import Machines, device_of, machines_for, offers_for
-from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices
-from lolat.training.file import load_training
+from lolat.training.file import training_of
 from lolat.training.model import Training
+from lolat.training.prices import Prices, read_prices
+from lolat.training.rental import Rental, device_of, find_rental
 from lolat.units import plain
 
 GROUPS = YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
@@ -117,55 +117,34 @@ def opened(path: Path, key: str, own: bool) -> DeviceModel:
     except LolatError as error:
         lacking = dict.fromkeys(("latency", "budget"), plain(str(error)))
     try:
-        training = load_training(path)
+        training = training_of(model.document, str(path))
     except LolatError as error:
         lacking["training"] = plain(str(error))
     label, where = model.document.get("device"), model.document.get("environment")
-    shown = plain(label if isinstance(label, str) else device_of(training) if training else key)
+    shown = plain(label if isinstance(label, str) else device_of(model.document))
     kind = where.get("device") if isinstance(where, dict) else None
     cpu = kind == "cpu" if kind in ("cpu", "gpu") else _CPU.search(shown)
     group = YOURS if own else CPUS if cpu else GPUS
     return DeviceModel(key, path, shown, group, latency, training, lacking)
 
 
-@dataclass(frozen=True)
-class Rented:
-    """What the price list has for a device: the offers, and their name and where they are from."""
-
-    offers: tuple[Offer, ...]
-    where: str
-
-    def machines(self, devices: int) -> Machines:
-        """The instances for a number of devices."""
-        return machines_for(self.offers, devices)
-
-
-def rented(model: Training, prices: Prices) -> Rented | None:
-    """What the list has for a model's device, as `lolat cost` finds it without --price-per-hour."""
-    name = accelerator_of(device_of(model), prices.offers)
-    if name is None:
-        return None
-    offers = offers_for(model, prices.offers, name, prices.where)
-    return Rented(offers, f"{name} in {prices.where}")
-
-
 class PriceList:
     """The prices of `lolat prices`."""
 
     def __init__(self) -> None:
-        self._current = find_prices()
-        self._rented: dict[Path, tuple[Training, Rented | None]] = {}
+        self._current = read_prices()
+        self._rented: dict[Path, tuple[Training, Rental | None]] = {}
 
     def current(self) -> Prices:
         """What `lolat cost` takes without --price-per-hour or --prices."""
         return self._current
 
-    def rented(self, device: DeviceModel, prices: Prices) -> Rented | None:
-        """As `rented`, looked for again only where the model has changed."""
+    def rented(self, device: DeviceModel, prices: Prices) -> Rental | None:
+        """Where a model's device is rented, looked for again only where the model has changed."""
         model = device.training
         if model is None:
             return None
         found = self._rented.get(device.path)
         if found is None or found[0] is not model:
-            found = self._rented[device.path] = model, rented(model, prices)
+            found = self._rented[device.path] = model, find_rental(model.document, prices)
         return found[1]

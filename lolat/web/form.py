@@ -13,10 +13,9 @@ from lolat.errors import InputError, LolatError
 from lolat.fitting.intervals import check_coverage
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.apart import ENDINGS
-from lolat.training.cost import BILLINGS
-from lolat.training.exchange import Link
+from lolat.training.exchange import check_strategy
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
-from lolat.training.replicas import check_strategy
+from lolat.training.link import Link
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import YOURS, DeviceModel
 from lolat.web.networks import UPLOAD, NetworkKey
@@ -101,13 +100,13 @@ def _sure(text: str) -> float | None:
 
 
 def _strategy(text: str) -> str:
-    check_strategy(text, 1)
+    check_strategy(text)
     return text
 
 
-def _link(text: str) -> Link | None:
+def _link(text: str) -> float | None:
     gbps = amount(text)
-    return None if gbps is None else Link(gbps)
+    return None if gbps is None else Link(gbps).gbps
 
 
 def _coverage(text: str) -> float:
@@ -183,7 +182,6 @@ STRATEGY_WORDS = {
     "one-to-all": "one device gathers and sends",
     "mirrored": "MirroredStrategy",
 }
-BILLING_WORDS = {"second": "by the second", "hour": "by the hour, a begun one whole"}
 
 _ALL = (
     Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
@@ -216,7 +214,6 @@ _ALL = (
     Field("link_gbps", "Link of a device, Gbit/s", "",
           "empty: as such devices are linked in one machine, and 10 between machines", numeric=True,
           parse=_link),
-    Field("billing", "Billing", "second", choices=tuple((b, BILLING_WORDS[b]) for b in BILLINGS)),
     Field("coverage", "How sure the interval is to be", "0.9", "above 0 and below 1", numeric=True,
           parse=_coverage),
 )  # fmt: skip
@@ -251,7 +248,7 @@ class Question(SimpleNamespace):
     """What is asked in a tab; what each field of OF_VIEW says is there under the field's name.
 
     Of a budget `sure` is None where the predicted time counts; of training `devices` is how many the answer
-    is for, `compare` the rows of the table, and `link_gbps` a Link, None where it is to be assumed.
+    is for, `compare` the rows of the table, and `link_gbps` None where the link is to be assumed.
     """
 
     network: NetworkKey

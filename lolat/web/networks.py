@@ -1,4 +1,4 @@
-"""Networks that a page asks for: read by a process of their own, the last ones kept in memory."""
+"""Networks that a page asks for: read by a process of their own each, the last ones kept in memory."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ import re
 import shutil
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from lolat.errors import InputError, NetworkError
+from msgspec.structs import replace
+
+from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, ProcessDied, RequestFailed
-from lolat.readers.apart import LIMIT_S, MIB, NO_GPU, START, check_file
-from lolat.readers.cache import Cache, shipped_graph
+from lolat.readers.apart import MIB, check_file, read_apart
+from lolat.readers.cache import Cache
 from lolat.units import plain
 
 UPLOAD = "upload:"
+MOST_KEPT = 128
+MOST_OPERATIONS = 20_000
+"""Of one network: a page of a larger one takes seconds."""
+MOST_BYTES = 200 * MIB
+"""Of a file; ONNX files hold the weights, which are of no use here."""
+
+ReadNetwork = Callable[[str, tuple[int, ...]], Graph]
+"""Reads NETWORK of the command line at an input size; LolatError where it cannot."""
 
 
 @dataclass(frozen=True)
 class NetworkKey:
-    """`spec` is NETWORK of the command line, or upload:SHA256; `size` what goes with it as --input-size.
+    """`spec` is NETWORK of the command line, or upload:SHA256; `size` its --input-size.
 
-    A file's path and `package.module:callable` cannot be had here: whoever may open the page, or make a
+    A file's path and `package.module:callable` are no keys: whoever may open the page, or make a
     browser open it, could otherwise have any file of the user read, or any code run.
     """
 
@@ -36,109 +44,13 @@ class NetworkKey:
 
     @property
     def uploaded(self) -> bool:
-        """Whether it is a file that was given to the page."""
+        """Whether it is a file that was sent to the page."""
         return self.spec.startswith(UPLOAD)
 
     def named(self, file_name: str) -> list[str]:
-        """NETWORK of a command; `file_name`: what one that was given as a file is called."""
+        """NETWORK of a command, with its options; `file_name`: of a file that was sent."""
         size = ["--input-size", ",".join(map(str, self.size))] if self.size else []
         return [file_name if self.uploaded else self.spec, *size]
-
-
-# ---- The process that reads networks.
-#
-# Keras is loaded there and not in the server, so that the page is there at once; and a file that crashes a
-# framework, or eats memory, ends that process alone.
-
-
-class Reader:
-    """Reads one network at a time, in one process that stays until it dies or is too slow."""
-
-    def __init__(self, limit_s: float = LIMIT_S) -> None:
-        self.limit_s = limit_s
-        self._child: Child | None = None
-        self._closed = False
-        self._one = threading.RLock()
-
-    def start(self) -> Child:
-        """The process, ready; a new one where there is none. NetworkError where none comes up."""
-        with self._one:
-            if self._child is not None and not self._child.is_running():
-                self._end()
-            if self._closed:
-                raise NetworkError("the server is stopping")
-            child = self._child = self._child or Child(START, ".keras", environment=NO_GPU)
-            try:
-                child.ready()
-            except (ProcessDied, RequestFailed) as problem:
-                self._end()
-                raise NetworkError(
-                    "the process that reads networks did not start; try again"
-                ) from problem
-            return child
-
-    def read(self, network: str, size: Sequence[int] = ()) -> Graph:
-        """The network as a Graph; `network` is NETWORK of the command line.
-
-        NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
-        """
-        with self._one:
-            try:
-                asked = {"network": network, "size": list(size)}
-                return Graph.from_dict(self.start().request(asked, self.limit_s))
-            except ProcessDied as died:
-                self._end()
-                raise NetworkError(
-                    f"reading it took more than {self.limit_s:g} s or too much memory; expected a "
-                    "network that can be read in that time"
-                ) from died
-            except (RequestFailed, InputError) as problem:
-                error = (
-                    problem.as_error(NetworkError)
-                    if isinstance(problem, RequestFailed)
-                    else problem
-                )
-                raise NetworkError(error.message, code=error.code, **error.data) from problem
-
-    def read_file(self, file: BinaryIO, name: str, size: Sequence[int] = ()) -> Graph:
-        """The network in an open file that the user calls `name`; nothing of it is left on the disk.
-
-        NetworkError as of `read`.
-        """
-        with (
-            self._one,
-            tempfile.TemporaryDirectory(
-                prefix="lolat-", dir=self.start().folder, ignore_cleanup_errors=True
-            ) as folder,
-        ):
-            # Under a name of ours: the one that came with it may be anything.
-            path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
-            with path.open("wb") as copy:
-                shutil.copyfileobj(file, copy, MIB)
-            check_file(path, name)
-            try:
-                return self.read(str(path), size)
-            except NetworkError as error:
-                raise error.reworded(error.message.replace(str(path), name)) from error
-
-    def close(self) -> None:
-        """End the process, and with it what another thread has it read."""
-        self._closed = True
-        self._end()
-
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.close()
-
-
-# ---- The networks read last, by name or from files, in memory.
-
-MOST_KEPT = 128
-MOST_OPERATIONS = 20_000
-"""Of one network: a page of a larger one takes seconds."""
-MOST_BYTES = 200 * MIB
-"""Of a file; ONNX files hold the weights, which are of no use here."""
 
 
 @dataclass(frozen=True)
@@ -150,61 +62,69 @@ class CachedNetwork:
 
 
 class NetworkCache:
-    """Keeps the last `most` networks; reads each once, one after the other."""
+    """Keeps the last `most` networks; reads one at a time, each once."""
 
-    def __init__(self, reader: Reader, most: int = MOST_KEPT) -> None:
-        self.reader, self._most = reader, most
-        self._kept: OrderedDict[NetworkKey, CachedNetwork] = OrderedDict()
-        self._lock, self._reading = threading.Lock(), threading.Lock()
+    def __init__(self, read: ReadNetwork = read_apart, most: int = MOST_KEPT) -> None:
+        self._read, self._most = read, most
+        self._networks: dict[NetworkKey, CachedNetwork] = {}  # the one asked for last is the last
+        self._lock = threading.RLock()
 
     def get(self, key: NetworkKey) -> CachedNetwork:
-        """The network, read where it is not kept. NetworkError: what is wrong with it."""
-        if found := self._known(key):
-            return found
-        if key.uploaded:
-            raise NetworkError(
-                f"this file is not known (any more): the last {self._most} networks are kept, and as "
-                "long as the server runs; give it again"
-            )
-        with self._reading:  # by another request meanwhile, perhaps
-            if found := self._known(key):
-                return found
-            graph = shipped_graph(key.spec, key.size) or Cache().graph(key.spec, key.size)
-            graph = graph or self.reader.read(key.spec, key.size)
-            return self.put(key, CachedNetwork(graph))
-
-    def put(self, key: NetworkKey, network: CachedNetwork) -> CachedNetwork:
-        """Keep a network; the one that was longest not asked for goes. NetworkError: it is too large."""
-        count = len(network.graph.operations)
-        if count > MOST_OPERATIONS:
-            raise NetworkError(
-                f"it has {count:,} operations; expected at most {MOST_OPERATIONS:,} here: ask for it in a "
-                "terminal, with lolat predict"
-            )
+        """The network. NetworkError where it cannot be read, or a file is not known (any more)."""
         with self._lock:
-            self._kept[key] = network
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return network
+            network = self._networks.pop(key, None)
+            if network is None and key.uploaded:
+                raise NetworkError(
+                    f"this file is not known (any more): the last {self._most} networks are kept, and as "
+                    "long as the server runs; give it again"
+                )
+            if network is None:
+                spec, size = key.spec, key.size
+                network = CachedNetwork(Cache().read(spec, size, lambda: self._graph(spec, size)))
+            return self._keep(key, network)
 
     def put_file(self, file: BinaryIO, name: str, size: tuple[int, ...] = ()) -> NetworkKey:
         """Read an open file that a client sent as `name` and keep its network, under the key returned.
 
-        NetworkError: what is wrong with it; OSError: it cannot be written to the disk.
+        Nothing of the file is left on the disk. NetworkError where it is no network; OSError where it
+        cannot be written to the disk.
         """
         name = plain(re.split(r"[/\\]", name)[-1])[:200]
         digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
         key = NetworkKey(UPLOAD + digest.hexdigest(), size)
         file.seek(0)
-        with self._reading:
-            graph = self.reader.read_file(file, name, size)
-        graph = replace(graph, name=name.rpartition(".")[0] or name)
-        self.put(key, CachedNetwork(graph, name))
+        with self._lock, tempfile.TemporaryDirectory(prefix="lolat-") as folder:
+            # The name that came with the file may be anything.
+            path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
+            with path.open("wb") as copy:
+                shutil.copyfileobj(file, copy, MIB)
+            check_file(path, name)
+            try:
+                graph = self._graph(str(path), size)
+            except NetworkError as error:
+                raise error.reworded(error.message.replace(str(path), name)) from error
+            graph = replace(graph, name=name.rpartition(".")[0] or name)
+            self._keep(key, CachedNetwork(graph, name))
         return key
 
-    def _known(self, key: NetworkKey) -> CachedNetwork | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+    def _graph(self, spec: str, size: tuple[int, ...]) -> Graph:
+        """The network, read. NetworkError for all that goes wrong, and for one that is too large."""
+        try:
+            graph = self._read(spec, size)
+        except LolatError as error:
+            raise NetworkError(error.message, code=error.code, **error.data) from error
+        count = len(graph.operations)
+        if count > MOST_OPERATIONS:
+            raise NetworkError(
+                f"it has {count:,} operations; expected at most {MOST_OPERATIONS:,} here: ask for it in a "
+                "terminal, with lolat predict"
+            )
+        return graph
+
+    def _keep(self, key: NetworkKey, network: CachedNetwork) -> CachedNetwork:
+        """Make a network the last one; the one that was not asked for the longest time goes."""
+        self._networks.pop(key, None)
+        self._networks[key] = network
+        while len(self._networks) > self._most:
+            del self._networks[next(iter(self._networks))]
+        return network

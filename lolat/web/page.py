@@ -12,9 +12,10 @@ from lolat.graph import Graph
 from lolat.model.prediction import domain_words
 from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
-from lolat.training.cost.prices import Prices
+from lolat.training.prices import Prices
+from lolat.training.rental import Rental
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList, Rented
+from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList
 from lolat.web.form import FIELDS, Form, Question
 from lolat.web.latency import between, budgets, latencies, report, sure_of
 from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
@@ -50,7 +51,7 @@ class Pages:
         """The page for a query's (name, text); `upload_error`: what is wrong with a file just sent."""
         context: dict[str, Any] = {"answer": None, "problem": "", "lacking": ()}
         query = list(query)
-        listed: list[tuple[str, DeviceModel, Rented | None]] = []
+        listed: list[tuple[str, DeviceModel, Rental | None]] = []
         usable = False
         try:
             form, prices = self._form(query)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import html
 import logging
 import re
 import signal
 import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -36,7 +33,7 @@ except ImportError as error:
 
 from lolat.readers.apart import ENDINGS, MIB
 from lolat.web.form import as_size
-from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, NetworkKey, Reader
+from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, NetworkKey
 from lolat.web.page import Pages
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
@@ -109,7 +106,7 @@ class Guard:
 
 OTHER_FIELDS = MIB
 """Of a request with a file: what the form's other fields may take."""
-MOST_THROWN_AWAY = 2**30
+MOST_IGNORED = 2**30
 
 
 class TooLarge(NetworkError):
@@ -131,7 +128,7 @@ def limited(receive: Receive, most: int) -> Receive:
         message = await receive()
         total += len(message.get("body", b""))
         if total > most + OTHER_FIELDS:
-            while message.get("more_body") and total < MOST_THROWN_AWAY:
+            while message.get("more_body") and total < MOST_IGNORED:
                 message = await receive()  # a browser that is still sending sees no answer
                 total += len(message.get("body", b""))
             raise TooLarge(most)
@@ -201,19 +198,8 @@ def create_app(
     named: Sequence[Path] = (), networks: NetworkCache | None = None, most_bytes: int = MOST_BYTES
 ) -> Guard:
     """The application; `named`: model files to list besides local and shipped ones."""
-    cache = networks or NetworkCache(Reader())
+    cache = networks or NetworkCache()
     answers = Answers(Pages(cache, named), cache, most_bytes)
-
-    def load() -> None:
-        with contextlib.suppress(NetworkError):  # who needs it is told
-            cache.reader.start()
-
-    @contextlib.asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
-        threading.Thread(target=load, daemon=True).start()  # the framework, before anybody asks
-        yield
-        cache.reader.close()
-
     static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
     routes = [
         Route("/", answers.home),
@@ -221,7 +207,7 @@ def create_app(
         Route("/upload", answers.upload, methods=["POST"]),
         Mount("/static", static),
     ]
-    return Guard(Starlette(routes=routes, lifespan=life))  # around answers to faults of ours too
+    return Guard(Starlette(routes=routes))  # around answers to faults of ours too
 
 
 # ---- What runs it.
@@ -239,45 +225,26 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
 
     `port`: 0 for any free one. InputError where it is taken.
     """
-    listening = bound(port)
+    try:
+        listening = socket.create_server(
+            (HOST, port)
+        )  # a browser that is faster waits for the server
+    except OSError as error:
+        raise InputError(
+            f"port {port} cannot be used ({error.strerror}); give another {arg('port')}, or 0 for any free "
+            "one"
+        ) from None
     # It would write a line for each form that is none, as nobody else listens to it.
     logging.getLogger("python_multipart").addHandler(logging.NullHandler())
-    try:
+    with listening:
         app = create_app(named)
-        listening.listen()  # a browser that is faster than the server waits for it
         announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            log_level="critical",  # not a line for each request that is none
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=END_S,
-        )
-        uvicorn.Server(config).run(sockets=[listening])
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python waits for threads that make pages
-        listening.close()
-
-
-def bound(port: int) -> socket.socket:
-    """A socket at HOST and `port`; InputError where another program has it, or it may not be had."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: else two programs may have the same port
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-    else:  # a server that was ended a moment ago does not block the port
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-        return listening
-    except OSError as error:
-        listening.close()
-        why = (
-            "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
-        )
-        raise InputError(
-            f"port {port} {why}; give another {arg('port')}, or 0 for any free one"
-        ) from None
+            app, http="h11", ws="none", server_header=False, proxy_headers=False,
+            log_level="critical", access_log=False,  # not a line for each request that is none
+            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=END_S,
+        )  # fmt: skip
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python waits for threads that make pages

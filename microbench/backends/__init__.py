@@ -1,8 +1,7 @@
-"""Backends: a Graph or a network -> something that runs, and how to wait for it. One package each.
+"""Backends: a block or a network -> something that runs, and how to wait for it. One package each.
 
-A backend is written as its name and the options it is to run with: `torch`, `torch+compile+threads=2`.
-Options make times different, so they are part of what a run is called, and of the environment that it
-records.
+A backend is written as its name and its options: `torch`, `torch+compile+threads=2`. Options change times,
+so they are part of the name of a run and of the environment that it records.
 """
 
 from __future__ import annotations
@@ -10,15 +9,18 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError, arg
-from lolat.graph import Graph
+from lolat.errors import InputError, MeasuringError, MissingPackageError, arg
+from lolat.graph import Graph, Tensor
 from microbench.environment import cpu_count
+
+Shape = tuple[int, ...]
 
 BACKENDS = {
     "tensorflow": "microbench.backends.tensorflow:TensorFlowBackend",
@@ -31,27 +33,28 @@ TRAINING = {
 }
 """Backends that can train."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
-"""Backend -> options that it has; each is a field of its environment, true or false. All have threads=N."""
+"""Backend -> its options; each is a field of its environment, true or false. All have threads=N."""
+THREADS = "threads="
+"""The option of a number of threads; without it a framework takes as many as there are processors."""
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
 CLASSES = 10
 """Of the networks that are timed for the loop around them."""
 WAKING_ELEMENTS = 2**15
-"""Of a tensor, for each thread, that wakes it: the least that PyTorch gives a thread."""
-THREADS = "threads="
-"""The option of a number of threads; without it a framework takes as many as there are processors."""
+"""Elements a thread of the tensor that wakes the threads: the least that PyTorch gives a thread."""
 KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
 """oneDNN makes code for each shape when it first meets it, and keeps 1024 pieces. The blocks and networks
-of a run need more in one process (PyTorch: 1150), so that a block pays for code that was thrown away: some
-0.3 ms for each convolution, up to three times the block. A user's network alone needs fewer."""
+of a run need more in one process (PyTorch: 1150), so that a block would pay for code that was thrown away:
+some 0.3 ms for each convolution, up to three times the block. A user's network alone needs fewer."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that runs something once and waits for the result; `inputs`, where they lie on the host.
+    """A call that runs something once and waits for the result.
 
-    `wake`: something short that all of the framework's threads compute.
+    `inputs`: its inputs where they lie on the host. `wake`: something short that all of the framework's
+    threads compute.
     """
 
     run: Callable[[], object]
@@ -84,29 +87,29 @@ class Backend(Protocol):
         """Free memory of a device that has its own; None where it is the host's, or not known."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """A call that runs `graph` once on inputs that lie on the device, and waits for the result."""
+        """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 
-    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+    def prepare_network(self, spec: str, input_size: Shape, batch_size: int) -> Prepared:
         """The same for a user's NETWORK."""
 
 
 class Training(Protocol):
-    """Parts of training; each call waits for what it started. Shapes have no batch unless said."""
+    """Parts of training; each call waits for its end. Shapes have no batch unless said."""
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], object]:
         """A call of a block's forward pass in training mode, with `backward` of both passes.
 
-        The gradients are those of the weights and, with `of_inputs`, of what the block reads. What comes
-        back from the layers behind the block is made up. With `optimizer` the weights are updated too.
+        The gradients are those of the weights and, with `of_inputs`, of the block's inputs. The gradients
+        that come back from the layers behind the block are made up.
         """
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
         """A call of an update of variables of these shapes, their gradients given."""
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], object]:
-        """A call of an epoch with next to nothing to compute: what the framework's loop itself takes.
+        """A call of an epoch with next to nothing to compute: the time of the framework's loop itself.
 
         `shape`: of a sample, channels last.
         """
@@ -115,10 +118,10 @@ class Training(Protocol):
         """From a network made anew to the end of its first step, ms."""
 
 
-# ---- names and options ---------------------------------------------------------------------------
+# ---- Names and options
 
 
-def named(option: str) -> str:
+def with_dashes(option: str) -> str:
     """An option as an error names it."""
     name, _, value = option.partition("=")
     return f"{arg(name)} {value}".rstrip()
@@ -134,55 +137,27 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
-    unknown = [named(o) for o in options if not has(name, o)]
+    unknown = [with_dashes(o) for o in options if not has(name, o)]
     if unknown:
-        known = f"it has {', '.join(map(named, own))}" if own else "it has no options"
+        known = f"it has {', '.join(map(with_dashes, own))}" if own else "it has no options"
         raise InputError(f"the {name} backend has no {', '.join(unknown)}; {known}")
-    counts = [_thread_count(o) for o in options if o.startswith(THREADS)]
-    threads = [f"{THREADS}{count}" for count in counts[-1:]]
-    return "+".join([name, *(o for o in own if o in options), *threads])
+    threads = [f"{THREADS}{_thread_count(o)}" for o in options if o.startswith(THREADS)]
+    return "+".join([name, *(o for o in own if o in options), *threads[-1:]])
 
 
 def split(backend: str) -> tuple[str, list[str]]:
-    """(name, options) of what `joined` gave."""
+    """(name, options) of a backend."""
     name, *options = backend.split("+")
     return name, options
-
-
-def check(backend: str) -> None:
-    """InputError when there is no such backend, or it has not these options."""
-    joined(*split(backend))
 
 
 def of_model(environment: Mapping[str, Any]) -> str:
     """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
     options = [o for o in OPTIONS.get(name, ()) if environment.get(o) is True]
-    threads = environment.get("threads_asked")
-    if type(threads) is int and threads > 0:
+    if threads := environment.get("threads_asked"):
         options.append(f"{THREADS}{threads}")
     return joined(name, options)
-
-
-def imported(package: str, who: str) -> Any:
-    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error})", package
-        ) from error
-
-
-def environment_of(asked: int | None, used: int, flags: Sequence[str]) -> dict[str, Any]:
-    """What every backend's environment says: the variables `flags` that are set, the threads that one
-    operation is `used` to have, and those that were `asked` for.
-    """
-    said = {"flags": {n: os.environ[n] for n in flags if n in os.environ}, "threads": used}
-    return said if asked is None else {**said, "threads_asked": asked}
-
-
-# ---- threads -------------------------------------------------------------------------------------
 
 
 def threads_of(backend: str) -> int | None:
@@ -192,46 +167,41 @@ def threads_of(backend: str) -> int | None:
 
 
 def without_threads(backend: str) -> str:
-    """`backend` as it is without the option `threads=N`."""
+    """`backend` without the option `threads=N`."""
     name, options = split(backend)
     return joined(name, [o for o in options if not o.startswith(THREADS)])
 
 
 def check_threads(threads: int | None, device: str) -> None:
     """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
-    if threads is None:
-        return
-    if device != "cpu":
+    if threads is not None and device != "cpu":
         raise InputError(
             f"{arg('threads')} {threads} is for the cpu; a {device} computes with all that it has: "
             "leave it out"
         )
-    _thread_count(f"{THREADS}{threads}")
-    most = cpu_count()
-    if threads > most:
-        several = f"{most} processors" if most > 1 else "one processor"
+    if threads is not None and not 1 <= threads <= cpu_count():
         raise InputError(
-            f"{arg('threads')} {threads}: this process may use {several}; expected a number from 1 "
-            f"to {most}"
+            f"{arg('threads')} {threads}: expected a number from 1 to {cpu_count()}, the processors of "
+            "this process"
         )
 
 
 def _thread_count(option: str) -> int:
     """N of `threads=N`; InputError where it is no whole number from 1."""
-    given = option.removeprefix(THREADS)
-    # Such digits as ² are no number to `int`.
-    count = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
-    if count < 1:
-        raise InputError(f"{arg('threads')} {given}: expected a whole number of threads, 1 or more")
-    return count
+    digits = option.removeprefix(THREADS)
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", digits):
+        raise InputError(
+            f"{arg('threads')} {digits}: expected a whole number of threads, 1 or more"
+        )
+    return int(digits)
 
 
-# ---- what runs -----------------------------------------------------------------------------------
+# ---- Objects
 
 
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
-    check(backend)
+    joined(*split(backend))
     threads = threads_of(backend)
     check_threads(threads, device)
     name, options = split(without_threads(backend))
@@ -254,3 +224,40 @@ def training_of(backend: Backend) -> Training:
     check_trains(backend.name)
     made: Training = pkgutil.resolve_name(TRAINING[backend.name])(backend)
     return made
+
+
+# ---- What the backends share
+
+
+def imported(package: str, who: str) -> Any:
+    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{who} needs {package}, which cannot be imported ({error})", package
+        ) from error
+
+
+def environment_of(asked: int | None, used: int, flags: Sequence[str]) -> dict[str, Any]:
+    """The fields that every backend's environment has: the variables `flags` that are set, and the threads
+    of one operation, `used` and `asked` for.
+    """
+    fields = {"flags": {n: os.environ[n] for n in flags if n in os.environ}, "threads": used}
+    return fields if asked is None else {**fields, "threads_asked": asked}
+
+
+def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Shape:
+    """The shape of a tensor at a batch size; `shape`: at batch size 1, in another order of the axes."""
+    shape = tensor.shape if shape is None else shape
+    return (shape[0] * batch_size, *shape[1:]) if tensor.batched and shape else shape
+
+
+def check_kinds(graph: Graph, built: Collection[str], backend: str) -> None:
+    """MeasuringError where a block has an operation that `backend` does not build."""
+    for operation in graph.operations:
+        if operation.kind not in built:
+            raise MeasuringError(
+                f"the {backend} backend does not build operation {operation.kind!r} "
+                f"({operation.full_name!r}); it builds the kinds of the predefined blocks"
+            )

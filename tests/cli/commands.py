@@ -17,7 +17,11 @@ from jsonschema.exceptions import best_match
 from benchmarks.schema import ANSWERS, FILE
 from lolat.cli.common import run
 from lolat.cli.main import lolat
-from microbench.doctor import Again, Difference, Examination
+from lolat.fitting.points import Point
+from microbench import check, environment
+from microbench.environment import Difference
+from microbench.timing import Level, Levels
+from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -133,24 +137,68 @@ def process(arguments: Sequence[object], **options: object) -> subprocess.Comple
     )
 
 
-class Doctor:
-    """In place of measuring a model's networks again: they take `ratio` times as long."""
+class Measuring:
+    """In place of measuring networks: those of a user take a tenth longer than `model` predicts.
+
+    `ratio`: how many times as long as learned the model's own networks take; None: it has none. `failures`:
+    networks that fail -> the reason. `versions`: the backend's environment. `differences`: from when the
+    model was learned. `error`: raised in place of an answer.
+    """
 
     def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
-        self.ratio, self.networks = 1.02, 5
+        self.calls: list[tuple[str, str, list[tuple[str, int, tuple[int, ...]]]]] = []
+        self.ratio: float | None = None
+        self.networks = 5
+        self.failures: dict[str, str] = {}
+        self.versions: dict[str, Any] = {}
         self.differences: tuple[Difference, ...] = ()
         self.error: BaseException | None = None
+        self.model: Any = None
 
-    def examine(
-        self, points: Any, label: str, learned: Any, backend: str, device: str, progress: Any
-    ) -> Examination:
-        """As `microbench.doctor.examine`."""
-        self.calls.append({"points": len(points), "label": label, "learned": learned,
-                           "backend": backend, "device": device})  # fmt: skip
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Let `evaluate` and `doctor` measure with this."""
+        real = environment.differences
+        patch.setattr("lolat.api.measuring.Runner", self.runner)
+        patch.setattr(check, "references_of", self.references_of)
+        patch.setattr(check, "read_cases", lambda cases: cases)
+        patch.setattr(check, "measure", self.measure)
+        patch.setattr(environment, "differences", lambda *a: self.differences or real(*a))
+
+    def runner(self, backend: str, device: str, progress: Any) -> Any:
+        self.calls.append((backend, device, []))
         if self.error is not None:
             raise self.error
-        again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[: self.networks])
-        return Examination(
-            again, self.differences, {}, 1.1, seconds=9.0, starting_s=5.0,
-        )  # fmt: skip
+        return self
+
+    def __enter__(self) -> Measuring:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        pass
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return self.versions
+
+    def references_of(self, points: Sequence[Point], backend: str) -> list[tuple[Point, Any]]:
+        return [] if self.ratio is None else [(p, None) for p in points[: self.networks]]
+
+    def measure(
+        self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any, _: Any
+    ) -> check.Measured:
+        self.calls[-1][2].extend((c.spec, c.batch_size, c.input_size) for c in wanted)
+        names = list(dict.fromkeys(c.spec for c in wanted))
+        networks = []
+        for case in wanted:
+            i = names.index(case.spec)
+            graph = synthetic.network(stages=1 + i % 4, size=32 + 8 * i, name=case.spec)
+            if case.spec not in self.failures:
+                ms = 1.1 * self.model.predict(graph, case.batch_size).latency_ms
+                networks.append(check.MeasuredNetwork(case, graph, ms, 0.01))
+        ratio = self.ratio or 1.0
+        again = tuple(
+            check.NetworkAgain(p.name, p.batch_size, p.latency_ms, ratio * p.latency_ms, ratio)
+            for p, _ in references
+        )
+        steady = Levels({"a": Level(1.0, 0.02)}, 0.9, 1.3)
+        return check.Measured(tuple(networks), again, self.failures, steady)

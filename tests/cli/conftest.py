@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import synthetic
-from tests.cli.commands import Command, Doctor
+from tests.cli.commands import Command, Measuring
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def doctor(monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    stub = Doctor()
-    monkeypatch.setattr("microbench.doctor.examine", stub.examine)
-    return stub
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
+    fake = Measuring()
+    fake.install(monkeypatch)
+    return fake

@@ -1,4 +1,4 @@
-"""`lolat doctor` with made-up measurements."""
+"""`lolat doctor`: with made-up times, and from the file to the verdict with a fake worker."""
 
 from __future__ import annotations
 
@@ -11,83 +11,97 @@ from lolat.errors import DeviceError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from lolat.model.learning import model_document
-from microbench import doctor, environment
+from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS
-from microbench.doctor import Difference
+from microbench.environment import Difference
 from microbench.learn import REFERENCES
-from microbench.runner import Runner
 from tests import synthetic
-from tests.cli.commands import Command, Doctor
+from tests.cli.commands import Command, Measuring
 from tests.microbench.fakes import FakeDevice
 
 
-def test_a_model_that_holds(lolat: Command, model: Path, doctor: Doctor) -> None:
+@pytest.fixture
+def model(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of this machine, a desk."""
+    monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
+    monkeypatch.setattr(environment, "cpu_count", lambda: 2)
+    monkeypatch.setattr(environment, "processor_facts", lambda: {"name": "a desk", "threads": 2})
+    return model
+
+
+def test_a_model_that_holds(lolat: Command, model: Path, measuring: Measuring) -> None:
+    measuring.ratio = 1.02
     before = model.read_bytes()
     out = lolat.text("doctor", model)
     assert "ok: the model holds on this machine." in out
-    assert "The networks are 2.0 % slower at the median (1.02 to 1.02 times as long)" in out
-    assert f"Next: lolat evaluate {model}" in out
+    assert "2.0 % slower at the median (1.02 to 1.02 times as long)" in out
     assert model.read_bytes() == before
     assert list(model.parent.iterdir()) == [model], "of a model without a date there is no state"
-    assert doctor.calls == [
-        {"points": 105, "learned": json.loads(before)["environment"], "label": "a desk, 2 threads",
-         "backend": "tensorflow", "device": "cpu"},
-    ]  # fmt: skip
+    assert measuring.calls == [("tensorflow", "cpu", [])]
 
 
-def test_json(lolat: Command, model: Path, doctor: Doctor) -> None:
-    answer = lolat.json("doctor", model)
-    assert (answer["verdict"], answer["ratio"], answer["limit"]) == ("ok", pytest.approx(1.02), 0.1)
-    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} <= answer["networks"][0].keys()
-    assert (answer["seconds"], answer["differences"]) == (9.0, [])
-    assert isinstance(answer["warnings"], list)
-
-
-def test_a_model_that_does_not_hold(lolat: Command, model: Path, doctor: Doctor) -> None:
-    doctor.ratio = 1.3
-    assert lolat.json("doctor", model, code=3)["verdict"] == "drifted"
-    out = lolat.text("doctor", model, code=3)
-    assert "drifted by +30 %" in out
-    assert "block 1 " in out, "the networks are listed"
-    doctor.ratio, doctor.differences = 1.0, (Difference("threads", 2, 4),)
+def test_a_model_that_does_not_hold(lolat: Command, model: Path, measuring: Measuring) -> None:
+    measuring.ratio = 1.3
+    answer = lolat.json("doctor", model, code=3)
+    assert (answer["verdict"], answer["ratio"]) == ("drifted", pytest.approx(1.3))
+    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} == answer["networks"][0].keys()
+    measuring.ratio, measuring.differences = 1.0, (Difference("threads", 2, 4),)
     out = lolat.text("doctor", model, code=3)
     assert "another machine: learned with threads 2, here it is 4" in out
 
 
-def test_where_nothing_can_be_measured(lolat: Command, model: Path, doctor: Doctor) -> None:
-    doctor.error = DeviceError("no cpu here")
-    assert lolat.refused("doctor", model) == "lolat: no cpu here"
+def test_on_another_processor_nothing_is_measured(
+    lolat: Command, model: Path, measuring: Measuring
+) -> None:
+    measuring.ratio, measuring.differences = 1.0, (Difference("threads_given", 2, 4),)
+    answer = lolat.json("doctor", model, code=3)
+    assert (answer["verdict"], answer["networks"], answer["ratio"]) == ("another machine", [], None)
+    assert measuring.calls == []
 
 
-def test_a_model_without_networks(lolat: Command, model: Path) -> None:
-    line = lolat.refused("doctor", model)
-    assert "none of the model's 105 points is a whole network of this version" in line
-    assert "lolat learn cpu" in line
+def test_a_gpu_that_is_not_there_is_a_difference(
+    lolat: Command, tmp_path: Path, measuring: Measuring
+) -> None:
+    path = tmp_path / "gpu.json"
+    document = synthetic.document(device="NVIDIA T4", environment={"device": "gpu"})
+    path.write_text(json.dumps(document))
+    measuring.ratio, measuring.error = 1.0, DeviceError("no gpu here")
+    answer = lolat.json("doctor", path, code=3)
+    assert answer["differences"] == [{"field": "device", "learned": "NVIDIA T4", "now": None}]
+    assert answer["warnings"] == ["no gpu here"]
+    measuring.error, measuring.versions = None, {"device_name": "NVIDIA L4"}
+    answer = lolat.json("doctor", path, code=3)
+    assert (answer["differences"][0]["now"], answer["networks"]) == ("NVIDIA L4", [])
+    measuring.versions = {"device_name": "NVIDIA T4"}
+    assert lolat.json("doctor", path)["verdict"] == "ok"
 
 
-def test_an_unknown_framework_and_model(lolat: Command, tmp_path: Path, doctor: Doctor) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(environment={"framework": "jax"})))
-    assert "no backend 'jax'; this version has" in lolat.refused("doctor", path)
-    assert "no such model" in lolat.refused("doctor", "nobody")
-    assert doctor.calls == []
+def test_where_there_is_nothing_to_measure(
+    lolat: Command, model: Path, measuring: Measuring
+) -> None:
+    assert "none of the model's 105 points" in lolat.refused("doctor", model)
+    measuring.ratio, measuring.error = 1.0, DeviceError("no cpu here")
+    assert lolat.refused("doctor", model) == "lolat: no cpu here", (
+        "without a CPU there is no answer"
+    )
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    found = FakeDevice()
-    found.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
-    monkeypatch.setattr(
-        doctor, "Runner", lambda b, d, p, clock: Runner(b, d, p, found.start, found.clock)
-    )
-    monkeypatch.setattr(environment, "load", lambda: 0.1)
-    monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
-    monkeypatch.setattr(environment, "cpu_count", lambda: 2)
-    return found
+def desk(monkeypatch: pytest.MonkeyPatch, model: Path) -> FakeDevice:
+    fake = FakeDevice()
+    fake.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
+    monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
+    return fake
 
 
-def test_from_the_file_to_the_verdict(lolat: Command, tmp_path: Path, desk: FakeDevice) -> None:
-    """Everything but the worker, which says 2 ms for every network."""
+@pytest.mark.parametrize(
+    ("now_ms", "others", "verdict"),
+    [(2.0, 0.0, "ok"), (2.6, 0.0, "drifted"), (2.6, 0.9, "unsettled")],
+)
+def test_from_the_file_to_the_verdict(
+    lolat: Command, tmp_path: Path, desk: FakeDevice, now_ms: float, others: float, verdict: str
+) -> None:
+    """Everything but the worker."""
     points = [
         Point(b.name, n, count(g).total(n)._asdict(), 2.0, (2.0,), (), 0.0, ("conv",), b.whole)
         for b in (*BLOCKS[:12], *NETWORKS)
@@ -95,15 +109,17 @@ def test_from_the_file_to_the_verdict(lolat: Command, tmp_path: Path, desk: Fake
         for n in b.batch_sizes
     ]
     noise = {"floor": 0.01, "quiet": 0.9, "busy": 1.2}
+    path = tmp_path / "m.json"
     document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
-    path = tmp_path / "desk.json"
     path.write_text(json.dumps(document))
-    answer = lolat.answer("doctor", path)
-    assert (answer["verdict"], answer["ratio"]) == ("ok", pytest.approx(1.0))
+    desk.others = others
+    desk.ms = {f"{name} x1": now_ms for name in REFERENCES}
+    done = lolat("doctor", path, "--json")
+    answer = json.loads(done.out)
+    assert done.code == (0 if verdict == "ok" else 3)
+    assert (answer["verdict"], answer["ratio"]) == (verdict, pytest.approx(now_ms / 2))
     assert sorted(n["name"] for n in answer["networks"]) == sorted(REFERENCES)
-    assert [n["now_ms"] for n in answer["networks"]] == pytest.approx([2.0] * 5)
-    for point in document["points"]:
-        point["latency_ms"] = 1.5
-    path.write_text(json.dumps(document))
-    found = lolat("doctor", path, "--json")
-    assert (found.code, json.loads(found.out)["verdict"]) == (3, "drifted")
+    assert [n["now_ms"] for n in answer["networks"]] == pytest.approx([now_ms] * 5)
+    assert answer["unrest"] == pytest.approx(1.0)
+    assert answer["seconds"] >= answer["starting_seconds"] >= 0
+    assert all(w.closed for w in desk.workers)

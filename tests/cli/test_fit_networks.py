@@ -107,7 +107,7 @@ def test_training_steps_and_inference_together(lolat: Command, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("none.onnx,1,3", "line 32: no file 'none.onnx'"),
+        ("none.onnx,1,3", "line 32: no network 'none.onnx'"),
         ("NET,0,3", "line 32: batch_size is '0'; expected a whole number from 1"),
         ("NET,4,1000", "in line 3 " ),
     ],

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lolat.model import state
+from microbench.environment import Difference
 from tests import synthetic
-from tests.cli.commands import Command, Doctor, one_line
+from tests.cli.commands import Command, Measuring, one_line
 
 LEARNED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ASKED = {
@@ -77,10 +78,10 @@ def test_several_networks_and_sizes_say_it_once(lolat: Command, desk: Desk) -> N
 
 
 def test_what_doctor_found_is_told_until_it_holds_again(
-    lolat: Command, desk: Desk, doctor: Doctor
+    lolat: Command, desk: Desk, measuring: Measuring
 ) -> None:
     before = desk.path.read_bytes()
-    doctor.ratio = 1.3
+    measuring.ratio = 1.3
     answer = lolat.json("doctor", "local", code=3)
     assert answer["verdict"] == "drifted"
     desk.now += timedelta(minutes=30)
@@ -94,7 +95,7 @@ def test_what_doctor_found_is_told_until_it_holds_again(
         "by": "doctor", "date": (LEARNED + timedelta(hours=1)).isoformat(),
         "ratio": pytest.approx(1.3), "limit": 0.1,
     }  # fmt: skip
-    doctor.ratio = 1.04
+    measuring.ratio = 1.04
     lolat.json("doctor", "local")
     assert lolat.done("predict", "local", "keras:A").err == ""
     desk.now += timedelta(days=2)
@@ -106,22 +107,19 @@ def test_what_doctor_found_is_told_until_it_holds_again(
 
 
 def test_the_models_own_repeatability_is_the_limit(
-    lolat: Command, desk: Desk, doctor: Doctor
+    lolat: Command, desk: Desk, measuring: Measuring
 ) -> None:
     desk.write(repeatability=0.4)
-    doctor.ratio = 1.3
+    measuring.ratio = 1.3
     out = lolat.text("doctor", "local")
-    assert "up to 40 % is what this model's own measurements differ by when repeated" in out
+    assert "up to 40 % is how far this model's own repeated times differ" in out
     assert lolat.done("predict", "local", "keras:A").err == ""
 
 
-def test_a_model_of_another_machine(lolat: Command, desk: Desk, doctor: Doctor) -> None:
+def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measuring) -> None:
     """It is not checked here, nothing is kept of it, and an answer for it asks for no check here."""
-    from microbench.doctor import Difference
-
     desk.now = LEARNED + timedelta(days=3)
-    doctor.networks = 0
-    doctor.differences = (Difference("processor", "a desk", "a rack"),)
+    measuring.ratio, measuring.differences = 1.0, (Difference("processor", "a desk", "a rack"),)
     assert lolat.json("doctor", "local", code=3)["verdict"] == "another machine"
     assert [p.name for p in desk.path.parent.iterdir()] == ["desk.json"]
     desk.facts = {"family": 26, "model": 2}
@@ -129,7 +127,7 @@ def test_a_model_of_another_machine(lolat: Command, desk: Desk, doctor: Doctor) 
     assert lolat.done("predict", desk.path, "keras:A").err == ""
 
 
-def test_python_says_it_too(desk: Desk, doctor: Doctor) -> None:
+def test_python_says_it_too(desk: Desk, measuring: Measuring) -> None:
     import lolat
 
     model = lolat.load(desk.path)
@@ -137,7 +135,7 @@ def test_python_says_it_too(desk: Desk, doctor: Doctor) -> None:
     first = model.predict(network).state
     assert first is not None
     assert first.remark is None
-    doctor.ratio = 0.7
+    measuring.ratio = 0.7
     assert not model.doctor().holds
     later = model.predict(network).state
     assert later is not None

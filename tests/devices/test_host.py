@@ -62,7 +62,7 @@ def test_a_data_sheet_alone_says_nothing_of_the_host(
     }  # fmt: skip
     assert entry["tf32"] == pytest.approx(0.5 * 8 / 0.85)
     plain = facts_document("desk", "desk", read_facts(tables[1], "desk"), {})
-    assert "tf32" not in plain["predictors"]["kernels"]
+    assert plain["predictors"]["kernels"]["tf32"] == 1.0
 
 
 def test_the_least_of_a_table_of_networks() -> None:

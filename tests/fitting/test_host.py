@@ -38,4 +38,3 @@ def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
     assert HOST.starts(work, "eager").tolist() == pytest.approx([0.03, VIEW * 0.03])
     assert HOST.starts(work, "compiled").tolist() == HOST.starts(work, "eager").tolist()
     assert HOST.starts(work, "graph").sum() == pytest.approx(2 * GRAPH_MS + GRAPH_CALLS * 0.03)
-    assert Host.from_dict(HOST.to_dict()) == HOST

@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,16 +18,16 @@ from lolat.fitting.intervals import (
     LARGEST,
     STEEPEST,
     UNLIKE,
-    Intervals,
-    Scale,
+    Evidence,
+    Interval,
     Width,
     conformal_quantile,
     effective_ops,
+    half_width,
     interval_entry,
     interval_width,
     machine,
     network_entry,
-    noise_floor,
 )
 from lolat.fitting.least_squares import leave_out
 
@@ -106,9 +107,9 @@ def test_widths_are_those_of_mapie(coverage: float, exponent: float) -> None:
     random = np.random.default_rng(4)
     ops = random.integers(1, 90, 104).astype(float)
     residuals = random.standard_normal(104) * ops**-0.3
-    scale = Scale(exponent, 3.0, 60.0)
+    scale = Interval(exponent, (3.0, 60.0))
     kind = (
-        scores.ResidualNormalisedScore(Known(scale.of), prefit=True)
+        scores.ResidualNormalisedScore(Known(scale.scale), prefit=True)
         if exponent
         else scores.AbsoluteConformityScore()
     )
@@ -122,7 +123,7 @@ def test_widths_are_those_of_mapie(coverage: float, exponent: float) -> None:
         "interval": {
             "exponent": exponent,
             "ops": [3.0, 60.0],
-            "scores": [abs(r) / scale.of(n) for r, n in zip(residuals, ops, strict=True)],
+            "scores": [float(abs(r) / scale.scale(n)) for r, n in zip(residuals, ops, strict=True)],
         }
     }
     width = interval_width(entry, coverage)
@@ -139,13 +140,13 @@ def test_a_scale_never_rises_and_ends_where_was_measured(
     exponent: float, one: float, other: float, asked: list[float]
 ) -> None:
     low, high = sorted([one, other])
-    scale = Scale(exponent, low, high)
-    found = [scale.of(n) for n in sorted(asked)]
+    scale = Interval(exponent, (low, high))
+    found = [scale.scale(n) for n in sorted(asked)]
     assert found == sorted(found, reverse=True)
-    assert min(found) >= scale.of(high) > 0
-    assert max(found) <= scale.of(low)
-    assert scale.of(low) * scale.of(high) == pytest.approx(1.0)
-    assert scale.of(low) / scale.of(high) == pytest.approx((high / low) ** exponent)
+    assert min(found) >= scale.scale(high) > 0
+    assert max(found) <= scale.scale(low)
+    assert scale.scale(low) * scale.scale(high) == pytest.approx(1.0)
+    assert scale.scale(low) / scale.scale(high) == pytest.approx((high / low) ** exponent)
 
 
 def uneven(
@@ -164,9 +165,9 @@ def test_the_exponent_is_the_likeliest(seed: int) -> None:
     from scipy.optimize import minimize
 
     residuals, ops, _ = uneven(105, 1, 0.3, seed)
-    found = Scale.fit(residuals, ops)
+    found = Interval.fit(residuals, ops)
     low, high = np.sort(ops)[[10, 94]]
-    assert (found.low, found.high) == (low, high)  # a tenth of 105 points beyond either end
+    assert found.ops == (low, high)  # a tenth of 105 points beyond either end
     x = np.log(np.clip(ops, low, high))
 
     def loss(p: np.ndarray) -> float:
@@ -180,7 +181,7 @@ def test_the_exponent_is_the_likeliest(seed: int) -> None:
 @pytest.mark.parametrize(("exponent", "found"), [(-0.5, 0.0), (1.5, STEEPEST)])
 def test_the_scale_neither_rises_nor_falls_too_fast(exponent: float, found: float) -> None:
     residuals, ops, names = uneven(105, 1, exponent, 0)
-    assert Scale.fit(residuals, ops).exponent == found
+    assert Interval.fit(residuals, ops).exponent == found
     assert (interval_entry(residuals, ops, leave_out(names)) is None) == (found == 0.0)
 
 
@@ -206,8 +207,8 @@ def test_no_point_has_a_say_in_what_it_is_measured_by() -> None:
     old, new = np.array(before["scores"]), np.array(after["scores"])
     assert new[mine] == pytest.approx(10 * old[mine], abs=1e-5)
     assert after["exponent"] != before["exponent"]
-    scale = Scale.from_dict(before)
-    direct = np.array([abs(r) / scale.of(n) for r, n in zip(residuals, ops, strict=True)])
+    scale = msgspec.convert(before, Interval)
+    direct = np.array([abs(r) / scale.scale(n) for r, n in zip(residuals, ops, strict=True)])
     assert old == pytest.approx(direct, rel=0.1)  # one block of forty says little
     assert (np.abs(old - direct) > 1e-5).any()
 
@@ -330,7 +331,7 @@ def test_between_blocks_and_networks_it_goes_over(spread: float) -> None:
 def test_whatever_the_file_it_lies_between_the_two(
     half: float, quantile: float, exponent: float, large: float, asked: list[float]
 ) -> None:
-    scale = Scale(exponent, 3.0, 60.0)
+    scale = Interval(exponent, (3.0, 60.0))
     blocks, both = Width(quantile, scale), Width(quantile, scale, 0.0, (large, half))
     for ops in asked:
         ends = sorted([UNLIKE * blocks.half(ops), half])
@@ -379,13 +380,13 @@ def test_nothing_is_known_better_than_it_can_be_measured() -> None:
 @pytest.mark.parametrize(
     "interval",
     [
-        {"exponent": 1e300, "ops": [1e-300, 1e300], "scores": RESIDUALS},
-        {"exponent": 0.5, "ops": [1e300, -5.0], "scores": [1e300] * 100},
-        {"exponent": 0.5, "ops": [0, 0], "scores": [1e308] * 100},
+        Interval(1e30, (1e-30, 1e30), tuple(RESIDUALS)),
+        Interval(0.5, (1e30, -5.0), (1e30,) * 100),
+        Interval(0.5, (0, 0), (1e30,) * 100),
     ],
 )
-def test_a_strange_file_is_answered_with_numbers(interval: dict[str, Any]) -> None:
-    width = interval_width({"interval": interval}, 0.9)
+def test_a_strange_file_is_answered_with_numbers(interval: Interval) -> None:
+    width = Evidence(interval=interval).width(0.9)
     for ops in (0.0, 1.0, 1e12):
         assert 0.0 <= width.half(ops) <= LARGEST
 
@@ -396,54 +397,31 @@ def test_a_strange_file_is_answered_with_numbers(interval: dict[str, Any]) -> No
 def test_without_left_out_points_there_is_no_interval(entry: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"^coverage 0\.9: this model has no errors .*; learn it"):
         interval_width(entry, 0.9)
-    document = {"predictors": {"extended": entry}, "noise": {}}
-    half, (why,) = Intervals(document).half("extended", None, np.ones(1), np.ones(1))
+    half, (why,) = half_width(msgspec.convert(entry, Evidence), {}, None, np.ones(1), np.ones(1))
     assert half is None
     assert why.startswith("no interval: the model has no errors of left-out points; learn it again")
 
 
-@pytest.mark.parametrize(
-    ("noise", "floor"),
-    [({}, None), ({"floor": 0.03}, 0.03), ({"floor": 0}, 0.0), ({"floor": "low"}, None),
-     ({"floor": True}, None), ({"floor": -1}, None), ({"floor": None}, None)],
-)  # fmt: skip
-def test_the_noise_floor_of_a_file(noise: dict[str, Any], floor: float | None) -> None:
-    assert noise_floor({"noise": noise}) == floor
-
-
-def test_intervals_of_a_file() -> None:
-    """Each predictor's own, at 90 % where nobody says otherwise, and never narrower than the noise."""
-    document = {
-        "predictors": {
-            "a": {"residuals": RESIDUALS},
-            "b": {"residuals": [r / 100 for r in RESIDUALS]},
-        },
-        "noise": {"floor": 0.02, "repeatability": 0.1},
-    }
-    intervals, one = Intervals(document), np.ones(1)
-    assert intervals.machine(None) == machine(document, 0.9) > 0.0
-    for _ in range(2):  # made once, and the same again
-        assert intervals.half("a", None, one, one) == (0.45, ())
-        assert intervals.half("a", 0.5, one, one) == (0.25, ())
-        assert intervals.half("b", 0.9, one, one) == (math.log1p(0.02), ())
-    assert Intervals({**document, "noise": {}}).half("b", 0.9, one, one)[0] == pytest.approx(0.0045)
-    few = Intervals({"predictors": {"a": {"residuals": [0.1] * 8}}, "noise": {}})
-    half, (why,) = few.half("a", None, one, one)
+def test_the_interval_of_a_prediction() -> None:
+    """At 90 % where nobody says otherwise, and never narrower than the noise."""
+    wide, one = Evidence(residuals=tuple(RESIDUALS)), np.ones(1)
+    narrow = Evidence(residuals=tuple(r / 100 for r in RESIDUALS))
+    noisy = {"noise": {"floor": 0.02}}
+    assert half_width(wide, noisy, None, one, one) == (0.45, ())
+    assert half_width(wide, noisy, 0.5, one, one) == (0.25, ())
+    assert half_width(narrow, noisy, 0.9, one, one) == (math.log1p(0.02), ())
+    assert half_width(narrow, {}, 0.9, one, one)[0] == pytest.approx(0.0045)
+    few = Evidence(residuals=(0.1,) * 8)
+    half, (why,) = half_width(few, {}, None, one, one)
     assert half is None
     assert why.startswith("no interval: 8 points cannot give 90 % coverage")
-    assert few.half("a", 0.8, one, one) == (0.1, ())
-    with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.888"):
-        few.half("a", 0.9, one, one)
-    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
-        few.half("a", 1.0, one, one)
+    assert half_width(few, {}, 0.8, one, one) == (0.1, ())
+    for coverage in (0.9, 1.0):
+        with pytest.raises(InputError) as error:
+            half_width(few, {}, coverage, one, one)
+        assert error.value.code == "coverage-range"
     # Many operations that take as long are better known than one that takes all the time.
-    scaled = Intervals(
-        {
-            "predictors": {
-                "a": {"interval": {"exponent": 0.5, "ops": [1, 100], "scores": [1.0] * 20}}
-            },
-            "noise": {},
-        }
-    )
-    halves = [scaled.half("a", None, np.array(t), np.array([1, 99]))[0] for t in ([1, 99], [1, 0])]
+    scaled = Evidence(interval=Interval(0.5, (1, 100), (1.0,) * 20))
+    ops = np.array([1, 99])
+    halves = [half_width(scaled, {}, None, np.array(t), ops)[0] for t in ([1, 99], [1, 0])]
     assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from lolat.errors import ModelFileError
+from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors import kernels as k
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import work as c
@@ -137,9 +139,8 @@ def test_each_class_has_its_own_terms() -> None:
         norm(1e6 / MOVING_BANDWIDTH, STEP_MS),
         norm(1e6 / 1e3, STEP_MS),
     ], rtol=1e-12)  # fmt: skip
-    slopes = dict(zip(own.features, own.coefficients, strict=True))
-    assert slopes == {"flops": 1 / RATE, "traffic": 4 / MOVING_BANDWIDTH, "ops": STEP_MS}
-    assert own.constant == 0.0
+    rates = {"flops": 1 / RATE, "traffic": 4 / MOVING_BANDWIDTH, "ops": STEP_MS}
+    assert own.coefficients == {**rates, "call": 0.0}
 
 
 def test_no_product_of_a_network_goes_beyond_what_the_device_sustains() -> None:
@@ -153,7 +154,7 @@ def test_no_product_of_a_network_goes_beyond_what_the_device_sustains() -> None:
 def test_shapes_that_were_timed_near_by() -> None:
     """A weight of 2 on one shape: that shape takes exp(2 * 0.3 ** 2) times as long, others hardly."""
     own, work = formula(), work_of(PRODUCT_ROWS, c.DENSE, c.BATCHED)
-    near = replace(own, nearby={c.DENSE: k.Nearby([[1.0, 512, 512, 256, 2.0]])})
+    near = replace(own, nearby={c.DENSE: ((1.0, 512, 512, 256, 2.0),)})
     for time in (lambda f: f.times(work)[0], lambda f: f.times_alone(work)):
         factors = time(near) / time(own)
         assert factors[0] == pytest.approx(math.exp(2 * 0.3**2))
@@ -177,19 +178,19 @@ def test_it_is_the_same_from_its_file() -> None:
         formula(7, Mode("amp")),
         replace(formula(), sustained=1e5, tf32=2.0, measured=(c.DENSE,)),
     ):
-        assert k.Kernels.from_dict(own.to_dict()) == own
-    assert not {"sustained", "host", "tf32", "nearby"} & formula().to_dict().keys()
+        assert from_dict("kernels", own.to_dict()) == own
+    assert not {"sustained", "host", "nearby"} & formula().to_dict().keys()
 
 
 def test_what_is_unlike_all_that_was_measured() -> None:
     work = work_of(
         [PRODUCT_ROWS[0], PRODUCT_ROWS[0], (0, 0, 0, 0, 1e6)], c.DENSE, c.GROUPED, c.NORM
     )
-    ms = np.array([1.0, 2.0, 1.0])
+    steps = dataclasses.replace(formula().steps(work), run_ms=np.array([1.0, 2.0, 1.0]))
     some = replace(formula(), measured=(c.DENSE, c.NORM))
-    assert some.unlike(work, ms) == {c.GROUPED: 0.5}
-    assert formula().unlike(work, ms) == {}
-    assert replace(formula(), measured=()).unlike(work, ms) is None
+    assert some.unlike(steps) == {c.GROUPED: 0.5}
+    assert formula().unlike(steps) == {}
+    assert replace(formula(), measured=()).unlike(steps) is None
     assert k.Kernels.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
         "nothing measured is like its grouped convolutions (50 % of its time); they are taken to be as "
         "on other GPUs",
@@ -209,4 +210,6 @@ def test_a_time_that_is_not_finite_is_refused(wrong: dict[str, float]) -> None:
 @pytest.mark.parametrize("constant", [math.inf, math.nan])
 def test_so_is_one_of_a_formula_on_counts(constant: float) -> None:
     with pytest.raises(ModelFileError, match="predictor 'two-regime' gives a time"):
-        TwoRegime(("acts",), (1.0,), constant).shares(np.ones((2, 1)))
+        TwoRegime.linear(("acts",), (1.0,), constant, breakpoint_ms=0.0, slope=1.0).shares(
+            np.ones((2, 1))
+        )

@@ -7,7 +7,14 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from lolat.fitting.predictors.kernels import ERROR_SPREAD, MOST_SHAPES, REACH, TIME_VARIANCE, Nearby
+from lolat.fitting.predictors.nearby import (
+    ERROR_SPREAD,
+    MOST_SHAPES,
+    REACH,
+    TIME_VARIANCE,
+    near_factors,
+    near_rows,
+)
 from lolat.graph.work import Work
 
 
@@ -30,7 +37,7 @@ def test_the_mean_of_a_gaussian_process() -> None:
     kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
     known = GaussianProcessRegressor(kernel, alpha=TIME_VARIANCE, optimizer=None)
     expected = known.fit(features(measured), residuals).predict(features(asked))
-    found = np.log(Nearby.of(products(measured), residuals).factors(products(asked)))
+    found = np.log(near_factors(near_rows(products(measured), residuals), products(asked)))
     assert found == pytest.approx(expected, abs=1e-3)
 
 
@@ -38,20 +45,13 @@ def test_what_all_have_in_common_is_told_and_an_outlier_is_not() -> None:
     measured = drawn(3 * MOST_SHAPES, 2)
     residuals = np.full(len(measured), 0.2)
     residuals[::10] = 3.0
-    found = Nearby.of(products(measured), residuals)
-    assert len(found.rows) <= MOST_SHAPES
-    near = np.log(found.factors(products(drawn(50, 3))))
+    found = near_rows(products(measured), residuals)
+    assert len(found) <= MOST_SHAPES
+    near = np.log(near_factors(found, products(drawn(50, 3))))
     assert np.median(near) == pytest.approx(0.2, abs=0.08)
 
 
 def test_far_from_all_that_was_measured_it_says_nothing() -> None:
-    found = Nearby.of(products(drawn(50, 4)), np.full(50, 0.3))
+    found = near_rows(products(drawn(50, 4)), np.full(50, 0.3))
     far = products(np.full((1, 4), 1e12))
-    assert found.factors(far) == pytest.approx(1.0)
-
-
-def test_it_is_the_same_from_its_rows() -> None:
-    found = Nearby.of(products(drawn(30, 5)), np.linspace(-0.2, 0.2, 30))
-    again = Nearby(found.to_list())
-    asked = products(drawn(10, 6))
-    assert again.factors(asked) == pytest.approx(found.factors(asked))
+    assert near_factors(found, far) == pytest.approx(1.0)

@@ -16,22 +16,21 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.model.learning import answers
 from tests import synthetic
 
 THREE = ("acts", "inp", "flops")
 rates = st.floats(0, 1e-5)
 formulas = st.one_of(
     st.builds(
-        lambda c, d: Extended(FEATURES, tuple(c), d),
+        lambda c, d: Extended.linear(FEATURES, c, d),
         st.lists(rates, min_size=6, max_size=6),
         st.floats(0, 2),
     ),
     st.builds(
-        lambda a, b, c, d, breakpoint, part: TwoRegime(
-            THREE, (a, b, c), d, breakpoint,
-            # any slope that a fit may give: above 0, and the lower line is not negative at d
-            max(0.05, part * (breakpoint / (breakpoint - d) if breakpoint > d else 2.0)) * (1 - 1e-12),
+        lambda a, b, c, d, breakpoint, part: TwoRegime.linear(
+            THREE, (a, b, c), d, breakpoint_ms=breakpoint,
+            # any slope that a fit may give: above 0, and the lower line not negative at d
+            slope=max(0.05, part * (breakpoint / (breakpoint - d) if breakpoint > d else 2)) * (1 - 1e-12),
         ),
         rates, rates, rates, st.floats(0, 2), st.floats(0, 50), st.floats(0.01, 1),
     ),
@@ -57,9 +56,9 @@ def test_one_and_many_agree_and_the_ranking_never_turns_round(
     formula: Formula, rows: list[list[int]]
 ) -> None:
     x = np.array(rows, float)[:, : len(formula.features)]
-    many = answers(formula, x)
+    many = formula.rows(x)
     np.testing.assert_allclose(many, [formula.one(r) for r in x], rtol=1e-12)
-    order = np.argsort(x @ np.array(formula.coefficients) + formula.constant, kind="stable")
+    order = np.argsort(x @ np.array(formula.slopes) + formula.constant, kind="stable")
     assert (np.diff(many[order]) >= -1e-12 * np.abs(many[order][1:])).all()
 
 
@@ -77,7 +76,7 @@ def test_the_parts_add_up_to_the_whole(formula: Formula, rows: list[list[int]]) 
 @pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-250])
 def test_parts_that_are_next_to_nothing(tiny: float) -> None:
     """A latency divided by them would be infinite."""
-    formula = TwoRegime(THREE, (tiny, 0.0, 0.0), 0.0, 1.0, 0.5)
+    formula = TwoRegime.linear(THREE, (tiny, 0.0, 0.0), 0.0, breakpoint_ms=1.0, slope=0.5)
     terms, call = formula.shares(np.array([[1.0, 1.0, 1.0]]))
     assert terms.sum() + call == pytest.approx(formula.one([1, 1, 1]))
 
@@ -94,7 +93,7 @@ def test_points_that_are_off_do_not_decide(names: tuple[str, ...]) -> None:
     y[bad] *= random.choice([0.1, 10.0], 10)
     formula = Extended.fit(x, y, names) if names == FEATURES else TwoRegime.fit(x, y)
     good = np.setdiff1d(np.arange(len(y)), bad)
-    assert np.median(np.abs(answers(formula, x)[good] / truth[good] - 1)) < 0.05
+    assert np.median(np.abs(formula.rows(x)[good] / truth[good] - 1)) < 0.05
 
 
 def test_formulas_survive_the_model_file() -> None:
@@ -104,10 +103,10 @@ def test_formulas_survive_the_model_file() -> None:
     whole = np.array([p.whole for p in points])
     by_kind = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS, whole)
     assert by_kind.families
-    assert by_kind.six is not None
-    lines = TwoRegime(THREE, (2e-6, 1e-6, 2e-8), 0.4, 5.0, 0.5)
+    assert by_kind.six_counts is not None
+    lines = TwoRegime.linear(THREE, (2e-6, 1e-6, 2e-8), 0.4, breakpoint_ms=5.0, slope=0.5)
     assert (lines.to_dict()["offset_ms"], lines.to_dict()["breakpoint_ms"]) == (2.5, 5.0)
-    for formula in (by_kind, Extended(FEATURES, (1e-6,) * 6, 0.15), lines):
+    for formula in (by_kind, Extended.linear(FEATURES, (1e-6,) * 6, 0.15), lines):
         document = json.loads(json.dumps(formula.to_dict(), sort_keys=True))
         assert from_dict(formula.name, document) == formula
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.fitting.predictors.two_regime import TwoRegime
-from lolat.model.learning import answers, fit_document
+from lolat.model.learning import fit_document
 from tests import synthetic
 
 A, B, C, D = 2e-6, 1e-6, 2e-8, 0.4
@@ -38,12 +38,12 @@ def test_exact_data_gives_every_number_back(breakpoint: float, slope: float) -> 
     offset = breakpoint * (1 - slope)
     y = lower(linear(x), breakpoint, slope, offset)
     found = TwoRegime.fit(x, y)
-    np.testing.assert_allclose(found.coefficients, (A, B, C), rtol=1e-3)
+    np.testing.assert_allclose(found.slopes, (A, B, C), rtol=1e-3)
     assert found.constant == pytest.approx(D, rel=2e-3)
     if breakpoint:
-        assert found.breakpoint == pytest.approx(breakpoint, rel=0.02)
+        assert found.breakpoint_ms == pytest.approx(breakpoint, rel=0.02)
         assert found.slope == pytest.approx(slope, rel=0.02)
-    np.testing.assert_allclose(answers(found, x), y, rtol=0.01)
+    np.testing.assert_allclose(found.rows(x), y, rtol=0.01)
 
 
 def test_noisy_data_gives_them_back_nearly() -> None:
@@ -51,8 +51,8 @@ def test_noisy_data_gives_them_back_nearly() -> None:
     truth = lower(linear(x), 8.0, 0.6, 8.0 * 0.4)
     y = truth * np.exp(0.03 * np.random.default_rng(2).standard_normal(len(x)))
     found = TwoRegime.fit(x, y)
-    assert np.median(np.abs(answers(found, x) / truth - 1)) < 0.02
-    assert found.breakpoint == pytest.approx(8.0, rel=0.3)
+    assert np.median(np.abs(found.rows(x) / truth - 1)) < 0.02
+    assert found.breakpoint_ms == pytest.approx(8.0, rel=0.35)
     assert found.slope == pytest.approx(0.6, rel=0.2)
 
 
@@ -63,19 +63,21 @@ def test_a_jump_at_the_breakpoint_is_not_copied() -> None:
     y = np.where(base >= 2.0, base, 0.5 * base)
     found = TwoRegime.fit(x, y)
     assert_sound(found)
-    error = np.abs(answers(found, x) / y - 1)
+    error = np.abs(found.rows(x) / y - 1)
     assert np.median(error) < 0.25
     assert np.median(error[base >= 2.0]) < 0.15  # whole networks are above
 
 
 def assert_sound(formula: TwoRegime) -> None:
     """Continuous at the breakpoint, rising, never negative: by the formula's own words."""
-    b = formula.breakpoint
-    assert min(formula.coefficients) >= 0
+    b = formula.breakpoint_ms
+    assert min(formula.slopes) >= 0
     assert formula.constant >= 0
     assert formula.slope > 0
-    assert formula.slope * b + formula.offset == pytest.approx(b, rel=1e-12, abs=1e-15)
-    assert formula.slope * formula.constant + formula.offset >= -1e-12 * b
+    assert formula.slope * b + formula.to_dict()["offset_ms"] == pytest.approx(
+        b, rel=1e-12, abs=1e-15
+    )
+    assert formula.slope * formula.constant + formula.to_dict()["offset_ms"] >= -1e-12 * b
     least = formula.one([0.0, 0.0, 0.0])
     assert least >= 0
     below = math.nextafter(b, 0.0)
@@ -93,7 +95,7 @@ def test_whatever_the_points_the_formula_is_sound(seed: int, blocks: int, noise:
     y = np.maximum(y, 1e-3) * np.exp(noise * random.standard_normal(blocks))
     formula = TwoRegime.fit(x, y)
     assert_sound(formula)
-    everywhere = np.sort(np.concatenate([np.geomspace(1e-6, 1e3, 300), [formula.breakpoint]]))
+    everywhere = np.sort(np.concatenate([np.geomspace(1e-6, 1e3, 300), [formula.breakpoint_ms]]))
     bent = formula.bend(everywhere.copy())
     assert (np.diff(bent) >= 0).all()
     linear_sums = everywhere[everywhere >= formula.constant]
@@ -101,8 +103,8 @@ def test_whatever_the_points_the_formula_is_sound(seed: int, blocks: int, noise:
 
 
 def test_by_hand() -> None:
-    formula = TwoRegime(COLUMNS, (0.001, 0.002, 0.01), 1.0, 5.0, 0.5)
-    assert formula.offset == 2.5
+    formula = TwoRegime.linear(COLUMNS, (0.001, 0.002, 0.01), 1.0, breakpoint_ms=5.0, slope=0.5)
+    assert formula.to_dict()["offset_ms"] == 2.5
     assert formula.one([1000, 2000, 300]) == pytest.approx(1 + 4 + 3 + 1)
     assert formula.one([1000, 0, 0]) == pytest.approx(0.5 * 2 + 2.5)
     assert formula.one([0, 0, 0]) == pytest.approx(3.0)

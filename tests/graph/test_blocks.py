@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import Flow, branch_by_branch, cut, segments
@@ -138,9 +138,7 @@ def serving(graph: Graph) -> set[int]:
 @given(chains())
 @settings(max_examples=100)
 def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph) -> None:
-    graph = replace(
-        graph, operations=tuple(graph.operations[p] for p in branch_by_branch(graph)), cache={}
-    )
+    graph = replace(graph, operations=tuple(graph.operations[p] for p in branch_by_branch(graph)))
     alive = serving(graph)
     found, _ = segments(Flow(graph))
     cuts = {segment[-1] for segment in found[:-1]}
@@ -241,7 +239,7 @@ def shuffled(graph: Graph, seed: int) -> Graph:
         left.remove(operation)
         order.append(operation)
         ready.update(operation.outputs)
-    return replace(graph, operations=tuple(order), cache={})
+    return replace(graph, operations=tuple(order))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -500,8 +498,7 @@ APPLICATIONS: dict[str, tuple[list[str], dict[int, str]]] = {
 def read(make: Callable[[], Any] | str) -> Graph:
     """A model, or one of keras.applications, without its weights."""
     keras = pytest.importorskip("keras")
-    from lolat.readers.keras import read_model
-    from lolat.readers.keras.calls import without_weights
+    from lolat.readers.keras import read_model, without_weights
 
     keras.backend.clear_session()  # which numbers layers from one again
     with without_weights():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, edits
@@ -108,6 +109,7 @@ def test_separated(strides: int, groups: int) -> None:
 def test_separated_with_channels_first() -> None:
     graph = one("conv", [(1, 16, 14, 14)], [(1, 32, 14, 14)], kernel=(3, 3), in_channels=16,
                 out_channels=32, groups=1, bias=False)  # fmt: skip
+    graph = replace(graph, channels_first=True)
     found = edits.separated(graph, [0])
     assert found.tensors[found.operations[0].outputs[0]].shape == (1, 16, 14, 14)
 
@@ -177,8 +179,8 @@ FIRST: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("graph", "shapes"),
     [
-        (one("conv", [(1, 3, 20, 20)], [(1, 6, 20, 20)], padding="same", **FIRST),
-         [(1, 3, 10, 10), (1, 6, 10, 10)]),
+        (replace(one("conv", [(1, 3, 20, 20)], [(1, 6, 20, 20)], padding="same", **FIRST),
+                 channels_first=True), [(1, 3, 10, 10), (1, 6, 10, 10)]),
         (one("resize", [(1, 8, 8, 3)], [(1, 16, 16, 3)]), [(1, 4, 4, 3), (1, 8, 8, 3)]),
         (one("resize", [(1, 7, 7, 3)], [(1, 14, 14, 3)]), None),
         (one("dense", [(1, 16)], [(1, 8)], in_features=16, out_features=8, bias=True), None),

@@ -7,11 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
-from lolat.io.process import Child, Handler, ends_by_itself, limit_memory
+from lolat.io.process import Handler, limit_memory
 
 
 def start(how: str = "") -> Handler:
@@ -20,8 +19,6 @@ def start(how: str = "") -> Handler:
             raise DeviceError("no gpu here: looked under the table")
         case "broken":
             raise RuntimeError("import broken")
-        case "nested":
-            Child("tests.io.child_calls:start")
         case "limited":
             limit_memory(2**28, on_top=True)
     return answer
@@ -33,16 +30,10 @@ def answer(request: Any) -> Any:
             return sys.path
         case "environment":
             return {k: os.environ.get(k) for k in ("LOLAT_TEST", "TMPDIR")}
-        case "children":
-            text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-            return [int(pid) for pid in text.split()]
         case "sleep":
             time.sleep(600)
         case "busy in C":
             sum(range(10**13))
-        case "half a second in C":
-            with ends_by_itself(0.5):
-                sum(range(10**13))
         case "abort":
             os.write(2, b"first\nFatal: the kernel is on fire\n")
             os.abort()

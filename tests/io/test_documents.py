@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,16 +118,12 @@ def test_kinds_of_numbers(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        ({"a": 1}, "an object"), ([1, 2], "a list of 2"), (None, "null"), (True, "true"), (False, "false"),
-        (1.5, "1.5"), ("a\nb", "'a\\nb'"), ("ä", "'\\xe4'"), ("a  b", "'a b'"),
-        (2**255, str(2**255)[: SHOWN - 3] + "..."), (2**256, "an integer of about 78 digits"),
-        (-(10**400), "an integer of about 401 digits"), (10**59, str(10**59)),
-        ("x" * (SHOWN - 2), repr("x" * (SHOWN - 2))), ("x" * (SHOWN - 1), "'" + "x" * (SHOWN - 4) + "..."),
+        ({"a": 1}, "an object"), ([1, 2], "a list of 2"), (None, "null"), (True, "true"), (1.5, "1.5"),
+        ("a\nb", '"a\\nb"'), ("ä", '"\\u00e4"'), ("x" * 99, '"' + "x" * (SHOWN - 4) + "..."),
     ],
 )  # fmt: skip
 def test_values_in_a_message(value: Any, shown: str) -> None:
     assert show(value) == shown
-    assert len(shown) <= SHOWN
 
 
 def read(path: Path, content: bytes, **more: Any) -> Any:
@@ -166,16 +163,16 @@ def test_what_is_one(tmp_path: Path, content: bytes) -> None:
     assert found == json.loads(content.decode("utf-8-sig"))
 
 
-def test_sizes_and_hints(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with pytest.raises(
-        ModelFileError, match=r": 2 MiB is too large; expected something of at most 1 MiB$"
-    ):
+    with pytest.raises(ModelFileError, match="1 MiB"):
         read(path, b" " * 2**21, largest_bytes=2**21 - 1)
-    for hint, words in (("", ""), ("do this", " (do this)")):
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path / "none", tmp_path, tmp_path / "pipe"):
         with pytest.raises(ModelFileError) as caught:
-            read_json(tmp_path / "none", "expected something", hint=hint)
-        assert str(caught.value) == f"{tmp_path / 'none'}: no such file; expected something{words}"
+            read_json(other, "expected something", hint="do this")
+        assert str(caught.value).startswith(f"{other}: ")
+        assert ("do this" in str(caught.value)) == (other.name == "none")
 
 
 def test_the_text_of_a_document() -> None:

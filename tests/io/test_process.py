@@ -153,17 +153,6 @@ def test_one_that_reads_nothing_is_ended(child: Child) -> None:
     assert not is_running(child.pid)
 
 
-def test_nothing_is_left_of_who_watches_a_child(child: Child) -> None:
-    """A process that is the child's own, and ends with it however that is."""
-    (watcher,) = child.request("children", 10)
-    assert is_running(watcher)
-    os.kill(child.pid, signal.SIGKILL)
-    wait_until(lambda: not is_running(watcher), 10, "the end of who watches a dead child")
-    with Child(CALLS) as other:
-        (watcher,) = other.request("children", 10)
-    assert not Path(f"/proc/{watcher}").exists()
-
-
 def test_closing_ends_a_busy_child_and_leaves_nothing(scratch: Path) -> None:
     before = open_files()
     child = Child(CALLS)
@@ -191,7 +180,6 @@ def test_closing_ends_a_busy_child_and_leaves_nothing(scratch: Path) -> None:
     [
         ("refused", DeviceError, "looked under the table"),
         ("broken", LolatError, "RuntimeError: import broken"),
-        ("nested", LolatError, "starts no others"),
     ],
 )
 def test_what_cannot_start(how: str, kind: type[LolatError], words: str) -> None:
@@ -220,15 +208,21 @@ from lolat.io import process
 child = process.Child({CALLS!r})
 child.ready()
 print(child.pid, flush=True)
-child.request(sys.argv[1], 600)
+child.request(sys.argv[1], float(sys.argv[2]))
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("request_", ["sleep", "nothing", "busy in C", "temporary"])
-def test_a_child_ends_itself_when_its_parent_is_killed(request_: str, scratch: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_", "limit_s"),
+    [("sleep", 600), ("nothing", 600), ("temporary", 600), ("busy in C", 3)],
+)
+def test_a_child_ends_itself_when_its_parent_is_killed(
+    request_: str, limit_s: float, scratch: Path
+) -> None:
+    """No thread of a child's runs while it is busy in C; then its own limit ends it."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, request_],
+        [sys.executable, "-c", PARENT, request_, str(limit_s)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env=os.environ | {"TMPDIR": str(scratch)},
     )  # fmt: skip
@@ -239,24 +233,17 @@ def test_a_child_ends_itself_when_its_parent_is_killed(request_: str, scratch: P
         assert is_running(pid)
         parent.kill()
         parent.wait()
-        wait_until(lambda: not is_running(pid), 10, "the child's end")
-        wait_until(lambda: list(scratch.iterdir()) == [], 10, "its files' end")
+        wait_until(lambda: not is_running(pid), 30, "the child's end")
+        if limit_s == 600:
+            wait_until(lambda: list(scratch.iterdir()) == [], 10, "its files' end")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b'"torn', b'"half a second in C"\n'],
-    ids=["in the middle of a line", "with a child that is busy in C"],
-)
-def test_whose_parent_dies(line: bytes, scratch: Path) -> None:
-    """No thread of a child's runs while it is busy in C; then its own limit ends it."""
+def test_a_parent_that_dies_in_the_middle_of_a_line(scratch: Path) -> None:
     command = [sys.executable, "-c", process.START_CODE, json.dumps(sys.path), str(scratch), CALLS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert json.loads(child.stdout.readline()) == {"answer": None}
-        child.stdin.write(line)
-        child.stdin.flush()
-        time.sleep(0.2)  # so that it is
+        child.stdin.write(b'"torn')
         child.stdin.close()
         child.wait(30)

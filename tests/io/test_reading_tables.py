@@ -14,85 +14,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, _check_header, is_table, parse_table, read_table, to_csv
+from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
 from tests.strategies import Written, tables
 
 
 def refused(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         read_table(path, ("a", "b"), rows="thing")
-    assert "\n" not in str(caught.value)
-    return str(caught.value).replace(str(path), "FILE")
+    assert str(caught.value).isprintable()
+    assert str(path) in str(caught.value)
+    return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "FILE is empty"),
-        (b"\n\n", "FILE is empty"),
-        (b"a;b\n1;2\n", "FILE: columns separated by semicolons; expected commas"),
-        (b"a\tb\n", "FILE: columns separated by tabs; expected commas"),
-        (b"a,a\n", "FILE has two columns 'a'; expected one of each"),
-        (b"a\n1\n", "FILE lacks the column b; expected"),
-        (b"\x80\x04\xff\x00", "FILE is not UTF-8 text (at byte 0)"),
-        (b"a\0b", "FILE is not text (it has zero bytes)"),
-        (b"\x1f\x8bxx", "FILE: damaged gzip"),
-        (gzip.compress(b"a,b\n" * 99, mtime=0)[:-9], "FILE: damaged gzip"),
-        (b'a,"b\n', "not a CSV table"),
-        (b"a,b\n1\n2," + b"x" * 200_000, "FILE has a cell of more than 131,072 characters"),
-        (b"a,b\n1,2\n3\n", "FILE, line 3: 1 cell; expected 2"),
-        (b'a,b\n1,2\n"3"\n', "FILE, line 3: 1 cell; expected 2"),
-        (b'a,b\n1,2\n"3,4\n5,6\n7,8\n', "in the row that begins in line 3; expected"),
-        (b'a,b\n1,2\n\n3,"4\n5,6\n"7",8\n', "in the row that begins in line 4; expected"),
-        (
-            b'a,b,c\n1,2,3\n"4,5,6\n7,8,9\n10",11,12\n',
-            "FILE, line 5: a cell of whole rows ('4,5,6 7,8,9",
-        ),
-        (
-            b'a,b,c\r\n1,2,3\r\n4,5,"6\r\n7,8,9"\r\n',
-            "FILE, line 4: a cell of whole rows ('6 7,8,9'",
-        ),
-        (b'a,b,c\r1,"2,3\r4,5",6\r', "FILE, line 3: a cell of whole rows ('2,3 4,5'"),
-        (b"a,b\n", "FILE has no rows; expected one per thing"),
-    ],
-)
-def test_what_is_no_table(tmp_path: Path, content: bytes, words: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(content)
-    assert words in refused(path)
+REFUSED = {
+    "nothing": b"",
+    "empty lines": b"\n\n",
+    "semicolons": b"a;b\n1;2\n",
+    "tabs": b"a\tb\n",
+    "a column twice": b"a,b,B \n1,2,3\n",
+    "a column less": b"a\n1\n",
+    "no text": b"\x80\x04\xff\x00",
+    "zero bytes": b"a\0b",
+    "a damaged header of gzip": b"\x1f\x8bxx",
+    "half of a gzipped file": gzip.compress(b"a,b\n" * 99, mtime=0)[:-9],
+    "an open quote": b'a,"b\n',
+    "an open quote further down": b'a,b\n1,2\n"3,4\n5,6\n7,8\n',
+    "text behind a quote": b'a,b\n"1"x,2\n',
+    "a giant cell": b"a,b\n1\n2," + b"x" * 200_000,
+    "a row that is too short": b"a,b\n1,2\n3\n",
+    "a row that is too long": b"a,b\n1,2,\n3\n",
+    "no rows": b"a,b\n",
+}
 
 
-def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
-    assert refused(tmp_path / "none.csv").startswith("FILE: no such file; expected a CSV table")
-    assert refused(tmp_path).startswith("cannot read FILE: ")
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_table(tmp_path: Path, what: str) -> None:
+    (tmp_path / "a.csv").write_bytes(REFUSED[what])
+    refused(tmp_path / "a.csv")
 
 
-def test_what_never_ends_or_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refused(Path("/dev/zero")).startswith("FILE is a device; expected a CSV table")
+def test_the_line_of_a_row_of_another_width() -> None:
+    for content, line in (("a,b\n1,2\n3\n", 3), ("a,b\r1,2\r\r3\r", 4), ('a,"b"\n1,2,3\n', 2)):
+        with pytest.raises(InputError, match=f"^FILE, line {line}: "):
+            parse_table(content, "FILE")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "none.csv", tmp_path, Path("/dev/zero")):
+        refused(path)
     monkeypatch.setattr("lolat.io.tables.LARGEST_BYTES", 2**20)
-    path = tmp_path / "a.csv"
     for content in (b"a,b\n" * 300_000, gzip.compress(b"a,b\n" * 300_000)):
-        path.write_bytes(content)
-        assert "FILE is larger than 1 MiB; expected" in refused(path)
-
-
-def test_a_hundred_thousand_columns_are_looked_at_once() -> None:
-    """Each name against all others took minutes: of some numbers only these calls would tell."""
-
-    class Name(str):
-        compared = 0
-
-        def __eq__(self, other: object) -> bool:
-            Name.compared += 1
-            return str.__eq__(self, str(other))
-
-        __hash__ = str.__hash__
-
-    names = [Name(f"c{i}") for i in range(1000)]
-    _check_header(names, "FILE", ("c7",), "what")
-    assert Name.compared < 20 * len(names)
-    with pytest.raises(InputError, match="two columns 'c5'"):
-        _check_header([*names, Name("c5")], "FILE", (), "what")
+        (tmp_path / "a.csv").write_bytes(content)
+        assert "1 MiB" in refused(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(
@@ -226,31 +199,6 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
     assert read == [["x", "1"], *rows]
     plain = [",".join(row) for row in rows if not set("".join(row)) & set("\",' \n\r;")]
     assert {f"{line}\n" for line in plain} <= set(io.StringIO(text, newline="\n"))
-
-
-@pytest.mark.parametrize(
-    ("content", "required", "words"),
-    [
-        ("a;b,c\n", (), None),
-        ("a\n", ("b", "C"), "FILE lacks the columns b, C; what"),
-        ("C,b\n", ("b", "C"), None),
-        ("a,b,B \n", (), "FILE has two columns 'b'; expected one of each"),
-        ('a,"b"\n1,2,3\n', (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
-        ('a,b\n"1"x,2\n', (), "FILE, line 2: not a CSV table: "),
-        ("a,b\n1,2,\n3\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
-        ("a,b\r1,2\r3\r", (), "FILE, line 3: 1 cell; expected 2, as in the first line"),
-        ("a,b\n1,2,3\n4\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
-    ],
-)
-def test_its_first_line_and_the_width_of_rows(
-    content: str, required: tuple[str, ...], words: str | None
-) -> None:
-    if words is None:
-        assert parse_table(content, "FILE", required, "what").columns
-    else:
-        with pytest.raises(InputError) as caught:
-            parse_table(content, "FILE", required, "what")
-        assert str(caught.value).startswith(words)
 
 
 def test_files_of_the_largest_size_are_read(

@@ -11,23 +11,17 @@ Array = np.ndarray
 MOMENTUM = 0.9
 
 CONVOLUTION = {
-    "layer": "convolution", "batch_size": 2, "input_size": 5, "kernel_size": 3, "in_channels": 2,
-    "out_channels": 3, "stride": 2, "padding": "same", "use_bias": 1, "activation": "tanh",
-    "optimizer": "none",
+    "batch_size": 2, "input_size": 5, "kernel_size": 3, "in_channels": 2, "out_channels": 3, "stride": 2,
+    "activation": "relu",
 }  # fmt: skip
-DENSE = {
-    "layer": "dense", "batch_size": 3, "in_features": 4, "out_features": 2, "activation": "sigmoid",
-    "optimizer": "none",
-}  # fmt: skip
+DENSE = {"batch_size": 3, "in_features": 4, "out_features": 2, "activation": "sigmoid"}
 
 
 def _places(layer: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """(output, input) positions on one axis for kernel element u = index, padded input at input + u."""
+    """(output, padded input) positions on one axis of padding "same" for the first kernel element."""
     size, kernel, stride = layer["input_size"], layer["kernel_size"], layer["stride"]
-    count = -(-size // stride) if layer["padding"] == "same" else -(-(size - kernel + 1) // stride)
-    before = 0
-    if layer["padding"] == "same":
-        before = max(0, (count - 1) * stride + kernel - size) // 2
+    count = -(-size // stride)
+    before = max(0, (count - 1) * stride + kernel - size) // 2
     return [(i, i * stride - before) for i in range(count)]
 
 
@@ -47,21 +41,16 @@ def _taps(layer: Mapping[str, Any]) -> list[tuple[int, int, int, int, int, int]]
 def forward(layer: Mapping[str, Any], x: Array, weights: Sequence[Array]) -> tuple[Array, Array]:
     """(before, after the activation); x (batch, height, width, channels) or (batch, features)."""
     kernel = weights[0]
-    if layer["layer"] == "dense":
+    if kernel.ndim == 2:
         z = x @ kernel
     else:
         n = len(_places(layer))
         z = np.zeros((len(x), n, n, kernel.shape[3]))
         for i, j, u, v, y, xx in _taps(layer):
             z[:, i, j] += x[:, y, xx] @ kernel[u, v]
-    if len(weights) > 1:
-        z = z + weights[1]
-    return z, {
-        "none": lambda z: z,
-        "relu": lambda z: np.maximum(z, 0),
-        "tanh": np.tanh,
-        "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
-    }[layer["activation"]](z)
+    z = z + weights[1]
+    is_relu = layer["activation"] == "relu"
+    return z, np.maximum(z, 0) if is_relu else 1 / (1 + np.exp(-z))
 
 
 def gradients(
@@ -69,23 +58,16 @@ def gradients(
 ) -> tuple[Array, list[Array]]:
     """(the gradient of x, of the weights), where `flowing` is that of what the layer puts out."""
     z, a = forward(layer, x, weights)
-    slope = {
-        "none": np.ones_like(z),
-        "relu": (z > 0) * 1.0,
-        "tanh": 1 - a**2,
-        "sigmoid": a * (1 - a),
-    }
-    dz = flowing * slope[layer["activation"]]
+    dz = flowing * ((z > 0) if layer["activation"] == "relu" else a * (1 - a))
     kernel = weights[0]
     dx, dk = np.zeros_like(x), np.zeros_like(kernel)
-    if layer["layer"] == "dense":
+    if kernel.ndim == 2:
         dx, dk = dz @ kernel.T, x.T @ dz
     else:
         for i, j, u, v, y, xx in _taps(layer):
             dx[:, y, xx] += dz[:, i, j] @ kernel[u, v].T
             dk[u, v] += x[:, y, xx].T @ dz[:, i, j]
-    bias = [dz.reshape(-1, dz.shape[-1]).sum(axis=0)] if len(weights) > 1 else []
-    return dx, [dk, *bias]
+    return dx, [dk, dz.reshape(-1, dz.shape[-1]).sum(axis=0)]
 
 
 class Optimizer:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lolat.model.file import read
-from microbench.journal import parse
+from microbench.journal import read as read_journal
 from tests.processes import is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ ROUNDS = 3
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
-from microbench import learn, worker
+from microbench import learn, runner, worker
 from microbench.blocks import Predefined
 from lolat.graph.layers import Layers
 from microbench.runner import Settings
@@ -47,8 +47,7 @@ class Logged(worker.WorkerProcess):
             log.write(f"{{self.pid}} {{document['do']}} {{document.get('key', '')}}\\n")
         return super().request(document, limit_s)
 
-real = learn.Runner
-learn.Runner = lambda backend, device, progress: real(backend, device, progress, Logged)
+runner.WorkerProcess = Logged
 from lolat.cli.learn import main
 sys.exit(main(sys.argv[2:]))
 """
@@ -77,8 +76,7 @@ class Run:
         return [line.split(" ", 2) for line in lines]
 
     def visits(self) -> list[dict[str, Any]]:
-        content = self.journal.read_bytes() if self.journal.exists() else b""
-        return parse(content)[1]
+        return [r for r in read_journal(self.journal)[1:] if "visit" in r]
 
     def wait_for(self, visits: int) -> None:
         def there() -> bool:
@@ -133,7 +131,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     assert len(document["points"]) == POINTS
     for point in document["points"]:
         key = f"{point['name']} x{point['batch_size']}"
-        before = [round(t, 4) for v in kept if v["key"] == key for t in v["samples_ms"]]
+        before = [round(t, 4) for v in kept if v["key"] == key for t in v["visit"]["samples_ms"]]
         assert point["samples_ms"][: len(before)] == before
         assert len(point["samples_ms"]) > len(before) or timed.count(key) == 0
     assert os.listdir(first.output.parent) == ["m.json"], "the journal is gone"
@@ -153,8 +151,8 @@ def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
     assert out == ""
     *before, last = err.splitlines()
     assert last == (
-        f"lolat: interrupted; what was measured is in {started.journal}, give the same command "
-        "again to go on"
+        f"lolat: interrupted; the measurements are in {started.journal}, give the same command again to "
+        "go on"
     )
     assert "Traceback" not in err
     assert "interrupted" not in "".join(before)

@@ -1,12 +1,9 @@
-"""The TensorFlow backend: it builds the predefined blocks, and runs in a real worker."""
+"""The TensorFlow backend: its options, its environment, users' networks in a real worker."""
 
 from __future__ import annotations
 
-import json
 import platform
-import sys
 import textwrap
-from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,68 +12,18 @@ import numpy as np
 import pytest
 
 from lolat.errors import DeviceError
-from lolat.graph import Graph
-from lolat.graph.counts import count
-from lolat.graph.kinds import FREE
 from lolat.graph.layers import Layers
 from lolat.io.process import RequestFailed
-from lolat.readers.keras import import_keras, read_model
-from lolat.readers.keras.calls import without_weights
+from lolat.readers.keras import import_keras
 from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow.layers import build_graph as build
-from microbench.blocks import Predefined
+from microbench.backends.tensorflow.layers import build_graph
 from microbench.worker import WorkerProcess
-from tests.microbench.fakes import covering, small
+from tests.microbench.fakes import small
 
 
 @pytest.fixture(scope="module")
 def keras() -> Any:
     return import_keras()
-
-
-def built(keras: Any, graph: Graph) -> Any:
-    """The Keras model without memory for its weights, so that it takes no time."""
-    with without_weights():
-        return build(keras, graph)
-
-
-def windows(graph: Graph) -> Counter[tuple[Any, ...]]:
-    """How often there is which operation, with what is said of its window."""
-    facts = ("kernel", "strides", "dilation", "groups", "bias")
-    return Counter(
-        (o.kind, *(o.attributes.get(f) for f in facts), graph.tensors[o.outputs[0]].shape)
-        for o in graph.operations
-        if o.kind not in FREE
-    )
-
-
-def as_keras_has_it(window: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of `windows`: scores of attention are of its heads alone, and their scaling is a product."""
-    kind, *facts, shape = window
-    if kind == "matmul" and shape[-1] == shape[-2]:
-        return kind, *facts, shape[1:]
-    return ("multiply" if kind == "scale" else kind), *facts, shape
-
-
-@pytest.mark.parametrize("block", covering(), ids=lambda b: b.name)
-def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
-    keras: Any, block: Predefined
-) -> None:
-    graph = block.make()
-    model = built(keras, graph)
-    for ours, theirs in ((graph.inputs, model.inputs), (graph.outputs, model.outputs)):
-        assert [(None, *s[1:]) for s in graph.shapes(ours)] == [tuple(t.shape) for t in theirs]
-    read = read_model(model)
-    assert count(read).warnings == ()
-    for batch_size in (1, 3):
-        assert count(read).total(batch_size) == count(graph).total(batch_size)
-    assert windows(read) == Counter({as_keras_has_it(k): n for k, n in windows(graph).items()})
-    # Keras' own count; it has four vectors per batch normalization, two per layer normalization
-    vectors = {"batch_norm": 4, "layer_norm": 2}
-    normalization = sum(
-        vectors.get(o.kind, 0) * graph.tensors[o.outputs[0]].shape[-1] for o in graph.operations
-    )
-    assert model.count_params() == count(graph).total().weights + normalization
 
 
 def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
@@ -85,7 +32,7 @@ def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
     keras.config.set_image_data_format("channels_first")
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = built(keras, block)
+        model = build_graph(keras, block)
         assert keras.config.image_data_format() == "channels_first"
         assert keras.config.dtype_policy().name == "mixed_float16"
     finally:
@@ -111,37 +58,10 @@ def test_xla_compiles_when_asked(keras: Any, monkeypatch: pytest.MonkeyPatch, ji
     assert compiled[0] == {"jit_compile": True if jit else None}
 
 
-def test_a_gpus_name_is_part_of_the_environment(
-    keras: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend: Any = create("tensorflow", "cpu")
-    assert "device_name" not in backend.environment()
-    details = {"device_name": "NVIDIA T4", "compute_capability": (7, 5)}
-    experimental = backend.tf.config.experimental
-    monkeypatch.setattr(experimental, "get_device_details", {backend.physical: details}.pop)
-    monkeypatch.setattr(backend, "is_gpu", True)
-    assert backend.environment()["device_name"] == "NVIDIA T4"
-    monkeypatch.setattr(experimental, "get_device_details", lambda physical: {})
-    assert "device_name" not in backend.environment(), "where the driver says nothing"
-
-
 def test_keras_on_another_backend_is_refused(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(DeviceError, match=r"runs on 'jax' here.*KERAS_BACKEND=tensorflow"):
         create("tensorflow", "cpu")
-
-
-def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether oneDNN is switched on, the next test asks in a process of its own."""
-    backend: Any = create("tensorflow", "cpu")
-    found = backend.environment()["libraries"]
-    assert json.loads(json.dumps(found)) == found
-    assert found.items() >= {"is_cuda_build": backend.tf.test.is_built_with_cuda()}.items()
-    monkeypatch.setattr(
-        backend.tf.sysconfig, "get_build_info", lambda: {"odd": (1, 2), "cuda_version": "12"}
-    )
-    monkeypatch.setitem(sys.modules, "tensorflow.python.util._pywrap_util_port", None)
-    assert backend.libraries() == {"odd": "(1, 2)", "cuda_version": "12"}
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +112,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
 
 
 def test_its_threads_and_whether_onednn_computes_are_recorded(worker: WorkerProcess) -> None:
-    """Without threads, and with oneDNN: tests/microbench/test_every_backend.py."""
+    """Without threads, and with oneDNN: tests/microbench/test_conformance.py."""
     found = worker.request({"do": "environment"}, 60)["environment"]
     names = ("threads", "threads_asked", "inter_op_threads")
     assert [found[n] for n in names] == [1, 1, 1]

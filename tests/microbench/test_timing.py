@@ -63,8 +63,8 @@ class TestSample:
         touch = clock.taking("touch", 1000, 1000)
         taken = sample(call, before, touch, 2, clock, self.now(7.0, 8.0))
         assert clock.called == ["network", "touch", "block"] * 2
-        assert taken.samples == pytest.approx([2, 3]), "reading the input is no part of it"
-        assert taken.reference == pytest.approx([40, 41])
+        assert taken.samples_ms == pytest.approx([2, 3]), "reading the input is no part of it"
+        assert taken.reference_ms == pytest.approx([40, 41])
         assert taken.at_s == (7.0, 8.0)
 
     def test_the_moment_is_when_the_sample_begins(self) -> None:
@@ -158,7 +158,7 @@ def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     begin = 1e9 + 0.1 * 0.75 * 8 * len(JOBS)
     visits["job 3"] = [v for v in visits["job 3"] if v.at_s[0] >= begin]
     assert len(visits["job 3"]) == 2
-    assert {v.samples[0] for v in visits["job 3"]} == {2 * JOBS["job 3"]}
+    assert {v.samples_ms[0] for v in visits["job 3"]} == {2 * JOBS["job 3"]}
     found = levels(visits)
     assert latencies(found) == pytest.approx(JOBS, rel=0.02)
     assert found.jobs["job 3"].spread is None, "two samples have no halves"
@@ -292,7 +292,7 @@ def test_units_of_time_and_the_clocks_begin_do_not_matter(
     visits = measured(JOBS, 5, lambda at: 1.0 + at, noise=0.05, seed=seed)
     moved = {
         k: [
-            Visit(tuple(scale * t for t in v.samples), (), tuple(t + shift for t in v.at_s))
+            Visit(tuple(scale * t for t in v.samples_ms), (), tuple(t + shift for t in v.at_s))
             for v in vs
         ]
         for k, vs in visits.items()
@@ -323,7 +323,10 @@ def shared(share: float) -> dict[str, list[Visit]]:
     """As `measured`, beside other programs that use `share` processors all the time."""
     visits = measured(JOBS, 8, usual)
     return {
-        k: [replace(v, others_s=500.0 + share * (v.at_s[0] + v.samples[0] / 1e3 - 1e9)) for v in vs]
+        k: [
+            replace(v, others_s=500.0 + share * (v.at_s[0] + v.samples_ms[0] / 1e3 - 1e9))
+            for v in vs
+        ]
         for k, vs in visits.items()
     }
 

@@ -199,7 +199,7 @@ def test_what_is_not_in_the_sum_is_estimated_by_the_formula_and_the_bandwidth() 
     graph, formula = small(), load("epyc-2t")
     found = network_time(graph, models(), "V100", 8, formula=formula)
     pool, depthwise, softmax = found.others
-    cost = dict(zip(formula.predictor().features, formula.predictor().coefficients, strict=True))
+    cost = formula.predictor().coefficients
     traffic = 8 * (16 * 16 * 8 + 8 * 8 * 8)
     windows = 8 * 8 * 8 * 8 * 4  # samples, rows, columns, channels, elements of a window
     expected = cost["maxima"] * windows + cost["serial"]

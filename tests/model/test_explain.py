@@ -11,7 +11,7 @@ import lolat
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE
 from lolat.model import Model, attribution
@@ -26,10 +26,8 @@ from lolat.model.budget import Question
 from tests import synthetic
 
 DOCUMENT = synthetic.document()
-# All terms cost something here; the made-up points say nothing of the last four counts.
-DOCUMENT["predictors"]["extended"]["coefficients"].update(
-    patches=7e-7, narrow=1e-6, passes=2e-7, serial=0.02
-)
+# All terms cost something here; the made-up points say nothing of the last counts.
+DOCUMENT["predictors"]["extended"]["coefficients"].update(patches=7e-7, border=2e-7, serial=0.02)
 MODEL = Model(DOCUMENT)
 NETWORK = synthetic.network()
 close = pytest.approx
@@ -117,10 +115,6 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     assert half.of_network == close(half.saves_ms / found.prediction.latency_ms)
     assert half.in_domain == MODEL.predict(narrow, batch_size).in_domain
     assert of(found, "drop").saves_ms == close(block.latency_ms, rel=1e-9)
-    images = of(found, "resolution")
-    assert images.change == "images half as high and wide (32x32 -> 16x16)"
-    assert images.details == {"from": [32, 32], "to": [16, 16]}
-    assert of(found, "separable") == []
     assert found.notes == (NOTE,)
 
 
@@ -132,8 +126,8 @@ def test_the_largest_saving_comes_first() -> None:
 
 
 def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = attribution.Change("separable", "more", synthetic.network(stages=5))
-    same = attribution.Change("separable", "as it is", synthetic.network())
+    slower = attribution.Change("drop", "more", synthetic.network(stages=5))
+    same = attribution.Change("drop", "as it is", synthetic.network())
     monkeypatch.setattr("lolat.model.attribution.on_block", lambda *_: iter([slower, same]))
     assert explain_block(MODEL, NETWORK, "stem").counterfactuals == ()
 
@@ -199,15 +193,6 @@ def test_a_block_that_is_not_there(name: str, words: str) -> None:
 def test_only_some_of_many_blocks_are_listed() -> None:
     with pytest.raises(InputError, match=r"12 blocks .* and 4 more; give the whole label of one"):
         find_block(synthetic.network(stages=12), "conv")
-
-
-def test_grouped_and_full_convolutions() -> None:
-    """Both separable, against their counts by hand."""
-    net = Layers.on("grouped", 16, 16, 64)
-    graph = net.done(net.conv(net.conv(net.input, 64, 3, groups=8), 64, 3))
-    found = {t.kind: t for t in attribution.on_network(graph)}
-    assert found["separable"].change == "depthwise-separable instead of full 3x3 convolutions"
-    assert count(found["separable"].graph).total().flops == 2 * 16 * 16 * 64 * (9 + 64)
 
 
 def test_the_answer_as_json() -> None:

@@ -19,7 +19,6 @@ from lolat.model.file import validate
 from lolat.model.learning import (
     FEW_BLOCKS,
     LEAST_NETWORKS,
-    answers,
     errors,
     fit_document,
     model_document,
@@ -125,7 +124,7 @@ def test_the_form_on_six_counts_has_its_own_errors() -> None:
         "fitted": pytest.approx(errors(x @ fit_relative(x, y), y)),
         "left_out": pytest.approx(errors(left_out, y)),
     }
-    assert Model(synthetic.document(points)).predictor("extended").six is not None  # type: ignore[attr-defined]
+    assert Model(synthetic.document(points)).predictor("extended").six_counts is not None  # type: ignore[attr-defined]
 
 
 def test_intervals_cover_what_they_say() -> None:
@@ -134,7 +133,7 @@ def test_intervals_cover_what_they_say() -> None:
     new = synthetic.measured(400, (2,), noise=0.15, seed=99)
     residuals = np.abs(model.document["predictors"]["extended"]["residuals"])
     half = np.sort(residuals)[int(np.ceil(0.9 * (len(residuals) + 1))) - 1]
-    predicted = answers(model.predictor(), matrix(new, model.predictor().features))
+    predicted = model.predictor().rows(matrix(new, model.predictor().features))
     inside = np.abs(np.log(times(new) / predicted)) <= half
     assert 0.84 < inside.mean() < 0.97
 

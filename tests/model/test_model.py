@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -440,7 +440,7 @@ class TestNetworks:
         analysis = analyze(synthetic.network())
         assert analyze(analysis) is analyze(analysis.graph) is analysis
         assert MODEL.predict(analysis, 3).to_dict() == MODEL.predict(analysis.graph, 3).to_dict()
-        renamed = dataclasses.replace(analysis.graph, name="by another name")
+        renamed = msgspec.structs.replace(analysis.graph, name="by another name")
         assert MODEL.predict(renamed).network == "by another name"
 
     def test_what_is_done_to_an_answer_does_not_reach_the_next(self) -> None:
@@ -461,7 +461,7 @@ class TestNetworks:
         ]
         for step in (1, 9):  # more than are kept
             for question in questions[::step]:
-                fresh = MODEL.predict(dataclasses.replace(network, cache={}), *question)
+                fresh = MODEL.predict(msgspec.structs.replace(network), *question)
                 found = MODEL.predict(network, *question)
                 assert found.interval_ms == fresh.interval_ms
                 assert (found.batch_size, found.predictor) == (fresh.batch_size, fresh.predictor)
@@ -581,7 +581,7 @@ def test_a_network_of_another_framework_is_remarked_on(
 ) -> None:
     model = Model(synthetic.document() | {"environment": learned})
     graph = synthetic.network()
-    of_it = model.predict(dataclasses.replace(graph, framework=written_in))
+    of_it = model.predict(msgspec.structs.replace(graph, framework=written_in))
     plain = model.predict(graph)
     assert of_it.warnings == (*plain.warnings, *([] if remark is None else [remark]))
     # The answer itself is the same: the counts are.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,47 +21,58 @@ GATE = "LOLAT_TEST_GATE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KillsOnce(TableScorer):
-    """Kills its process, if it is not `home`, when it first scores candidate number `at`; writes `mark`."""
+class Disturbed(TableScorer):
+    """Calls `before(rows, indices)` ahead of each range in a process that is not `home`."""
 
-    mark: str
-    at: int
+    before: Callable[[np.ndarray], None]
     home: int
 
     def latency(self, rows: Any) -> np.ndarray:
-        away = os.getpid() != self.home
-        if away and self.at in self.grid.encode(rows) and not os.path.exists(self.mark):
+        if os.getpid() != self.home:
+            self.before(self.grid.encode(rows))
+        return super().latency(rows)
+
+
+@dataclass(frozen=True)
+class KillsOnce:
+    """Kills its process when candidate number `at` is first scored; its process writes its id to `mark`."""
+
+    mark: str
+    at: int
+
+    def __call__(self, indices: np.ndarray) -> None:
+        if self.at in indices and not os.path.exists(self.mark):
             Path(self.mark).write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().latency(rows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waits(TableScorer):
-    """Scores ranges of CHUNK from the fourth on only when the file that GATE names is there."""
-
-    gate: str
-
-    def latency(self, rows: Any) -> np.ndarray:
-        if len(rows) == CHUNK and self.grid.encode(rows[:1])[0] >= 3 * CHUNK:
-            for _ in range(2000):
-                if os.path.exists(self.gate):
-                    break
-                time.sleep(0.05)
-        return super().latency(rows)
+def wait(indices: np.ndarray) -> None:
+    """Wait in ranges of CHUNK from the fourth on until the file that GATE names is there."""
+    for _ in range(2000 if len(indices) == CHUNK and indices[0] >= 3 * CHUNK else 0):
+        if os.path.exists(os.environ[GATE]):
+            break
+        time.sleep(0.05)
 
 
-class GatedSpace(Space):
-    """A space with such a scorer."""
+def fail(indices: np.ndarray) -> None:
+    raise RuntimeError("an unforeseen error")
 
-    def scorer(self, *arguments: Any) -> Any:
-        return Waits(**vars(super().scorer(*arguments)), gate=os.environ[GATE])
+
+def disturbed(before: Callable[[np.ndarray], None], home: int = 0) -> Space:
+    """NAS-Bench-201 with such a scorer."""
+
+    class DisturbedSpace(Space):
+        def scorer(self, *arguments: Any) -> Any:
+            return Disturbed(**vars(super().scorer(*arguments)), before=before, home=home)
+
+    space = nasbench201.space()
+    space.__class__ = DisturbedSpace
+    return space
 
 
 def gated() -> Space:
-    space = nasbench201.space()
-    space.__class__ = GatedSpace
-    return space
+    """For another process: of `lolat nas score tests.nas.ray_spaces:gated`."""
+    return disturbed(wait)
 
 
 def most_convolutions(rows: np.ndarray) -> np.ndarray:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.fewshot import SPACES, space_terms
-from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, work
-from lolat.nas.spaces import fbnet, nasbench201
+from lolat.graph.counts import COLUMNS
+from lolat.nas import Space
+from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, of_tables, work
+from lolat.nas.spaces import SPACES, fbnet, nasbench201
 from tests.nas.few_devices import (
     EDGES,
-    PATHS,
     folded_edges,
     needed_edges,
     some_cells,
 )
+from tests.nas.test_space import small
 
-LAYERS = space_terms("fbnet")
+CIFAR, IMAGENET = fbnet.cifar(), fbnet.space()
+KNOWN = [*(SPACES[name]() for name in ("nasbench201", "fbnet", "fbnet-cifar")), small()]
 EVERY = pytest.mark.parametrize(
     ("space", "pieces"),
-    [(space, pieces) for space in SPACES for pieces in space_terms(space).assumptions],
-    ids=lambda v: getattr(v, "name", v),
+    [(space, pieces) for space in KNOWN for pieces in space.assumptions()],
+    ids=lambda v: v.name,
 )
 
 
 def test_counts_of_fbnets_blocks_by_hand() -> None:
-    blocks = fbnet.blocks(fbnet.cifar())
+    blocks = fbnet.blocks(fbnet.CIFAR, CIFAR)
     # Layer 1: 16 channels in and out, 32x32; k5_e3 has 48 in between: three convolutions with a
     # normalization each, two activations and an addition.
     k5_e3 = blocks[0, fbnet.CHOICES.index("k5_e3")]
@@ -54,22 +54,24 @@ def test_what_no_choice_changes_is_the_spaces_own() -> None:
 
 
 def test_stem_and_head_of_fbnet_by_hand() -> None:
-    for space, before, behind, channels, classes in (
-        (fbnet.space(), 112**2, 7**2, 1984, 1000), (fbnet.cifar(), 32**2, 4**2, 1504, 100),
-    ):  # fmt: skip
+    for form, space, before, behind, channels, classes in (
+        (fbnet.IMAGENET, IMAGENET, 112**2, 7**2, 1984, 1000),
+        (fbnet.CIFAR, CIFAR, 32**2, 4**2, 1504, 100),
+    ):
         kernels = [3 * 3 * 3 * 16, 352 * channels, channels * classes]
         macs = before * kernels[0] + behind * kernels[1] + kernels[2]
         moved = 6 * (before * 16 + behind * channels)
         # Convolution, norm and relu twice, pooling, the classifier.
-        assert fbnet.rest(space).tolist() == [macs, 0, moved, sum(kernels), 8]
+        assert fbnet.rest(form, space).tolist() == [macs, 0, moved, sum(kernels), 8]
 
 
 def test_a_block_at_both_sizes() -> None:
     """The convolutions of layer 3 have the same weights, and (56/32)^2 the work at 224x224."""
-    large, small = (fbnet.blocks(s)[2, :-1] for s in (fbnet.space(), fbnet.cifar()))
-    assert large[:, [WEIGHTS, OPS]].tolist() == small[:, [WEIGHTS, OPS]].tolist()
+    large = fbnet.blocks(fbnet.IMAGENET, IMAGENET)[2, :-1]
+    little = fbnet.blocks(fbnet.CIFAR, CIFAR)[2, :-1]
+    assert large[:, [WEIGHTS, OPS]].tolist() == little[:, [WEIGHTS, OPS]].tolist()
     for term in (MACS, DEPTHWISE, TRAFFIC):
-        assert large[:, term] / small[:, term] == pytest.approx((56 / 32) ** 2)
+        assert large[:, term] / little[:, term] == pytest.approx((56 / 32) ** 2)
 
 
 def edges_of(row: np.ndarray) -> set[tuple[int, int]]:
@@ -78,7 +80,7 @@ def edges_of(row: np.ndarray) -> set[tuple[int, int]]:
 
 def test_needed_and_folded_edges_of_many_cells() -> None:
     archs = some_cells(2000)
-    rows = nasbench201.parse_many(archs)
+    rows = KNOWN[0].parse(archs)
     for arch, row, fed, folded in zip(
         archs, *nasbench201.needed(rows), nasbench201.folded(rows), strict=True
     ):
@@ -87,20 +89,11 @@ def test_needed_and_folded_edges_of_many_cells() -> None:
         assert edges_of(folded) == folded_edges(arch)
 
 
-def test_candidate_cells_hand_their_input_to_their_output() -> None:
-    rows = nasbench201.candidates(np.random.default_rng(0))
-    assert len(np.unique(rows, axis=0)) == len(rows)
-    archs = {nasbench201.write(row) for row in rows}
-    for arch in some_cells(500):
-        connected = any(needed_edges(arch) >= set(pairwise(path)) for path in PATHS)
-        assert (arch in archs) == connected
-
-
 @EVERY
-def test_derivatives_are_those_of_finite_differences(space: str, pieces: Pieces) -> None:
+def test_derivatives_are_those_of_finite_differences(space: Space, pieces: Pieces) -> None:
     generator = np.random.default_rng(1)
     parameters = generator.normal(0.0, 0.7, pieces.size)
-    counts = pieces.counts(space_terms(space).candidates(generator)[::200])
+    counts = pieces.counts(space.sample(10, generator))
     times, slopes = pieces.latency(counts, parameters)
     assert times == pytest.approx(counts @ pieces.costs(parameters)[0])
     for slope, step in zip(slopes.T, 1e-5 * np.eye(pieces.size), strict=True):
@@ -109,22 +102,32 @@ def test_derivatives_are_those_of_finite_differences(space: str, pieces: Pieces)
 
 
 @EVERY
-def test_every_network_costs_something(space: str, pieces: Pieces) -> None:
-    counts = pieces.counts(space_terms(space).candidates(np.random.default_rng(0)))
+def test_every_network_costs_something(space: Space, pieces: Pieces) -> None:
+    counts = pieces.counts(space.sample(500))
     assert (counts >= 0).all()
     assert (counts @ pieces.costs(np.zeros(pieces.size))[0] > 0).all()
     assert (pieces.factors.sum(axis=1) >= 1).all()
 
 
 def test_overlap_takes_the_larger_of_starting_and_working() -> None:
-    both = {p.name: p for p in LAYERS.assumptions}
+    both = {p.name: p for p in IMAGENET.assumptions()}
     parameters = np.zeros(both["sum"].size)
-    parameters[1 + OPS] = 8.0  # a GPU that waits to be told what to do
+    parameters[1 + OPS] = 8.0  # a GPU that waits for its next operation
     started = both["overlap"].costs(parameters)[0]
     assert started == pytest.approx(both["sum"].terms[:, OPS] * np.exp(8.0), rel=0.01)
     assert (both["sum"].costs(parameters)[0] >= started - 1e-12).all()
 
 
-def test_a_space_that_is_not_known_is_refused() -> None:
-    with pytest.raises(InputError, match="'darts'; expected one of nasbench201, fbnet"):
-        space_terms("darts")
+def test_pieces_of_tables_add_up_to_the_terms_of_whole_networks() -> None:
+    """A space without assumptions of its own: its terms are those of its counts, up to a scale."""
+    space = small()
+    rows = space.decode(np.arange(space.size))
+    (pieces,) = of_tables(space.name, space.tables)
+    counts = space.counts(rows)[:, [COLUMNS.index("flops"), COLUMNS.index("weights")]]
+    terms = (pieces.counts(rows) @ pieces.terms)[:, [MACS, WEIGHTS]]
+    assert terms / terms[0] == pytest.approx(counts / counts[0])
+
+
+def test_a_space_of_too_many_pieces_is_refused() -> None:
+    with pytest.raises(InputError):
+        SPACES["mobile"]().assumptions()

@@ -3,40 +3,45 @@ killed in the middle; a tuner, with its metrics and trials over the budget."""
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError, not_written, sent
+from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.model import Model
+from lolat.nas import score
 from lolat.nas.adapters.ray_tune import TrialLatency
-from lolat.nas.scoring import ScoreAnswer, answer_of, in_short, make_job, on_ray, run
+from lolat.nas.ray_tasks import on_ray
+from lolat.nas.scoring import ScoreResult
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
 from tests.nas.adapters.test_adapters_doc import EXAMPLES
 from tests.nas.adapters.test_adapters_doc import run as run_example
 from tests.nas.adapters.test_ray_tune import fastest_and_slowest
-from tests.nas.ray_spaces import CHUNK, GATE, KillsOnce, most_convolutions, wrong_shape
+from tests.nas.ray_spaces import (
+    CHUNK,
+    GATE,
+    KillsOnce,
+    disturbed,
+    fail,
+    wrong_shape,
+)
 from tests.nas.test_space import small
 from tests.processes import is_running, wait_until
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-OPTIONS: dict[str, Any] = {
-    "chunk": CHUNK, "best": 15, "max_ms": 7.5,
-    "value": most_convolutions, "value_name": "tests.nas.ray_spaces:most_convolutions",
-}  # fmt: skip
+VALUE = "tests.nas.ray_spaces:most_convolutions"
+OPTIONS: dict[str, Any] = {"chunk": CHUNK, "max_ms": 7.5, "value": VALUE}
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +61,16 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> ScoreAnswer:
+def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> ScoreResult:
     """The same run in one process."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    return run(make_job(nasbench201.space(), model, folder, **OPTIONS))
+    return score(nasbench201.space(), model, tmp_path_factory.mktemp("u"), **OPTIONS)
 
 
-def assert_same(folder: Path, found: ScoreAnswer, expected: ScoreAnswer) -> None:
-    assert (found.scored, found.kept, found.best) == (
+def assert_same(result: ScoreResult, expected: ScoreResult) -> None:
+    assert (result.scored, result.kept, result.best) == (
         expected.scored, expected.kept, expected.best
     )  # fmt: skip
-    there = Path(expected.job.folder)
+    folder, there = Path(result.output), Path(expected.output)
     pandas.testing.assert_frame_equal(pandas.read_parquet(folder), pandas.read_parquet(there))
     for path in there.glob("*.parquet"):
         assert (folder / path.name).read_bytes() == path.read_bytes()
@@ -74,36 +78,53 @@ def assert_same(folder: Path, found: ScoreAnswer, expected: ScoreAnswer) -> None
     assert not list(folder.glob(".part*"))
 
 
+class Steps:
+    """A progress that counts steps."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def start(self, text: str, total: int) -> None:
+        self.total = total
+
+    def step(self) -> None:
+        self.count += 1
+
+    def note(self, text: str) -> None:
+        pass
+
+
 def test_a_killed_worker_loses_nothing(
-    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreResult, tmp_path: Path
 ) -> None:
-    mark = tmp_path / "killed"
-    job = make_job(nasbench201.space(), model, tmp_path / "out", **OPTIONS)
-    about = {"mark": str(mark), "at": 6 * CHUNK + 5, "home": os.getpid()}
-    deadly = KillsOnce(**vars(job.scorer), **about)
-    steps: list[int] = []
-    found = run(replace(job, scorer=deadly), on_ray, step=lambda: steps.append(1))
+    mark, steps = tmp_path / "killed", Steps()
+    deadly = disturbed(KillsOnce(str(mark), 6 * CHUNK + 5), os.getpid())
+    result = score(deadly, model, tmp_path / "out", ray="", progress=steps, **OPTIONS)
     assert int(mark.read_text()) != os.getpid()
     assert not is_running(int(mark.read_text()))
     assert 100 < undisturbed.kept < 15625 - 100
-    assert len(steps) == 16
-    assert_same(tmp_path / "out", found, undisturbed)
+    assert steps.count == steps.total == 16
+    assert_same(result, undisturbed)
+
+
+SCRIPT = """
+import sys
+from lolat import nas
+from lolat.nas.user_code import find_space
+space, model, folder, address, value = sys.argv[1:]
+nas.score(find_space(space), model, folder, ray=address, chunk=1000, max_ms=7.5, value=value)
+"""
 
 
 def test_a_killed_driver_loses_nothing(
-    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreResult, tmp_path: Path
 ) -> None:
-    file = tmp_path / "desk.json"
+    file, folder = tmp_path / "desk.json", tmp_path / "out"
     file.write_text(json.dumps(model.document))
-    folder = tmp_path / "out"
     address = cluster.get_runtime_context().gcs_address
-    arguments = [
-        "tests.nas.ray_spaces:gated", file, "--output", folder, "--ray", address, "--chunk", CHUNK,
-        "--best", 15, "--max-ms", 7.5, "--value", OPTIONS["value_name"],
-    ]  # fmt: skip
     with (tmp_path / "said").open("wb") as said:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "lolat.cli.main", "nas", "score", *map(str, arguments)],
+            [sys.executable, "-c", SCRIPT, "tests.nas.ray_spaces:gated", file, folder, address, VALUE],
             cwd=ray_cluster.ROOT, stdout=said, stderr=said,
         )  # fmt: skip
     try:
@@ -118,32 +139,38 @@ def test_a_killed_driver_loses_nothing(
     done = {p: p.stat().st_mtime_ns for p in folder.glob("*.parquet")}
     assert len(done) == 3
     Path(os.environ[GATE]).touch()
-    job = make_job(nasbench201.space(), model, folder, **OPTIONS)
-    found = run(job, on_ray)
-    assert found.reused == 3
+    result = score(nasbench201.space(), model, folder, ray="", **OPTIONS)
+    assert result.reused == 3
     assert {p: p.stat().st_mtime_ns for p in done} == done
-    assert_same(folder, found, undisturbed)
+    assert_same(result, undisturbed)
 
 
-def test_what_a_worker_cannot_do_is_said_in_one_line(
-    cluster: Any, model: Model, tmp_path: Path
-) -> None:
-    job = make_job(nasbench201.space(), model, tmp_path / "a", limit=2000, chunk=CHUNK)
-    with pytest.raises(InputError, match=r"value returned an array of shape \(1000, 2\)"):
-        list(on_ray(replace(job, value=wrong_shape), [0, 1000]))
-    with pytest.raises(LolatError, match="does not see the folder") as caught:
-        list(on_ray(replace(job, folder=str(tmp_path / "elsewhere")), [0]))
-    assert caught.value.exit_code == 1
-    broken: Any = replace(job, scorer=None)  # what nobody foresaw
-    with pytest.raises(LolatError, match="scoring failed in a worker: AttributeError") as caught:
-        list(on_ray(broken, [0]))
-    assert "\n" not in str(caught.value)
+def test_an_error_of_a_worker_is_one_line(cluster: Any, model: Model, tmp_path: Path) -> None:
+    space = nasbench201.space()
+    with pytest.raises(InputError, match=r"value returned an array of shape \(15625, 2\)"):
+        score(space, model, tmp_path / "a", value=wrong_shape, ray="")
+    with pytest.raises(LolatError, match="RuntimeError: an unforeseen error") as caught:
+        score(disturbed(fail, os.getpid()), model, tmp_path / "b", ray="")
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (1, False)
+
+
+def test_a_folder_that_a_worker_cannot_write(cluster: Any, tmp_path: Path) -> None:
+    def task(job: Any, start: int) -> None:
+        raise InputError("cannot write", code="not-written", path=job)
+
+    with pytest.raises(InputError) as caught:
+        list(on_ray(cluster, task, str(tmp_path), [0]))
+    assert (caught.value.code, caught.value.data) == ("not-written", {"path": str(tmp_path)})
+
+
+def test_without_ray(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError):
+        score(nasbench201.space(), model, tmp_path, ray="")
 
 
 @pytest.mark.slow
-def test_a_trial_over_the_budget_is_not_trained_or_stopped(
-    cluster: Any, model: Model, tmp_path: Path
-) -> None:
+def test_a_trial_over_the_budget_is_not_trained(cluster: Any, model: Model, tmp_path: Path) -> None:
     (fastest, slowest), times = fastest_and_slowest()
     from ray import tune
 
@@ -159,32 +186,20 @@ def test_a_trial_over_the_budget_is_not_trained_or_stopped(
 
     latency = TrialLatency(model, build, float(np.median(times)))
     guarded = latency.trainable(train, over_budget={"score": 0.0})
-
-    def either(config: Any) -> None:
-        (guarded if config["trial"]["guarded"] else train)(config)
-
-    trials = [(fastest, True), (slowest, True), (slowest, False)]
-    searched = tune.grid_search([{"candidate": c, "guarded": g} for c, g in trials])
     found = tune.Tuner(
-        either,
-        param_space={"trial": searched},
+        guarded,
+        param_space={"trial": tune.grid_search([{"candidate": c} for c in (fastest, slowest)])},
         tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=1),
         run_config=tune.RunConfig(
-            storage_path=str(tmp_path), verbose=0, callbacks=[latency.callback()], stop=latency.stop
+            storage_path=str(tmp_path), verbose=0, callbacks=[latency.callback()]
         ),
     ).fit()
     assert not found.errors
-    # The callback has added what `train` did not report; a trial is trained, not trained, or stopped.
+    # The callback adds the metrics that `train` did not report.
     names = ("over_budget", "latency_ms", "score", "training_iteration")
-    told = {
-        (r.metrics["config"]["trial"]["guarded"], *(r.metrics[name] for name in names))
-        for r in found
-    }
-    fast, slow = times.min(), times.max()
-    assert sorted(told) == [
-        (False, True, pytest.approx(slow, rel=1e-12), 1.0, 1),
-        (True, False, pytest.approx(fast, rel=1e-12), 3.0, 3),
-        (True, True, pytest.approx(slow, rel=1e-12), 0.0, 1),
+    assert sorted(tuple(r.metrics[name] for name in names) for r in found) == [
+        (False, pytest.approx(times.min(), rel=1e-12), 3.0, 3),
+        (True, pytest.approx(times.max(), rel=1e-12), 0.0, 1),
     ]
 
 
@@ -201,45 +216,3 @@ def test_the_example_of_the_documentation_runs(
     monkeypatch.setattr(tune, "TuneConfig", one_process)
     run_example(EXAMPLES["ray_tune", 1], tmp_path, monkeypatch)
     assert (tmp_path / "results").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("ray::f()\n  File x\nModuleNotFoundError: No module named 'lolat'\n", "a machine has no module "
-         "lolat; install the same LoLat on all of them"),
-        ("ray::f()\n  File x\nValueError: no\n\nThe above", "ValueError: no"),
-        ("it\nbroke", "Exception: it broke"),
-    ],
-)  # fmt: skip
-def test_an_error_of_ray_in_short(text: str, said: str) -> None:
-    assert in_short(Exception(text)) == said
-
-
-def test_a_range_in_which_workers_die_again_and_again(
-    cluster: Any, model: Model, tmp_path: Path
-) -> None:
-    job = make_job(nasbench201.space(), model, tmp_path, limit=2000, chunk=CHUNK)
-    for number in range(10):
-        (tmp_path / f".part-1000-2000-{number}-ab.tmp").touch()
-    with pytest.raises(LolatError, match="10 workers died scoring the candidates 1000 to 1999"):
-        run(job, on_ray)
-    assert not list(tmp_path.glob("*.tmp"))
-    assert run(job).scored == 2000
-
-
-def test_a_full_disk_of_a_worker(model: Model, tmp_path: Path) -> None:
-    job = make_job(nasbench201.space(), model, tmp_path)
-    full = not_written(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "output")
-    with pytest.raises(LolatError, match="is not whole: the disk is full") as caught:
-        answer_of(job, {"line": "", "error": json.dumps(sent(full))})
-    assert (caught.value.code, caught.value.data) == ("not-written", {"path": str(tmp_path)})
-
-
-def test_without_ray_data_the_install_line_is_said(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = make_job(nasbench201.space(), model, tmp_path)
-    monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(InputError, match=r"Ray Data is needed .*pip install .*\[ray\]'"):
-        list(on_ray(job, [0]))

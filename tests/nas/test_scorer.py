@@ -12,13 +12,14 @@ import pytest
 from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.model import Model
-from lolat.nas.scorer import CHUNK, DECODED, Grid, Scorer, compiled
+from lolat.nas.grid import CHUNK, Grid
+from lolat.nas.scorer import DECODED, Scorer, compiled
 from tests import synthetic
 from tests.nas.test_space import every, small
 from tests.training import known_device
 
 MODEL = Model(synthetic.document())
-PLAIN = Extended(("ops",), (1.0,), 0.25)
+PLAIN = Extended.linear(("ops",), (1.0,), 0.25)
 
 
 def made(sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN) -> Scorer:
@@ -32,7 +33,7 @@ def bent_model() -> tuple[Model, float]:
     """A model whose two-regime formula bends in the middle of the small space, and where it does."""
     space, rows, _ = every()
     formula = MODEL.predictor("two-regime")
-    line = space.counts(rows)[:, :3] @ np.array(formula.coefficients) + formula.constant
+    line = space.counts(rows)[:, :3] @ np.array(formula.slopes) + formula.constant
     middle = float(np.median(line))
     document = synthetic.document()
     document["predictors"]["two-regime"] |= {"breakpoint_ms": middle, "slope": 0.5}

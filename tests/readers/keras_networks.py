@@ -9,8 +9,7 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.counts import KINDS, Count, count
-from lolat.readers.keras import import_keras, read_model
-from lolat.readers.keras.calls import without_weights
+from lolat.readers.keras import import_keras, read_model, without_weights
 from tests.readers.counting import check as check
 from tests.readers.counting import kinds as kinds
 from tests.readers.counting import six as six

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import re
+import signal
 import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -22,11 +23,10 @@ from lolat.cli.common import run_apart
 from lolat.errors import InputError, NetworkError
 from lolat.io import FILES_APART
 from lolat.readers import apart
-from lolat.readers.apart import is_apart, read_apart
-from lolat.readers.cache import Cache
-from lolat.readers.many import arrays_of
-from microbench.evaluate import Case, measure_cases
+from lolat.readers.apart import Reader, is_apart, read_apart
+from microbench.check import Case, read_cases
 from tests.cli.commands import one_line, valid_answer
+from tests.processes import is_running, wait_until
 from tests.readers.onnx_networks import model, node, saved
 
 
@@ -224,10 +224,9 @@ def by_command() -> Iterator[None]:
     FILES_APART.reset(token)
 
 
-def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> None:
-    """Refused before a framework is started to measure it."""
+def test_a_network_to_measure_is_read_apart(here: None, by_command: None) -> None:
     with pytest.raises(NetworkError, match="reading it exited with code 0"):
-        measure_cases("tensorflow", "cpu", [Case("lolat_hostile:leaves")])
+        read_cases([Case("lolat_hostile:leaves")])
 
 
 @pytest.mark.parametrize(
@@ -241,13 +240,59 @@ def test_which_networks_are_read_apart(here: None, network: str, apart: bool) ->
     assert is_apart(network) == apart
 
 
-def test_networks_of_a_table_are_read_apart(here: None, by_command: None) -> None:
-    """In this process, as it is one alone, and in those that read several."""
-    several = [(f"lolat_hostile:{name}", ()) for name in ("leaves", "exits")]
-    for specs in (several[:1], several):
-        found = dict(arrays_of(specs, "a", np.asarray, Cache(None), processes=2))
-        assert "reading it exited with code 0" in str(found[several[0]])
-    assert "SystemExit: 0" in str(found[several[1]])
+# ---- One child after another
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    with contextlib.closing(Reader(ending="")) as started:
+        started.start()
+        yield started
+
+
+def test_a_child_that_dies_is_replaced(reader: Reader, tmp_path: Path) -> None:
+    first = reader.start()
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: not first.is_running(), 30, "its end")
+    assert reader.read(str(relu(tmp_path / "n.onnx"))).operations
+    assert reader.start().pid != first.pid
+
+
+def test_a_child_that_takes_too_long_is_ended(reader: Reader, tmp_path: Path) -> None:
+    stopped = reader.start().pid
+    os.kill(stopped, signal.SIGSTOP)
+    reader.limit_s = 0.3
+    with pytest.raises(NetworkError, match=r"within 0\.3 s"):
+        reader.read(str(relu(tmp_path / "n.onnx")))
+    assert not is_running(stopped)
+
+
+def test_a_reader_that_is_closed_reads_nothing(reader: Reader, tmp_path: Path) -> None:
+    reader.close()
+    with pytest.raises(NetworkError):
+        reader.read(str(relu(tmp_path / "n.onnx")))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "more than 2 GiB of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "more than 2 GiB"),
+        (RecursionError(), "nested too deeply"),
+        (KeyError("x"), "it cannot be read (KeyError)"),
+        (NetworkError("no such network"), "no such network"),
+    ],
+)
+def test_whatever_a_framework_raises_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lolat.readers.open_network", read)
+    with pytest.raises(NetworkError) as caught:
+        apart.answer({"network": "n", "size": []})
+    assert said in str(caught.value)
 
 
 def calling(folder: Path, depth: int, width: int, last: str = "Relu") -> str:
@@ -284,44 +329,6 @@ def test_functions_that_grow_without_end(
         read_apart(calling(tmp_path, depth, width, last), ())
     assert str(caught.value).isprintable()
     assert len(read_apart(calling(tmp_path, 3, 5), ()).operations) == 5**3
-
-
-CONV = {
-    "kernel": [3, 3], "strides": [1, 1], "in_channels": 3, "out_channels": 4, "groups": 1, "bias": True,
-}  # fmt: skip
-
-
-def written(tmp_path: Path, attributes: dict[str, object], *shapes: list[int]) -> str:
-    """What `lolat read` would write of one convolution, changed."""
-    tensors = [[shape, True, "float32"] for shape in shapes or ([1, 8, 8, 3], [1, 8, 8, 4])]
-    operation = {
-        "name": "c", "kind": "conv", "inputs": [0], "outputs": [1], "attributes": {**CONV, **attributes},
-    }  # fmt: skip
-    document = {"schema": "lolat-network", "version": 1, "name": "n", "tensors": tensors,
-                "operations": [operation], "inputs": [0], "outputs": [1]}  # fmt: skip
-    path = tmp_path / "n.json"
-    path.write_text(json.dumps(document))
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "shapes", "said"),
-    [
-        ({"strides": ["1", 1]}, (), r"operations\[0\]\.attributes\.strides\[0\]`"),
-        ({"out_channels": {}}, (), r"operations\[0\]\.attributes\.out_channels`"),
-        ({"groups": 0}, (), r"operations\[0\]\.attributes\.groups`"),
-        ({"in_channels": 2**62}, (), r"operations\[0\]\.attributes\.in_channels`"),
-        ({"kernel": [3, float(2**60)]}, (), r"operations\[0\]\.attributes\.kernel\[1\]`"),
-        ({}, ([1, 8, 8, 3], [1, 8, 0, 4]), "writes a tensor of 1x8x0x4; expected sizes of at least 1"),
-    ],
-)  # fmt: skip
-def test_operations_that_cannot_be(
-    tmp_path: Path, attributes: dict[str, object], shapes: tuple[list[int], ...], said: str
-) -> None:
-    assert lolat.read(written(tmp_path, {})).operations[0].attributes["kernel"] == (3, 3)
-    with pytest.raises(NetworkError, match=said) as caught:
-        lolat.read(written(tmp_path, attributes, *shapes))
-    assert "\n" not in str(caught.value)
 
 
 def test_sizes_of_nothing_in_an_onnx_file(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_file_at_another_size(tmp_path: Path) -> None:
     x = keras.Input((None, None, 3))
     keras.Model(x, layers.Conv2D(4, 3)(x)).save(tmp_path / "open.keras")
     assert count(lolat.read(tmp_path / "open.keras", 8)).total().flops == 36 * 4 * 27
-    refused_to_read(tmp_path / "open.keras", "has an open size")
+    refused_to_read(tmp_path / "open.keras")
 
 
 def test_code_in_a_file_is_refused(tmp_path: Path) -> None:

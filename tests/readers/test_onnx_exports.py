@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("onnx")
 pytest.importorskip("torch")
@@ -30,11 +31,10 @@ from lolat.readers.keras import read_model
 from tests.readers import torch_networks as nets
 from tests.readers.keras_networks import functional, layers
 from tests.readers.onnx_networks import kinds, total
-from tests.readers.test_torch_networks import NETWORKS, in_keras, in_torch, nameless
-from tests.readers.torch_networks import graph_of
+from tests.readers.torch_networks import NETWORKS, graph_of, in_torch
 
-SIZES = {name: size for name, (_, _, size) in NETWORKS.items()}
-MAKERS = {name: make for name, (make, _, _) in NETWORKS.items()}
+SIZES = {name: size for name, (_, size) in NETWORKS.items()}
+MAKERS = {name: make for name, (make, _) in NETWORKS.items()}
 
 
 @contextlib.contextmanager
@@ -114,14 +114,13 @@ def essentials(graph: Graph) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_same_network_in_keras_and_pytorch_counts_the_same(name: str) -> None:
-    """That the two count the same, tests/readers/test_torch_networks.py says."""
+def test_an_exported_network_counts_as_in_pytorch(name: str) -> None:
     ours = exported(name)
     assert essentials(ours) == essentials(in_torch(name))
     if name not in TRANSPOSED:
         assert sums(ours) == sums(in_torch(name))
         # Cut alike, where no names guide it.
-        theirs = nameless(in_keras(name))
+        theirs = nameless(in_torch(name))
         assert [b.summary for b in cut(nameless(ours))] == [b.summary for b in cut(theirs)]
 
 
@@ -142,14 +141,6 @@ def test_what_the_file_has_is_what_counts(
     assert found["transpose"] == written["Transpose"] > 0
     assert found["softmax"] == written["Softmax"]
     assert found["dense"] + found["matmul"] == written["MatMul"] + written["Gemm"]
-
-
-def test_a_concatenation_of_one_tensor_is_left_out_by_torch_export() -> None:
-    """By the exporter, twice; nothing else differs."""
-    ours = sums(exported("densenet", captured))
-    expected = sums(in_torch("densenet"))
-    assert [n.ops + 2 for n in ours] == [n.ops for n in expected]
-    assert [n[:3] for n in ours] == [n[:3] for n in expected]
 
 
 SLOW = pytest.mark.slow
@@ -249,9 +240,6 @@ def test_operations_count_what_onnx_tool_counts(tmp_path: Path, name: str) -> No
     heavy = ("conv", "depthwise_conv", "transposed_conv", "dense", "matmul")
     rows = zip(count(ours).at(1), ours.operations, strict=True)
     found = [int(row[2]) for row, operation in rows if operation.kind in heavy]
-    if name == "unet":  # it has no norms
-        parameters = sum(p.numel() for p in nets.UNet().parameters())
-        assert sums(ours)[0].weights == parameters
     assert found == theirs
 
 
@@ -261,3 +249,11 @@ def test_blocks_have_the_names_of_modules(export: Callable[..., str]) -> None:
     convolutions = [o.full_name for o in graph.operations if o.kind == "conv"]
     assert convolutions[:2] == ["conv1", "layer1/layer1.0/conv1"]
     assert [b.label for b in cut(graph)] == ["stem", "layer1.0", "layer1.1", "layer2.0", "head"]
+
+
+def nameless(graph: Graph) -> Graph:
+    """The graph as if nobody had named anything."""
+    named = (
+        structs.replace(o, name=f"{o.kind}_{i}", path="") for i, o in enumerate(graph.operations)
+    )
+    return structs.replace(graph, operations=tuple(named))

@@ -1,9 +1,8 @@
-"""ONNX files: what is none, open sizes, constants elsewhere, sub-graphs, files of gigabytes."""
+"""ONNX files: what is none, open sizes, constants elsewhere, sub-graphs, the batch, names of modules."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import lolat
 from lolat.errors import LolatError, MissingPackageError
 from lolat.graph.counts import count
-from lolat.readers.onnx import file as onnx_file
-from lolat.readers.onnx import read_file
-from tests.processes import python
+from lolat.readers.onnx import read_file, read_inputs, read_model
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
@@ -38,44 +35,27 @@ def typed(name: str, shape: Any = None, kind: int = TensorProto.FLOAT) -> Any:
 
 
 def test_a_path_is_a_network(tmp_path: Path) -> None:
-    graph = lolat.read(saved(tmp_path, model(CONV, **WEIGHTS)))
+    graph = lolat.read(saved(tmp_path, made := model(CONV, **WEIGHTS)))
     assert graph.name == "network"
     assert six(graph) == (4 * 36, 192, 4 * 36 * 27, 0, 112, 1)
+    before = made.SerializeToString()
+    assert total(read_model(made)) == total(graph)
+    assert made.SerializeToString() == before
 
 
-# ---- what is no ONNX file ----------------------------------------------------------------------------
+# ---- what is no ONNX network
 
 
-@pytest.mark.parametrize(
-    ("contents", "part"),
-    [
-        (b"", "is an empty file"),
-        (b"PK\x03\x04archive", "zip archive"),
-        (b"\x80\x04\x95pickle", "Python pickle"),
-        (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (b"\x1c\x00\x00\x00ORTM\x00\x00", "ONNX Runtime's own format"),
-        (b"<!DOCTYPE html>\n<html></html>", "is a text file"),
-        (b"\x00" * 40, "only a part of one (40 bytes)"),
-        (START[: len(START) // 2], "only a part of one"),
-        (b"\x08\x09", "no operator sets"),
-        (b"\x08\x09\x42\x02\x10\x14", "no operations"),
-        (b"\x08\x09\x3a\x04\x5a\x02\x0a\x05", "Error parsing message"),
-        (START.replace(b"Conv", b"C\xff\xfev"), "names that are no text"),
-    ],
-)
-def test_what_is_no_onnx_file(tmp_path: Path, contents: bytes, part: str) -> None:
+def test_a_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "network.onnx"
-    path.write_bytes(contents)
-    refused(path, "network.onnx", part)
-
-
-def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(LolatError, match=r"no file '.*none\.onnx'; expected an \.onnx file"):
-        read_file(str(tmp_path / "none.onnx"))
-    refused(tmp_path / "none.onnx", "no file", "none.onnx", "expected")
+    others = (b"", b"PK\x03\x04archive", b"\x80\x04\x95pickle", b"<!DOCTYPE html>", b"\x00" * 40,
+              START[: len(START) // 2], b"\x08\x09", b"\x08\x09\x42\x02\x10\x14")  # fmt: skip
+    for contents in others:
+        path.write_bytes(contents)
+        refused(path, "network")
+    refused(tmp_path / "none.onnx", "none.onnx")
     (tmp_path / "a.onnx").mkdir()
-    refused(tmp_path / "a.onnx", "is a folder")
+    refused(tmp_path / "a.onnx", "a.onnx")
 
 
 @settings(max_examples=60)
@@ -92,54 +72,38 @@ def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> 
         assert min(count(read_file(str(path))).total()) >= 0
 
 
-LOOSE = model([node("Einsum", "x x", "y", equation="ab->ab")], x=("N", 3))
-LOOSE.graph.output[0].CopyFrom(typed("y", ("N", 3)))
 NO_SHAPE, NO_TENSOR = (model([node("Relu", "x", "y")]) for _ in range(2))
 NO_SHAPE.graph.input[0].type.tensor_type.ClearField("shape")
 NO_TENSOR.graph.input[0].CopyFrom(helper.make_value_info("x", helper.make_sequence_type_proto(
     helper.make_tensor_type_proto(TensorProto.FLOAT, (1,)))))  # fmt: skip
-SEQUENCE = [node("SplitToSequence", "x", "s", name="cut"), node("SequenceAt", "s i", "y")]
+REFUSED = {
+    "an output that nothing writes": model(CONV, outputs="z", **WEIGHTS),
+    "an input that nothing writes": model([node("Relu", "q", "y")]),
+    "no input": model([node("Shape", "", "y")]),
+    "an operand of another size": model([node("MatMul", "x w", "y")], w=(5, 5)),
+    "an input without a shape": NO_SHAPE,
+    "an input that is no tensor": NO_TENSOR,
+    "an operator of another domain": model([node("Twist", "x", "y", domain="my")], domains=["my"]),
+    "an operator of a newer version": model([node("Tomorrow", "x", "y")], opset=99),
+    "a shape that depends on data": model([node("NonZero", "x", "y")]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("made", "parts"),
-    [
-        (model(CONV, outputs="z", **WEIGHTS), ["promises the output 'z'", "nothing writes"]),
-        (model([node("Relu", "q", "y", name="c")]), ["node 'c' (Relu)", "'network' reads 'q'"]),
-        (model([node("Shape", "", "y")]), ["node 'y' (Shape)", "cannot be read"]),
-        (model(CONV, w=(4, 2, 3, 3), b=(4,)), ["4x2x3x3 in 1 groups for 3 channels", "damaged"]),
-        (model([node("MatMul", "x w", "y")], w=(5, 5)), ["(MatMul)", "Incompatible dimensions"]),
-        (LOOSE, ["(Einsum) of 'network' is not as ONNX has it"]),
-        (NO_SHAPE, ["input 'x' of 'network' has no shape"]),
-        (NO_TENSOR, ["input 'x' of 'network' is no tensor but a sequence_type"]),
-        (model([node("Twist", "x", "y", domain="my.own", name="twist")], domains=["my.own"]),
-         ["node 'twist' (my.own.Twist)", "is of the domain 'my.own'", "value_info"]),
-        (model([node("Tomorrow", "x", "y")], opset=99),
-         ["node 'y' (Tomorrow)", "opset 99", f"a newer onnx than {onnx.__version__}", "pip install"]),
-        (model(SEQUENCE, i=np.array(0)), ["node 'cut' (SplitToSequence)", "works on sequences"]),
-        (model([node("NonZero", "x", "y")]), ["(NonZero)", "as much as the data has"]),
-    ],
-)  # fmt: skip
-def test_networks_that_are_not_as_onnx_has_them(
-    tmp_path: Path, made: Any, parts: list[str]
-) -> None:
-    refused(saved(tmp_path, made), *parts)
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_network_that_cannot_be_read(tmp_path: Path, what: str) -> None:
+    refused(saved(tmp_path, REFUSED[what]), "network")
 
 
-def test_without_the_package_onnx_or_with_an_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, model(CONV, **WEIGHTS))
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "onnx", None)
-        with pytest.raises(MissingPackageError, match=r"pip install .*\[onnx\]'"):
-            read_file(path)
-    monkeypatch.setattr(onnx, "NodeProto", onnx.StringStringEntryProto)
-    with pytest.raises(MissingPackageError, match=r"too old for this, .* 1\.16 or newer"):
-        read_file(path)
+    for package in ("onnx", "onnxscript.optimizer"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            with pytest.raises(MissingPackageError, match=r"pip install .*\[onnx\]'"):
+                read_file(path)
 
 
-# ---- other domains, functions, sub-graphs ------------------------------------------------------------
+# ---- other domains, functions, sub-graphs
 
 
 def test_another_domain_whose_shapes_are_told_is_reported(tmp_path: Path) -> None:
@@ -177,12 +141,9 @@ BOTH = {**THEN, "else_branch": branch(node("MatMul", "x w", "e"), out="e")}
 
 @pytest.mark.parametrize(("taken", "kind"), [(True, "relu"), (False, "dense")])
 def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str) -> None:
-    made = model([node("If", "c", "y", **BOTH)], c=np.array(taken), w=(8, 8))
-    graph = graph_of(tmp_path, made)
+    graph = graph_of(tmp_path, model([node("If", "c", "y", **BOTH)], c=np.array(taken), w=(8, 8)))
     assert kinds(graph) == [kind]
     assert graph.warnings == ()
-    made = model([node("If", "c", "y", name="which", **THEN)], c=np.array(False))
-    refused(saved(tmp_path, made), "node 'which'", "lacks a condition, a branch or an output")
 
 
 def test_branches_may_have_the_same_names_inside(tmp_path: Path) -> None:
@@ -250,159 +211,75 @@ def test_what_onnx_runtime_does_not_run_is_refused(tmp_path: Path, how: str) -> 
         except Exception as error:  # of one kind for each code
             said.append(str(error))
     assert any("ONNXRuntimeError" in text for text in said), said
-    refused(path, "export it")
+    refused(path, "network")
 
 
-def test_of_a_branch_that_depends_on_data_the_larger_counts(tmp_path: Path) -> None:
+def test_a_branch_that_depends_on_data_is_reported(tmp_path: Path) -> None:
     nodes = [
         node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
         node("If", "c", "y", name="which", **BOTH),
     ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, w=(8, 8), z=np.float32(0)))
-    assert kinds(graph) == ["dense"]
+    assert kinds(graph) == ["reduce", "compare", "If"]
     (warning,) = graph.warnings
-    assert "If 'which' depends on data" in warning
-    assert "else_branch" in warning
+    assert "If 'which' has 2 operations inside" in warning
+    assert count(graph).total().traffic == (192 + 1) + (1 + 1) + (1 + 192 + 64 + 192)
 
 
-def test_a_loop_is_reported(tmp_path: Path) -> None:
-    shape = (1, 3, 8, 8)
-    body = helper.make_graph(
-        [node("Identity", "go", "on"), node("Add", "state w", "next")], "body",
-        [typed("i", [], TensorProto.INT64), typed("go", [], TensorProto.BOOL), typed("state", shape)],
-        [typed("on", [], TensorProto.BOOL), typed("next", shape)],
-    )  # fmt: skip
-    loop = node("Loop", "n - x", "y", name="again", body=body)
-    graph = graph_of(tmp_path, model([loop], x=shape, n=np.array(3), w=(8,)))
-    assert kinds(graph) == ["Loop"]
-    assert "Loop 'again' repeats 2 operations" in graph.warnings[0]
-    assert count(graph).total().traffic == 2 * 192 + 8
+# ---- constants elsewhere
 
 
-# ---- constants elsewhere, gigabytes ------------------------------------------------------------------
-
-
-def elsewhere(tensor: Any, location: str, **more: str) -> None:
+def elsewhere(tensor: Any, location: str) -> None:
     """Say that a tensor's contents are in a file."""
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in {"location": location, **more}.items():
-        tensor.external_data.add(key=key, value=value)
+    tensor.external_data.add(key="location", value=location)
 
 
-def test_missing_external_data_matters_only_for_shapes(tmp_path: Path) -> None:
-    nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "y", name="flat")]
+def test_external_data_are_never_read(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", "x w", "a"), node("Reshape", "a s", "b", name="flat"), node("Relu", "b", "y")
+    ]  # fmt: skip
     made = model(nodes, w=(4, 3, 1, 1), s=np.array([0, -1]))
     expected = total(graph_of(tmp_path, made))
     elsewhere(made.graph.initializer[0], "weights.bin")
     assert total(graph_of(tmp_path, made)) == expected
-    elsewhere(made.graph.initializer[1], "shapes.bin", offset="8", length="16")
-    path = saved(tmp_path, made)
-    refused(path, "node 'flat' (Reshape)", "'shapes.bin', which is missing", "beside the .onnx")
-    (tmp_path / "shapes.bin").write_bytes(np.array([7, 0, -1]).tobytes())
-    assert total(lolat.read(path)) == expected
-    (tmp_path / "shapes.bin").write_bytes(np.array([7, 0]).tobytes())
-    refused(path, "'shapes.bin (too short)'")
+    (tmp_path / "shapes.bin").write_bytes(np.array([0, -1]).tobytes())
+    elsewhere(made.graph.initializer[1], "shapes.bin")
+    refused(saved(tmp_path, made), "network", "flat")
+    made.graph.value_info.append(typed("b", ("N", 256)))
+    assert total(graph_of(tmp_path, made)) == expected
+    value = numpy_helper.from_array(np.array([7.0], np.float32))
+    elsewhere(value, "shapes.bin")
+    fill = [node("ConstantOfShape", "s", "f", value=value), node("Add", "x f", "y")]
+    refused(saved(tmp_path, model(fill, s=np.array([1]))), "network")
 
 
-@pytest.mark.parametrize("key", ["offset", "length"])
-@pytest.mark.parametrize("value", ["x", "", "-9", "1e3", "9" * 20, "9" * 5000])
-def test_external_data_at_places_that_are_none(tmp_path: Path, key: str, value: str) -> None:
-    made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
-    elsewhere(made.graph.initializer[0], "s.bin", **{key: value})
-    (tmp_path / "s.bin").write_bytes(np.array([0, -1]).tobytes())
-    if (key, value) == ("length", "9" * 20):  # all that there is
-        assert graph_of(tmp_path, made).shapes(graph_of(tmp_path, made).outputs) == [(1, 192)]
-    else:
-        refused(saved(tmp_path, made), "'s.bin (", "which is missing")
-
-
-def test_external_data_outside_of_the_folder_is_not_read(tmp_path: Path) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (tmp_path / "outside.bin").write_bytes(np.array([0, -1]).tobytes())
-    for location in ("../outside.bin", "/etc/hostname", ""):
-        made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
-        elsewhere(made.graph.initializer[0], location)
-        refused(saved(inside, made), "which is missing")
-
-
-def varint(n: int) -> bytes:
-    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
-
-
-def gigabytes(path: Path) -> None:
-    """A dense layer whose 3 GiB of weights are a hole in the file; the nodes stand behind them."""
-    made = model([node("MatMul", "x w", "a"), node("Relu", "a", "y")], x=("N", 32768))
-    graph = made.graph.SerializeToString()
-    made.ClearField("graph")
-    size = 32768 * 24576 * 4
-    weights = TensorProto(dims=(32768, 24576), data_type=TensorProto.FLOAT, name="w")
-    tensor = weights.SerializeToString() + b"\x4a" + varint(size)
-    field = b"\x2a" + varint(len(tensor) + size) + tensor
-    begin = made.SerializeToString() + b"\x3a" + varint(len(field) + size + len(graph))
-    with open(path, "wb") as file:
-        file.write(begin + field)
-        file.seek(size, 1)
-        file.write(graph)
-
-
-MEASURE = """
-import json, resource, sys
-import onnx, onnx.shape_inference
-from lolat.graph.counts import count
-from lolat.readers.onnx import read_file
-read_file(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-counts = count(read_file(sys.argv[2])).total()
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([counts.flops, counts.weights, (after - before) * 1024]))
-"""
-
-
-def test_a_file_of_gigabytes_needs_the_memory_of_its_graph(tmp_path: Path) -> None:
-    small = saved(tmp_path, model(CONV, **WEIGHTS))
-    large = tmp_path / "large.onnx"
-    gigabytes(large)
-    assert large.stat().st_size > 3 * 2**30
-    flops, weights, used = json.loads(python(MEASURE, small, large).stdout)
-    assert flops == weights == 32768 * 24576
-    assert used < 8 * 2**20
-
-
-@pytest.mark.parametrize("form", ["raw", "packed", "one by one"])
-def test_large_contents_are_left_out_in_every_form(tmp_path: Path, form: str) -> None:
-    made = model([node("MatMul", "x w", "y")], x=("N", 100))
-    tensor = made.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=(100, 200))
-    if form == "raw":
-        tensor.raw_data = bytes(80000)
-    elif form == "packed":
+@pytest.mark.parametrize("form", ["raw", "numbers", "a constant in a node"])
+def test_large_constants_are_left_out_in_every_form(tmp_path: Path, form: str) -> None:
+    nodes = [node("MatMul", "x w", "y")]
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=(100, 200))
+    if form == "numbers":
         tensor.float_data.extend([1.0] * 20000)
-    path = saved(tmp_path, made)
-    if form == "one by one":  # as protobuf 2 wrote repeated fields
-        contents = b"\x25\x00\x00\x80\x3f" * 20000
-        tensor = tensor.SerializeToString() + contents
-        field = b"\x2a" + varint(len(tensor)) + tensor
-        made.graph.ClearField("initializer")
-        graph = made.graph.SerializeToString() + field
-        made.ClearField("graph")
-        Path(path).write_bytes(made.SerializeToString() + b"\x3a" + varint(len(graph)) + graph)
-    assert Path(path).stat().st_size > 80000
-    loaded = onnx_file.load(path)
-    assert len(loaded.SerializeToString()) < 40000
-    assert total(read_file(path)).flops == 20000
+    else:
+        tensor.raw_data = bytes(80000)
+    if form == "a constant in a node":
+        nodes.insert(0, node("Constant", "", "w", value=tensor))
+    made = model(nodes, x=("N", 100))
+    if len(nodes) == 1:
+        made.graph.initializer.append(tensor)
+    assert six(graph_of(tmp_path, made)) == (0, 0, 20000, 300, 20000, 1)
 
 
-def test_a_fill_that_grows_beyond_what_is_followed(tmp_path: Path) -> None:
-    """The number that it is filled with is not its contents."""
+def test_a_fill_of_the_shape_of_the_input_is_a_constant(tmp_path: Path) -> None:
     value = numpy_helper.from_array(np.array([7], np.int64))
     nodes = [
         node("Shape", "x", "s"), node("ConstantOfShape", "s", "f", value=value),
         node("Cast", "f", "c", to=TensorProto.FLOAT), node("Add", "x c", "y"),
     ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, x=("N", 3, 32, 32)))
-    assert kinds(graph) == ["fill", "cast", "add"]
-    assert total(graph, 2).traffic == 2 * 3 * 1024 * (1 + 2 + 3)
+    assert kinds(graph) == ["add"]
+    assert total(graph, 2).traffic == (2 + 1 + 2) * 3 * 1024
 
 
 def test_a_constant_in_a_node_is_as_good(tmp_path: Path) -> None:
@@ -413,7 +290,7 @@ def test_a_constant_in_a_node_is_as_good(tmp_path: Path) -> None:
     assert graph_of(tmp_path, model(ints)).tensors[-1].shape == (1, 192)
 
 
-# ---- sizes -------------------------------------------------------------------------------------------
+# ---- sizes
 
 
 def shape_of(graph: Any) -> tuple[int, ...]:
@@ -441,18 +318,17 @@ def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...
 
 
 @pytest.mark.parametrize(
-    ("x", "size", "part"),
+    ("x", "size"),
     [
-        (("N", 3, "h", "w"), None, "leaves sizes open: 3x?x?; give them with input_size"),
-        (("N", 3, 8, 8), 9, "fixed at 3x8x8 in the file; input_size 9 cannot change it"),
-        (("N", 3, "h", "w"), (4, 8, 8), "fixed at 3x?x? in the file; input_size 4,8,8"),
-        (("N", 3, "h", 8), (8, 8), "leaves sizes open: 3x?x8"),
-        (("N", 3, 8, 8), (8, 8), "input_size 8,8 fits no input of 'network' (x: 3x8x8)"),
-        (("N", 3, 8, 8), [(3, 8, 8)] * 2, "several input sizes are for PyTorch modules"),
+        (("N", 3, "h", "w"), None),
+        (("N", 3, 8, 8), 9),
+        (("N", 3, "h", "w"), (4, 8, 8)),
+        (("N", 3, "h", 8), (8, 8)),
+        (("N", 3, 8, 8), [(3, 8, 8)] * 2),
     ],
 )
-def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any, part: str) -> None:
-    refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), part, "network", size=size)
+def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any) -> None:
+    refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), "network", size=size)
 
 
 def test_several_inputs_share_symbols(tmp_path: Path) -> None:
@@ -475,7 +351,7 @@ def test_an_axis_of_another_name_is_not_the_batch(tmp_path: Path) -> None:
     assert total(graph, 3).traffic == 3 * (7 + 28) + (7 + 28) + 2 * 3 * 28 + 28
 
 
-# ---- the batch ---------------------------------------------------------------------------------------
+# ---- the batch
 
 
 def test_a_batch_of_one_written_into_a_reshape(tmp_path: Path) -> None:
@@ -494,35 +370,34 @@ def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
     assert shape_of(graph) == (1, 3, 8, 8)
     assert "input 'x' is fixed at 8" in graph.warnings[0]
     baked = model(nodes, x=(8, 3, 8, 8), s=np.array([8, 256]), w=(4, 3, 1, 1))
-    parts = ("node 'flat' (Reshape)", "makes 8x256 of 1x4x8x8", "dynamic batch axis")
-    refused(saved(tmp_path, baked), *parts)
+    refused(path := saved(tmp_path, baked), "flat")
+    assert read_inputs(path)["x"].fixed == 8
 
 
 def test_a_long_network_takes_no_longer_per_operation(tmp_path: Path) -> None:
-    """Reading is linear: at thousands of operations, what is quadratic would take minutes."""
+    """Reading is linear: at thousands of operations, a quadratic step would take minutes."""
     nodes = []
-    for i in range(0, 4000, 4):
+    for i in range(0, 3000, 3):
         nodes += [
             node("Relu", f"t{i}", f"t{i + 1}"), node("Identity", f"t{i + 1}", f"t{i + 2}"),
-            node("Concat", f"t{i + 2}", f"t{i + 3}", axis=1), node("Sigmoid", f"t{i + 3}", f"t{i + 4}"),
+            node("Sigmoid", f"t{i + 2}", f"t{i + 3}"),
         ]  # fmt: skip
     nodes[0].input[0], nodes[-1].output[0] = "x", "y"
-    graph = graph_of(tmp_path, model(nodes))
-    assert kinds(graph) == ["relu", "concatenate", "sigmoid"] * 1000
+    assert kinds(graph_of(tmp_path, model(nodes))) == ["relu", "sigmoid"] * 1000
 
 
-def test_what_does_not_grow_with_the_batch(tmp_path: Path) -> None:
+def test_constants_do_not_grow_with_the_batch(tmp_path: Path) -> None:
     nodes = [  # a token for each sample, and a table that has the batch nowhere
         node("Shape", "x", "s", start=0, end=1), node("Concat", "s o o", "t", axis=0),
         node("Expand", "c t", "d"), node("Concat", "d x", "e", axis=1), node("Add", "e p", "y"),
     ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, x=("N", 4, 6), o=np.array([1]), c=(1, 1, 6), p=(5, 6)))
-    assert kinds(graph) == ["repeat", "concatenate", "add"]
+    assert kinds(graph) == ["concatenate", "add"]
     for batch in (1, 3):
-        assert total(graph, batch).traffic == (6 + 6 * batch) + 2 * 30 * batch + 60 * batch + 30
+        assert total(graph, batch).traffic == (6 + (24 + 30) * batch) + 60 * batch + 30
 
 
-# ---- names -------------------------------------------------------------------------------------------
+# ---- names
 
 
 def test_names_of_exporters_are_paths(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lolat.readers.torch.named import without_weights
 from tests.readers import torch_networks as nets
 from tests.readers.torch_networks import graph_of
 
-KINDS = {"dense": "linear", "matmul": "matmul", "lstm": "lstm"}
+KINDS = {"dense": "linear", "matmul": "matmul", "attention": "matmul", "lstm": "lstm"}
 PRODUCTS = {"bmm": "matmul", "baddbmm": "matmul", "einsum": "matmul", "addmm": "linear"}
 """fvcore's names of one kind of product -> the name that they are counted under here."""
 
@@ -69,7 +69,7 @@ LARGE = (
 
 
 @pytest.mark.parametrize(
-    ("make", "size"), [(nets.densenet, 16), (nets.UNet, 16), *((make, 32) for make in LARGE)]
+    ("make", "size"), [(nets.densenet, 16), (nets.unet, 16), *((make, 32) for make in LARGE)]
 )
 def test_convolutions_linear_layers_and_products(make: Callable[[], Any], size: int) -> None:
     model = make()

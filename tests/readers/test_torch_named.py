@@ -59,26 +59,18 @@ class TestTransformers:
         assert found == self.layers_macs(16) + more + 16 * 64 * 100
 
     @pytest.mark.parametrize(
-        ("given", "said"),
-        [
-            ("no json", "is not JSON; expected the config.json of a network"),
-            ("[1]", "holds no JSON object"),
-            ('{"hidden_size": 3}', 'does not say what it is of: expected "model_type"'),
-            ('{"model_type": "dragon"}', "expected the config.json of a network that the inst"),
-            (json.dumps(BERT | {"num_attention_heads": 5}), "cannot be built: "),
-        ],
-    )
-    def test_what_is_no_configuration(self, tmp_path: Path, given: str, said: str) -> None:
-        with pytest.raises(NetworkError) as error:
-            read(config(tmp_path, given))
-        assert said in str(error.value)
+        "text",
+        ["no json", "[1]", '{"hidden_size": 3}', '{"model_type": "dragon"}',
+         json.dumps(BERT | {"num_attention_heads": 5})],
+    )  # fmt: skip
+    def test_what_is_no_configuration(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(NetworkError):
+            read(config(tmp_path, text))
 
     def test_a_head_or_a_file_that_there_is_not(self, tmp_path: Path) -> None:
-        spec = config(tmp_path, BERT) + "?AutoHat"
-        with pytest.raises(NetworkError, match="transformers has no 'AutoHat'; expected a head"):
-            read(spec)
-        with pytest.raises(NetworkError, match=r"cannot read 'none\.json': No such file"):
-            read("transformers:none.json")
+        for spec in (config(tmp_path, BERT) + "?AutoHat", "transformers:none.json"):
+            with pytest.raises(NetworkError):
+                read(spec)
 
 
 class TestTimm:
@@ -96,8 +88,9 @@ class TestTimm:
         assert large.weights == total.weights
         head = 512 * 1000  # the classifier does not see the size
         assert large.flops - head == 4 * (total.flops - head)
-        with pytest.raises(NetworkError, match="did you mean timm:resnet50"):
+        with pytest.raises(NetworkError) as caught:
             read("timm:resnet05")
+        assert caught.value.code == "unknown-network"
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision", "transformers"])
@@ -108,19 +101,8 @@ def test_a_package_that_is_missing_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     spec = config(tmp_path, BERT) if package == "transformers" else f"{package}:x"
-    with pytest.raises(MissingPackageError, match=f"the package {package} .*pip install {package}"):
+    with pytest.raises(MissingPackageError, match=f"pip install {package}"):
         read(spec)
-
-
-def test_a_torchvision_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "torchvision"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise RuntimeError('half of it is missing')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingPackageError, match=r"does not load \(half of it is missing"):
-        read("torchvision:resnet18")
 
 
 def test_a_torchvision_of_another_build_than_pytorch(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from examples import torch_networks as parts
 from lolat.graph import Graph
 from lolat.graph.counts import Count
 from lolat.readers.torch import read_model
@@ -106,225 +107,63 @@ def resnet50() -> nn.Module:
     return ResNet()
 
 
-# ---- MobileNet, EfficientNet --------------------------------------------------------------------------
+# ---- Small networks of the parts of examples/torch_networks.py --------------------------------------
 
 
-class SqueezeExcite(nn.Module):
-    """torchvision's: a gate of each channel from the mean of all."""
-
-    def __init__(self, channels: int, reduced: int, act: type[nn.Module], gate: type[nn.Module]):
-        super().__init__()
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc1 = nn.Conv2d(channels, reduced, 1)
-        self.fc2 = nn.Conv2d(reduced, channels, 1)
-        self.activation = act()
-        self.scale_activation = gate()
-
-    def forward(self, x: Any) -> Any:
-        scale = self.activation(self.fc1(self.avgpool(x)))
-        return self.scale_activation(self.fc2(scale)) * x
-
-
-class InvertedResidual(nn.Module):
-    """Expand, depthwise, squeeze-excite, project; added to the input where the shapes allow."""
-
-    def __init__(
-        self, inside: int, outside: int, expand: int = 6, stride: int = 1, kernel: int = 3,
-        reduced: int = 0, act: type[nn.Module] = nn.ReLU6, gate: type[nn.Module] = nn.Sigmoid,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        width = inside * expand
-        self.use_res_connect = stride == 1 and inside == outside
-        layers: list[nn.Module] = [
-            nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width), act(),
-            nn.Conv2d(width, width, kernel, stride, kernel // 2, groups=width, bias=False),
-            nn.BatchNorm2d(width), act(),
-        ]  # fmt: skip
-        if reduced:
-            layers.append(
-                SqueezeExcite(width, reduced, nn.ReLU if act is nn.Hardswish else act, gate)
-            )
-        layers += [nn.Conv2d(width, outside, 1, bias=False), nn.BatchNorm2d(outside)]
-        self.conv = nn.Sequential(*layers)
-
-    def forward(self, x: Any) -> Any:
-        return x + self.conv(x) if self.use_res_connect else self.conv(x)
-
-
-def mobilenet(
-    act: type[nn.Module] = nn.ReLU6, reduced: int = 0, gate: Any = nn.Sigmoid
-) -> nn.Module:
-    """A small MobileNetV2; with hard swish and squeeze-excite V3, with SiLU and both an EfficientNet."""
-    options: dict[str, Any] = {"act": act, "reduced": reduced, "gate": gate}
+def mobilenet(act: type[nn.Module] = nn.ReLU6, squeeze: bool = False) -> nn.Module:
+    """A small MobileNetV2; with hard swish and squeeze-excite a V3, with SiLU an EfficientNet."""
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), act(),
-        InvertedResidual(16, 24, stride=2, **options), InvertedResidual(24, 24, **options),
-        InvertedResidual(24, 32, stride=2, kernel=5, **options),
-        nn.Conv2d(32, 64, 1, bias=False), nn.BatchNorm2d(64), act(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10),
+        parts.conv_norm(3, 16, 3, 2, act=act),
+        parts.InvertedResidual(16, 24, 6, 3, 2, act, squeeze),
+        parts.InvertedResidual(24, 24, 6, 3, 1, act, squeeze),
+        parts.InvertedResidual(24, 32, 6, 5, 2, act, squeeze),
+        parts.conv_norm(32, 64, act=act), parts.Head(64, 10),
     )  # fmt: skip
 
 
 def mobilenet_v3() -> nn.Module:
-    """Hard swish, squeeze-excite with a hard sigmoid."""
-    return mobilenet(nn.Hardswish, 16, nn.Hardsigmoid)
+    """Hard swish, squeeze-excite."""
+    return mobilenet(nn.Hardswish, True)
 
 
 def efficientnet() -> nn.Module:
     """SiLU, squeeze-excite."""
-    return mobilenet(nn.SiLU, 8)
-
-
-# ---- DenseNet, ShuffleNet, U-Net ----------------------------------------------------------------------
-
-
-class DenseLayer(nn.Module):
-    """torchvision's: it gets all the outputs so far and concatenates them itself."""
-
-    def __init__(self, inside: int, growth: int) -> None:
-        super().__init__()
-        self.norm1, self.relu1 = nn.BatchNorm2d(inside), nn.ReLU(inplace=True)
-        self.conv1 = nn.Conv2d(inside, 4 * growth, 1, bias=False)
-        self.norm2, self.relu2 = nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
-
-    def forward(self, features: list[Any]) -> Any:
-        x = self.conv1(self.relu1(self.norm1(torch.cat(features, 1))))
-        return self.conv2(self.relu2(self.norm2(x)))
-
-
-class DenseBlock(nn.ModuleDict):
-    """Layers that read everything before them."""
-
-    def __init__(self, layers: int, inside: int, growth: int) -> None:
-        super().__init__()
-        for i in range(layers):
-            self.add_module(f"denselayer{i + 1}", DenseLayer(inside + i * growth, growth))
-
-    def forward(self, x: Any) -> Any:
-        features = [x]
-        for layer in self.values():
-            features.append(layer(features))
-        return torch.cat(features, 1)
+    return mobilenet(nn.SiLU, True)
 
 
 def densenet() -> nn.Module:
     """Two dense blocks and the transition between them."""
+    layers = [parts.DenseLayer(16, 8), parts.DenseLayer(24, 8), parts.DenseLayer(32, 8)]
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, 1, 1, bias=False), DenseBlock(3, 16, 8),
-        nn.BatchNorm2d(40), nn.ReLU(inplace=True), nn.Conv2d(40, 20, 1, bias=False), nn.AvgPool2d(2, 2),
-        DenseBlock(2, 20, 8), nn.BatchNorm2d(36), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(36, 10),
+        nn.Conv2d(3, 16, 3, 1, 1, bias=False), *layers, nn.BatchNorm2d(40), nn.ReLU(inplace=True),
+        nn.Conv2d(40, 20, 1, bias=False), nn.AvgPool2d(2, 2), parts.DenseLayer(20, 8),
+        parts.DenseLayer(28, 8), nn.BatchNorm2d(36), nn.ReLU(), parts.Head(36, 10),
     )  # fmt: skip
-
-
-class ShuffleUnit(nn.Module):
-    """torchvision's ShuffleNetV2 unit of stride 1: half the channels pass, then both are shuffled."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        half = channels // 2
-        self.branch2 = nn.Sequential(
-            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-            nn.Conv2d(half, half, 3, 1, 1, groups=half, bias=False), nn.BatchNorm2d(half),
-            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-        )  # fmt: skip
-
-    def forward(self, x: Any) -> Any:
-        x1, x2 = x.chunk(2, dim=1)
-        x = torch.cat((x1, self.branch2(x2)), dim=1)
-        n, c, h, w = x.size()
-        x = torch.transpose(x.view(n, 2, c // 2, h, w), 1, 2).contiguous()
-        return x.view(n, c, h, w)
 
 
 def shufflenet() -> nn.Module:
     """A stem, two units, a head that takes the mean."""
     return Does(
         lambda m, x: m.fc(m.units(m.stem(x)).mean([2, 3])),
-        stem=nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
-        units=nn.Sequential(ShuffleUnit(16), ShuffleUnit(16)),
+        stem=parts.conv_norm(3, 16, 3, 2),
+        units=nn.Sequential(parts.ShuffleUnit(16, 16, 1), parts.ShuffleUnit(16, 16, 1)),
         fc=nn.Linear(16, 10),
     )
 
 
-class UNet(nn.Module):
+def unet() -> nn.Module:
     """Two levels and a bridge."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down1, self.down2 = self.double(3, 8), self.double(8, 16)
-        self.pool = nn.MaxPool2d(2)
-        self.bridge = self.double(16, 32)
-        self.up2, self.conv2 = nn.ConvTranspose2d(32, 16, 2, 2), self.double(32, 16)
-        self.up1, self.conv1 = nn.ConvTranspose2d(16, 8, 2, 2), self.double(16, 8)
-        self.head = nn.Conv2d(8, 2, 1)
-
-    @staticmethod
-    def double(inside: int, outside: int) -> nn.Module:
-        """Two convolutions."""
-        return nn.Sequential(
-            nn.Conv2d(inside, outside, 3, padding=1), nn.ReLU(inplace=True),
-            nn.Conv2d(outside, outside, 3, padding=1), nn.ReLU(inplace=True),
-        )  # fmt: skip
-
-    def forward(self, x: Any) -> Any:
-        a = self.down1(x)
-        b = self.down2(self.pool(a))
-        c = self.bridge(self.pool(b))
-        y = self.conv2(torch.cat([self.up2(c), b], 1))
-        y = self.conv1(torch.cat([self.up1(y), a], 1))
-        return {"mask": self.head(y)}
-
-
-# ---- ConvNeXt, ViT, Swin ------------------------------------------------------------------------------
-
-
-class ConvNeXtBlock(nn.Module):
-    """torchvision's: channels last between the depthwise convolution and the addition."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dwconv = nn.Conv2d(dim, dim, 7, padding=3, groups=dim)
-        self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.pwconv1, self.act = nn.Linear(dim, 4 * dim), nn.GELU()
-        self.pwconv2 = nn.Linear(4 * dim, dim)
-        self.gamma = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Any) -> Any:
-        shortcut = x
-        x = self.dwconv(x).permute(0, 2, 3, 1)
-        x = self.pwconv2(self.act(self.pwconv1(self.norm(x))))
-        return shortcut + (self.gamma * x).permute(0, 3, 1, 2)
+    return parts.UNet((8, 16, 32))
 
 
 def convnext() -> nn.Module:
     """A stem with a layer norm of channels first, two blocks, a head."""
-
-    def forward(m: Any, x: Any) -> Any:
-        x = F.layer_norm(m.stem(x).permute(0, 2, 3, 1), (16,)).permute(0, 3, 1, 2)
-        return m.fc(m.norm(m.blocks(x).mean([-2, -1])))
-
     return Does(
-        forward, stem=nn.Conv2d(3, 16, 4, 4), blocks=nn.Sequential(ConvNeXtBlock(16), ConvNeXtBlock(16)),
+        lambda m, x: m.fc(m.norm(m.blocks(m.stem(x)).mean([-2, -1]))),
+        stem=nn.Sequential(nn.Conv2d(3, 16, 4, 4), parts.ChannelNorm(16)),
+        blocks=nn.Sequential(parts.ConvNeXtBlock(16), parts.ConvNeXtBlock(16)),
         norm=nn.LayerNorm(16), fc=nn.Linear(16, 10),
     )  # fmt: skip
-
-
-class ViTBlock(nn.Module):
-    """Attention and a perceptron, each behind a normalization."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attention = nn.MultiheadAttention(dim, heads, dropout=0.1, batch_first=True)
-        wide, narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
-        self.mlp = nn.Sequential(wide, nn.GELU(), nn.Dropout(0.1), narrow, nn.Dropout(0.1))
-
-    def forward(self, x: Any) -> Any:
-        y = self.ln_1(x)
-        x = x + self.attention(y, y, y, need_weights=False)[0]
-        return x + self.mlp(self.ln_2(x))
 
 
 def vit() -> nn.Module:
@@ -337,7 +176,7 @@ def vit() -> nn.Module:
 
     return Does(
         forward, conv_proj=nn.Conv2d(3, 24, 8, 8), positions=nn.Parameter(torch.zeros(1, 16, 24)),
-        encoder=nn.Sequential(ViTBlock(24, 3), ViTBlock(24, 3)), norm=nn.LayerNorm(24),
+        encoder=nn.Sequential(parts.Encoder(24, 3), parts.Encoder(24, 3)), norm=nn.LayerNorm(24),
         head=nn.Linear(24, 10),
     )  # fmt: skip
 
@@ -396,3 +235,19 @@ def lstm() -> nn.Module:
         forward, embedding=nn.Embedding(50, 8),
         lstm=nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True), fc=nn.Linear(12, 3),
     )  # fmt: skip
+
+
+NETWORKS: dict[str, tuple[Callable[[], Any], int]] = {
+    "resnet": (lambda: ResNet((2, 1)), 64), "mobilenet": (mobilenet, 32),
+    "mobilenet_v3": (mobilenet_v3, 32), "efficientnet": (efficientnet, 32), "densenet": (densenet, 16),
+    "shufflenet": (shufflenet, 32), "unet": (unet, 16), "convnext": (convnext, 32), "vit": (vit, 32),
+    "swin": (swin, 32),
+}  # fmt: skip
+"""The module, and the size of its images."""
+
+
+@functools.cache
+def in_torch(name: str) -> Graph:
+    """The graph of a module of NETWORKS."""
+    make, size = NETWORKS[name]
+    return graph_of(make, (3, size, size))

@@ -1,8 +1,9 @@
-"""Exchanges: hand-worked, against devices that really pass their numbers on, and how devices are linked."""
+"""Exchanges against devices that pass numbers on, buckets against a ticking clock, links against data sheets."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -11,30 +12,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import parameters
 from lolat.training.exchange import (
     EXCHANGES,
-    LATENCY_MS,
-    MACHINE,
-    Link,
-    assumed_link,
+    MIRRORED_MS,
+    STRATEGIES,
+    allreduce_ms,
     exchange_ms,
-    interconnect_of,
+    exposed_ms,
+    fill_buckets,
+    gradients,
 )
+from lolat.training.link import LATENCY_MS, MACHINE, Link, assumed_link, link_inside
+from tests import synthetic
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
 
 links = st.builds(Link, st.floats(1e-3, 1e4), st.floats(0, 100))
 sizes = st.floats(0, 1e12)
-devices = st.integers(1, 5000)
 ways = st.sampled_from(sorted(EXCHANGES))
+
+# ---- One all-reduce.
 
 
 class Wire:
     """Devices with one vector each, and a clock: messages of a round travel at the same time."""
 
     def __init__(self, count: int, chunk_bytes: float, link: Link) -> None:
-        self.held = np.random.default_rng(0).integers(0, 9, (count, count)).astype(float)
-        self.wanted = self.held.sum(axis=0)
+        self.vectors = np.random.default_rng(0).integers(0, 9, (count, count)).astype(float)
+        self.sum = self.vectors.sum(axis=0)
         self.chunk_bytes, self.link = chunk_bytes, link
         self.clock, self.sent_bytes = 0.0, np.zeros(count)
 
@@ -43,18 +50,18 @@ class Wire:
         senders, receivers = [m[0] for m in messages], [m[1] for m in messages]
         assert len(set(senders)) == len(senders)
         assert len(set(receivers)) == len(receivers)
-        before = self.held.copy()
+        before = self.vectors.copy()
         slowest = 0.0
         for source, target, chunks, add in messages:
             size = len(chunks) * self.chunk_bytes
             self.sent_bytes[source] += size
             slowest = max(slowest, self.link.latency_ms + 8 * size / (self.link.gbps * 1e9) * 1e3)
-            kept = before[target, chunks] if add else 0
-            self.held[target, chunks] = kept + before[source, chunks]
+            old = before[target, chunks] if add else 0
+            self.vectors[target, chunks] = old + before[source, chunks]
         self.clock += slowest
 
     def done(self) -> bool:
-        return bool((self.held == self.wanted).all())
+        return bool((self.vectors == self.sum).all())
 
 
 def pass_ring(wire: Wire, k: int) -> None:
@@ -91,7 +98,7 @@ def test_devices_that_pass_their_numbers_on_take_as_long(way: str, k: int) -> No
     wire = Wire(k, 12_000 / k, SLOW)
     PASSED[way](wire, k)
     assert wire.done()
-    assert exchange_ms(way, 12_000, k, SLOW) == pytest.approx(wire.clock)
+    assert allreduce_ms(way, 12_000, k, SLOW) == pytest.approx(wire.clock)
     if way == "ring":
         assert wire.sent_bytes == pytest.approx(2 * (k - 1) / k * 12_000)
 
@@ -99,54 +106,141 @@ def test_devices_that_pass_their_numbers_on_take_as_long(way: str, k: int) -> No
 @pytest.mark.parametrize(("k", "height"), [(2, 1), (3, 2), (4, 2), (8, 3), (4096, 12)])
 def test_without_latency_tree_and_one_to_all_are_paleos(k: int, height: int) -> None:
     link = Link(20, 0.0)  # 2.5 GB/s: 100 MB in 40 ms
-    assert exchange_ms("tree", 1e8, k, link) == pytest.approx(2 * height * 40)
-    assert exchange_ms("one-to-all", 1e8, k, link) == pytest.approx(2 * (k - 1) * 40)
+    assert allreduce_ms("tree", 1e8, k, link) == pytest.approx(2 * height * 40)
+    assert allreduce_ms("one-to-all", 1e8, k, link) == pytest.approx(2 * (k - 1) * 40)
 
 
-@given(ways, sizes, devices, links, st.floats(1.0, 1000.0))
-def test_more_bandwidth_is_never_slower(
+@given(ways, sizes, st.integers(1, 4000), links, st.floats(1.0, 1000.0))
+def test_more_bandwidth_is_never_slower_and_more_devices_never_faster(
     way: str, size: float, k: int, link: Link, factor: float
 ) -> None:
-    faster = Link(link.gbps * factor, link.latency_ms)
-    assert exchange_ms(way, size, k, faster) <= exchange_ms(way, size, k, link) * (1 + 1e-12)
+    faster, ms = Link(link.gbps * factor, link.latency_ms), allreduce_ms(way, size, k, link)
+    assert allreduce_ms(way, size, k, faster) <= ms * (1 + 1e-12)
+    assert allreduce_ms(way, size, k + 1, link) >= ms * (1 - 1e-12)
+    assert allreduce_ms(way, size, 1, link) == 0.0
 
 
-@given(ways, sizes, st.integers(1, 4000), links)
-def test_more_devices_are_never_faster_and_one_exchanges_nothing(
-    way: str, size: float, k: int, link: Link
+# ---- Buckets.
+
+layers = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8)
+
+
+def ticked(gradient_bytes: list[int], backward: list[int], limit: int, first: int) -> int:
+    """The exposed time, by a clock that ticks in ms; an exchange takes 1 ms per byte."""
+    computing = deque((part, i) for i, part in reversed(list(enumerate(backward))))
+    waiting: deque[int] = deque()
+    bucket: list[int] = []
+    gone = on_wire = clock = ended = 0
+    left = computing[0][0] if computing else 0
+    while computing or waiting or on_wire:
+        while computing and left == 0:  # gradients that are ready now
+            bucket.append(gradient_bytes[computing.popleft()[1]])
+            if sum(bucket) >= (limit if gone else first) or not computing:
+                waiting.append(sum(bucket))
+                bucket, gone = [], gone + 1
+            left = computing[0][0] if computing else 0
+            ended = clock
+        while on_wire == 0 and waiting:
+            on_wire = waiting.popleft()
+        if not (computing or on_wire):
+            break
+        clock += 1
+        left, on_wire = max(left - 1, 0), max(on_wire - 1, 0)
+    return clock - ended
+
+
+@given(layers, st.integers(1, 20), st.integers(1, 20))
+def test_buckets_take_as_long_as_by_a_ticking_clock(
+    pairs: list[tuple[int, int]], limit: int, first: int
 ) -> None:
-    assert exchange_ms(way, size, 1, link) == 0.0
-    assert exchange_ms(way, size, k + 1, link) >= exchange_ms(way, size, k, link) * (1 - 1e-12)
+    gradient_bytes, backward = [s for s, _ in pairs], [b for _, b in pairs]
+    expected = ticked(gradient_bytes, backward, limit, first)
+    assert exposed_ms(gradient_bytes, backward, float, limit, first) == expected
 
 
-def test_a_link_has_a_latency_unless_told() -> None:
-    assert Link(1).latency_ms == LATENCY_MS
-    assert Link(1, 0.25).message_ms(1e9) == pytest.approx(8000.25)
+def test_buckets_leave_from_the_last_layer_on() -> None:
+    assert fill_buckets([4, 4, 4, 4, 4], 8, 3) == [[4], [3, 2], [1, 0]]
+    assert fill_buckets([4, 4, 4, 4], 8, 3) == [[3], [2, 1], [0]]
+    assert fill_buckets([], 8, 3) == []
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        *((lambda n=n: Link(n), "link of .* Gbit/s .* expected more than 0") for n in (0, -1, math.nan)),
-        *((lambda n=n: Link(1, n), "latency of .* expected 0 or more") for n in (-1, math.inf)),
-        *((lambda n=n: exchange_ms("ring", 1, n, SLOW), "devices cannot train; expected a whole number")
-          for n in (0, -2, 1.5, math.nan, True)),
-        *((lambda n=n: exchange_ms("tree", n, 2, SLOW), "bytes cannot be exchanged; expected 0 or more")
-          for n in (-1, math.nan, math.inf)),
-        (lambda: exchange_ms("star", 1, 2, SLOW), "'star' is no way to exchange; expected one of ring"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be(call: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        call()
+@given(
+    st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e3)), min_size=1, max_size=12),
+    st.integers(2, 64),
+    ways,
+)
+def test_the_backward_pass_hides_but_never_adds(
+    pairs: list[tuple[float, float]], devices: int, way: str
+) -> None:
+    gradient_bytes, backward = [s for s, _ in pairs], [b for _, b in pairs]
+    waited, hidden = exchange_ms(gradient_bytes, backward, devices, SLOW, way)
+    assert waited >= 0
+    assert -1e-6 <= hidden <= sum(backward) * (1 + 1e-9) + 1e-6
 
+
+def test_mirrored_is_a_ring_after_the_backward_pass() -> None:
+    gradient_bytes, backward = [3e7, 3e7], [100.0, 100.0]
+    ring, hidden = exchange_ms(gradient_bytes, None, 4, SLOW)
+    assert hidden == 0
+    assert exchange_ms(gradient_bytes, backward, 4, SLOW, "mirrored") == (ring + MIRRORED_MS, 0)
+    assert exchange_ms(gradient_bytes, backward, 4, SLOW, "ring")[1] > 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_device_exchanges_nothing(strategy: str) -> None:
+    assert exchange_ms([1e9], [5.0], 1, SLOW, strategy) == (0.0, 0.0)
+
+
+MIB = 2**20
+
+
+def three_dense(width: int = 512) -> Graph:
+    """scale, dense, relu, dense, relu, dense; kernels of 1 MiB each at 512."""
+    b = GraphBuilder("three")
+    x = b.input((1, width))
+    x = b.add("rescale", [x], (1, width), "scale")
+    for number in range(3):
+        x = b.add("dense", [x], (1, width), f"d{number}", in_features=width, out_features=width,
+                  bias=False)  # fmt: skip
+        if number < 2:
+            x = b.add("relu", [x], (1, width), f"r{number}")
+    return b.build([x])
+
+
+def test_a_gradient_comes_with_the_operations_behind_its_own() -> None:
+    # scale, d0, r0, d1, r1, d2: nobody needs the gradient of what is in front of d0, whose 5 ms are shared.
+    found, backward = gradients(three_dense(), np.array([5.0, 1, 2, 3, 4, 25]))
+    assert found == [MIB] * 3
+    assert backward == pytest.approx([3 * 40 / 35, 7 * 40 / 35, 25 * 40 / 35])
+
+
+def test_vectors_of_a_normalization_and_tables_travel_too() -> None:
+    b = GraphBuilder("words")
+    x = b.input((1, 5), dtype="int32")
+    x = b.add("embedding", [x], (1, 5, 16), "words", rows=1000, out_features=16)
+    x = b.add("layer_norm", [x], (1, 5, 16), "norm")
+    assert gradients(b.build([x]), np.ones(2))[0] == [4 * 1000 * 16, 4 * 2 * 16]
+    assert gradients(synthetic.one("relu", [(1, 5)], [(1, 5)]), np.ones(1)) == ([], [])
+
+
+@given(st.integers(1, 4), st.data())
+def test_gradients_add_up(stages: int, data: st.DataObject) -> None:
+    graph = synthetic.network(stages)
+    number = len(graph.operations)
+    times = data.draw(st.lists(st.floats(0, 1e3), min_size=number, max_size=number))
+    found, backward = gradients(graph, np.array(times))
+    assert sum(found) == 4 * parameters(graph)
+    assert sum(backward) == pytest.approx(sum(times))
+    assert len(found) == len(backward) == 1 + 2 * stages * 2 + 1  # conv and norm, stem and head
+
+
+# ---- Links.
 
 NVLINK = {1: 160, 2: 300, 3: 600, 4: 900, 5: 1800}
 """GB/s, both ways together: NVIDIA's data sheets of P100, V100, A100, H100, B200."""
 LANES, ENCODED = 16, 128 / 130
 GIGATRANSFERS = {3: 8, 4: 16, 5: 32}
 """A second and lane: PCI Express."""
-
 CARDS = {
     3: ["V100", "Tesla V100-PCIE-32GB", "v100-pcie-32gb", "V100-32GB", "p100-pcie-16gb", "Tesla P100",
         "t4", "Tesla T4", "p4", "K80", "K40", "M60", "1080ti", "NVIDIA GTX 1080 Ti",
@@ -166,36 +260,42 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize(("of", "name"), [(g, n) for g, names in CARDS.items() for n in names])
-def test_cards_have_half_of_their_slot(of: int, name: str) -> None:
+@pytest.mark.parametrize(("of", "device"), [(g, n) for g, names in CARDS.items() for n in names])
+def test_cards_have_half_of_their_slot(of: int, device: str) -> None:
     gbps = GIGATRANSFERS[of] * LANES * ENCODED / 2
-    assert_linked(name, f"PCIe {of}.0 x16", pytest.approx(gbps, rel=1e-3))
+    link = assumed_link(device, 2)
+    assert (link.name, link.gbps) == (f"PCIe {of}.0 x16", pytest.approx(gbps, rel=1e-3))
 
 
-@pytest.mark.parametrize(("of", "name"), [(g, n) for g, names in MODULES.items() for n in names])
-def test_modules_have_four_fifths_of_nvlink(of: int, name: str) -> None:
-    assert_linked(name, f"NVLink {of}", pytest.approx(8 * NVLINK[of] / 2 * 0.8))
-
-
-def assert_linked(device: str, name: str, gbps: Any) -> None:
-    found = interconnect_of(device)
-    assert found is not None
-    assert (found.name, found.gbps) == (name, gbps)
+@pytest.mark.parametrize(("of", "device"), [(g, n) for g, names in MODULES.items() for n in names])
+def test_modules_have_four_fifths_of_nvlink(of: int, device: str) -> None:
+    link = assumed_link(device, 2)
+    assert (link.name, link.gbps) == (f"NVLink {of}", pytest.approx(8 * NVLINK[of] / 2 * 0.8))
 
 
 @pytest.mark.parametrize(
-    "name",
+    "device",
     ["cpu", "AMD EPYC, 2 threads", "Intel Core i7-12700H", "Intel Core i9-10940X", "Apple M2", "desk",
      "Intel Xeon E5-2690 v4", "80gb", "", "mi250"],
 )  # fmt: skip
-def test_others_are_not_known(name: str) -> None:
-    assert interconnect_of(name) is None
-    assert assumed_link(name, 2) == Link(10, name="a network, as no link of these devices is known")
+def test_a_device_of_unknown_links_has_a_network(device: str) -> None:
+    assert link_inside(device) is None
+    assert assumed_link(device, 2).gbps == 10
 
 
-def test_more_than_a_machine_holds_are_linked_by_a_network() -> None:
+def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
     assert assumed_link("RTX 4090", MACHINE).gbps == 126
     assert assumed_link("RTX 4090", MACHINE + 1) == Link(10, name="the network between machines")
     assert assumed_link("RTX 4090", 4, machine=2).gbps == 10
-    assert str(assumed_link("RTX 4090", 4)) == "PCIe 4.0 x16, 126 Gbit/s"
-    assert str(Link(12.5)) == "12.5 Gbit/s"
+
+
+def test_a_message() -> None:
+    assert Link(1).latency_ms == LATENCY_MS
+    assert Link(1, 0.25).message_ms(1e9) == pytest.approx(8000.25)
+
+
+@pytest.mark.parametrize("gbps", [0, -1, math.nan, math.inf])
+def test_a_link_that_cannot_be(gbps: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        Link(gbps)
+    assert caught.value.arguments == ["link_gbps"]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -325,7 +326,7 @@ def test_kinds_that_no_block_had_widen_it() -> None:
 
 
 def test_a_network_of_another_framework_is_remarked_on() -> None:
-    said = model().predict(replace(network(), framework="torch", cache={}), 4).warnings
+    said = model().predict(msgspec.structs.replace(network(), framework="torch"), 4).warnings
     assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
 
 

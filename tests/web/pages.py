@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +15,7 @@ from starlette.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.web.networks import NetworkCache, Reader
+from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
 from tests import synthetic
 from tests.report.pages import Page
@@ -24,18 +23,17 @@ from tests.report.pages import Page
 ORIGIN = "http://127.0.0.1"
 
 
-class FakeReader(Reader):
-    """Says what it was asked; `wait` holds it up; names that begin with Bad are refused."""
+class FakeReader:
+    """Records the calls; `go` holds it up while it is not set; names that begin with Bad are refused."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.calls: list[tuple[str, tuple[int, ...]]] = []
         self.go = threading.Event()
         self.go.set()
 
-    def start(self) -> Any:
-        """No process: files lie in the usual temporary folder."""
-        return SimpleNamespace(folder=None)
+    def cache(self, **options: Any) -> NetworkCache:
+        """A cache that it reads for."""
+        return NetworkCache(lambda network, size: self.read(network, size), **options)
 
     def read(self, network: str, size: Sequence[int] = ()) -> Graph:
         self.calls.append((network, tuple(size)))
@@ -101,6 +99,6 @@ def site(
 ) -> Iterator[Site]:
     """The page, started and ended."""
     fake = reader or FakeReader()
-    app = create_app(named, NetworkCache(fake), **options)
+    app = create_app(named, fake.cache(), **options)
     with TestClient(app, base_url=ORIGIN) as client:
         yield Site(client, fake, view)

@@ -1,127 +1,55 @@
-"""The process that reads networks: a real one, with real files, and what it survives."""
+"""Networks that are really read: by name and from files, by a process of their own."""
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("starlette")
 pytest.importorskip("keras")
 
 from lolat.errors import NetworkError
-from lolat.graph import Graph
-from lolat.readers import apart
-from lolat.web import networks
-from lolat.web.networks import Reader
-from tests.processes import is_running, wait_until
-
-SMALL = "generate:fc?layers=8&input=4"
+from lolat.web.networks import NetworkCache, NetworkKey
 
 
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    found = Reader()
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    """One that has no framework to load."""
-    child = networks.Child
-    monkeypatch.setattr(networks, "Child", lambda start, _, **given: child(start, "", **given))
-    found = Reader()
-    found.start()
-    yield found
-    found.close()
-
-
-def keras_file(path: Path) -> Path:
+def keras_file(folder: Path) -> bytes:
     import keras
 
+    path = folder / "n.keras"
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu")]).save(path)
-    return path
+    return path.read_bytes()
 
 
-def onnx_file(path: Path) -> Path:
+def onnx_file() -> bytes:
     onnx = pytest.importorskip("onnx")
     values = [
         onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, 8, 8]) for n in "xy"
     ]
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    onnx.save(
-        onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:])), path
-    )
-    return path
+    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+    content: bytes = onnx.helper.make_model(graph).SerializeToString()
+    return content
 
 
-def test_networks_of_every_kind(reader: Reader, tmp_path: Path) -> None:
-    made = reader.read(SMALL)
-    assert isinstance(made, Graph)
+def test_networks_of_every_kind(tmp_path: Path) -> None:
+    cache = NetworkCache()
+    made = cache.get(NetworkKey("generate:fc?layers=8&input=4")).graph
     assert [o.kind for o in made.operations].count("dense") == 2
-    assert reader.read("keras:MobileNet", (32,)).tensors[0].shape == (1, 32, 32, 3)
-    kinds = [o.kind for o in reader.read(str(keras_file(tmp_path / "n.keras"))).operations]
-    assert kinds == ["dense", "relu"]
-    found = reader.read(str(onnx_file(tmp_path / "n.onnx")))
-    assert [o.kind for o in found.operations] == ["relu"]
+    found = cache.get(NetworkKey("keras:MobileNet", (33,))).graph
+    assert found.tensors[0].shape == (1, 33, 33, 3)
+    for name, content, kinds in (
+        ("n.keras", keras_file(tmp_path), ["dense", "relu"]), ("n.onnx", onnx_file(), ["relu"]),
+    ):  # fmt: skip
+        key = cache.put_file(BytesIO(content), name)
+        assert [o.kind for o in cache.get(key).graph.operations] == kinds
 
 
-def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> None:
+def test_the_reason_of_a_refusal_names_the_file_as_the_user_does() -> None:
+    cache = NetworkCache()
     with pytest.raises(NetworkError, match="did you mean keras:ResNet50"):
-        reader.read("keras:ResNet5O")
-    bad = tmp_path / "n.onnx"
-    bad.write_bytes(b"these are words, not a network\n" * 5)
-    with pytest.raises(NetworkError, match=r"n\.onnx"):
-        reader.read(str(bad))
-    half = tmp_path / "h.onnx"
-    half.write_bytes(onnx_file(tmp_path / "n.onnx").read_bytes()[:-20])
-    with pytest.raises(NetworkError):
-        reader.read(str(half))
-
-
-def test_a_process_that_dies_is_replaced(bare: Reader, tmp_path: Path) -> None:
-    first = bare.start()
-    os.kill(first.pid, signal.SIGKILL)
-    wait_until(lambda: not first.is_running(), 30, "its end")
-    assert bare.read(str(onnx_file(tmp_path / "n.onnx"))).operations
-    assert bare.start().pid != first.pid
-
-
-def test_one_that_takes_too_long_is_ended(bare: Reader) -> None:
-    stopped = bare.start().pid
-    os.kill(stopped, signal.SIGSTOP)
-    bare.limit_s = 0.3
-    with pytest.raises(NetworkError, match=r"more than 0\.3 s or too much memory"):
-        bare.read(SMALL)
-    assert not is_running(stopped)
-
-
-def test_a_reader_that_is_closed_reads_nothing() -> None:
-    closed = Reader()
-    closed.close()
-    with pytest.raises(NetworkError, match="the server is stopping"):
-        closed.read(SMALL)
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (MemoryError(), "reading it needs more than 2 GiB of memory"),
-        (RecursionError(), "nested too deeply"),
-        (KeyError("x"), "it cannot be read (KeyError)"),
-        (NetworkError("no such network"), "no such network"),
-    ],
-)
-def test_whatever_a_framework_raises_is_an_answer(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
-) -> None:
-    def read(*_: object) -> Graph:
-        raise error
-
-    monkeypatch.setattr("lolat.readers.read", read)
-    with pytest.raises(NetworkError) as caught:
-        apart.answer({"network": "n", "size": []})
-    assert said in str(caught.value)
+        cache.get(NetworkKey("keras:ResNet5O"))
+    for content in (b"these are words, not a network\n" * 5, onnx_file()[:-20]):
+        with pytest.raises(NetworkError, match=r"half\.onnx"):
+            cache.put_file(BytesIO(content), "half.onnx")

@@ -26,9 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START = """
 import sys
 from lolat.cli.main import main
-from lolat.web import networks, server
-child = networks.Child
-networks.Child = lambda start, _, **options: child(start, "", **options)  # Keras is asked for nothing here
+from lolat.web import server
 server.END_S = 1
 main(["serve", sys.argv[1], "--port", "0"])
 """
@@ -37,7 +35,9 @@ HALF = (
     b"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 900\r\n\r\n"
     b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.onnx"\r\n\r\nabc'
 )
-REPORT = b"GET /report?name=timm:resnet18&model=laptop HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
+REPORT = (
+    b"GET /report?name=keras:MobileNet&size=33&model=laptop HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
+)
 
 
 class Running:
@@ -48,7 +48,7 @@ class Running:
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", START, str(model)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env=os.environ | {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary / "none")},
+            env=os.environ | {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary.parent / "cache")},
             # It is ignored, and so by the child, where the tests run in the background.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
@@ -70,6 +70,13 @@ class Running:
         """Its child."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         return [int(p) for task in tasks for p in (task / "children").read_text().split()]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
 
 
 @contextmanager
@@ -101,7 +108,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_what_is_no_request(laptop: Path, tmp_path: Path) -> None:
+def test_what_is_no_request(laptop: Path, temporary: Path) -> None:
     requests = [
         b"\0" * 200_000,
         b"GET / HTTP/9.9\r\n\r\n",
@@ -111,7 +118,7 @@ def test_what_is_no_request(laptop: Path, tmp_path: Path) -> None:
         b"Connection: close\r\nContent-Type: multipart/form-data; boundary=b\r\n"
         b"Content-Length: 5\r\n\r\nhello",
     ]
-    with running(laptop, tmp_path) as server:
+    with running(laptop, temporary) as server:
         for request in requests:
             found = answer(server.client(request))
             assert not found or found.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 403 "))
@@ -122,9 +129,9 @@ def test_what_is_no_request(laptop: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_with_requests_that_are_open(
-    laptop: Path, tmp_path: Path, how: signal.Signals
+    laptop: Path, temporary: Path, how: signal.Signals
 ) -> None:
-    with running(laptop, tmp_path) as server:
+    with running(laptop, temporary) as server:
         clients = [server.client(HALF), server.client(REPORT), server.client(b"")]
         server.page()
         server.process.send_signal(how)
@@ -133,15 +140,15 @@ def test_it_ends_with_requests_that_are_open(
             client.close()
     assert (out, err) == ("", "lolat: interrupted\n" if how == signal.SIGINT else "")
     assert server.process.returncode == (130 if how == signal.SIGINT else -how)
-    assert list(tmp_path.iterdir()) == []
+    wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")
 
 
-def test_nothing_is_left_of_one_that_is_killed(laptop: Path, tmp_path: Path) -> None:
-    with running(laptop, tmp_path) as server:
+def test_nothing_is_left_of_one_that_is_killed(laptop: Path, temporary: Path) -> None:
+    with running(laptop, temporary) as server:
         client = server.client(REPORT)
         wait_until(lambda: len(server.reader()) == 1, 120, "the start of the reader")
         (reader,) = server.reader()
         server.process.kill()
         wait_until(lambda: not is_running(reader), 30, "the reader's end")
         client.close()
-    wait_until(lambda: list(tmp_path.iterdir()) == [], 30, "the end of its files")
+    wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")

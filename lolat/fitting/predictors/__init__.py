@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.fitting.predictors.two_regime import TwoRegime
 
-PREDICTORS: dict[str, type[TwoRegime] | type[Extended] | type[Kernels]] = {
-    TwoRegime.name: TwoRegime,
-    Extended.name: Extended,
-    Kernels.name: Kernels,
-    TrainingSteps.name: TrainingSteps,
+__all__ = [
+    "PREDICTORS",
+    "Extended",
+    "Formula",
+    "Kernels",
+    "TrainingSteps",
+    "TwoRegime",
+    "from_dict",
+]
+
+PREDICTORS: dict[str, type[Formula]] = {
+    kind.name: kind for kind in (TwoRegime, Extended, Kernels, TrainingSteps)
 }
 
 
 def from_dict(name: str, document: Mapping[str, Any]) -> Formula | None:
     """The predictor `name` of a model file; None for one that this version does not know."""
-    known = PREDICTORS.get(name)
-    return None if known is None else known.from_dict(document)
+    kind = PREDICTORS.get(name)
+    return None if kind is None else msgspec.convert(document, kind)

@@ -6,14 +6,16 @@ convolution. Where points tell kinds of operations apart (`lolat.graph.counts.KI
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
-from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS
+from lolat.io.documents import NotNegative
 
 FAMILY = {name: family for family, names in KINDS.items() for name in names} | {
     "acts": "elements", "inp": "elements", "traffic": "elements",
@@ -25,63 +27,38 @@ APART = {
     "border": "elements", "exps": "elements", "gelus": "elements",
     "groups": "ops", "maps": "ops", "serial": "ops",
 }  # fmt: skip
-"""What some work costs on top of its family: a count -> the family whose cost is of its size."""
+"""A count of work that costs something on top of its family -> the family whose cost is of its size."""
 LEFT_OUT = (
     "exps", "gelus", "grouped_macs", "grouped_weights", "dense_elements", "pool_elements",
     "clip_elements", "depthwise_writes", "pool_ops", "norm_ops", "curve_ops", "move_ops",
 )  # fmt: skip
-"""Counts without which predictions stay as good: what they are of has other counts too, which pay for
-them (benchmarks/zoo/ablation.py)."""
+"""Counts without which predictions stay as good: other counts of the same operations pay for them
+(benchmarks/zoo/ablation.py)."""
 TERMS = tuple(n for n in COLUMNS if n not in (*FEATURES, *LEFT_OUT) and (n in FAMILY or n in APART))
 """Of the formula of a device whose points know kinds of operations."""
 NUMBERS = len(KINDS) + sum(name in TERMS for name in APART) + 1
-"""That a fit of all TERMS finds out of points alone: kinds are drawn to their families."""
+"""How many numbers a fit of all TERMS takes from points alone: kinds are drawn to their families."""
 
 
-def family_rates(
-    names: Sequence[str], coefficients: np.ndarray, counts: np.ndarray
-) -> dict[str, float]:
-    """Milliseconds per unit of each family: the time of its kinds over their number, in all points.
-
-    `names`: (terms,); `coefficients`: (terms, or more), ms; `counts`: (points, terms).
-    """
-    found = {}
-    for family in KINDS:
-        at = [i for i, name in enumerate(names) if FAMILY.get(name) == family]
-        number = counts[:, at].sum()
-        found[family] = float((counts[:, at] @ coefficients[at]).sum() / number) if number else 0.0
-    return found
-
-
-@dataclass(frozen=True)
-class Extended(Formula):
+class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Linear in all counts, plus a constant per call.
 
-    `six` is the same formula fitted on the six counts alone, for who has no others; None where the
+    `six_counts`: the same formula fitted on the six counts alone, for who has no others; None where the
     formula has no other terms. `families`: ms per unit of each of KINDS, over all points that it was
-    fitted to; its kinds are told beside it.
+    fitted to.
     """
 
     name: ClassVar[str] = "extended"
-    six: Extended | None = None
-    families: Mapping[str, float] = field(default_factory=dict)
+    six_counts: Extended | None = None
+    families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The formula as it stands in a model file."""
-        document = super().to_dict()
-        if self.families:
-            document["families"] = dict(self.families)
-        return document if self.six is None else {**document, "six_counts": self.six.to_dict()}
+    def bare(self, **without: Any) -> Self:
+        """See `Formula`."""
+        return super().bare(six_counts=None, **without)
 
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Extended:
-        """Read what `to_dict` wrote."""
-        six = document.get("six_counts")
-        return cls(
-            *from_coefficients(document),
-            None if six is None else cls.from_dict(six),
-            {n: float(v) for n, v in document.get("families", {}).items()},
-        )
+    def of_counts(self, names: Iterable[str]) -> Formula:
+        """This formula where `names` tell kinds of operations apart, else that of the six counts."""
+        return self if self.six_counts is None or FAMILY.keys() & {*names} else self.six_counts
 
     @classmethod
     def fit(
@@ -97,13 +74,11 @@ class Extended(Formula):
         counts. `whole`: (points,), which points are whole networks, which count for more.
         """
         if set(TERMS) <= set(names):
-            counts = features[:, [list(names).index(t) for t in TERMS]]
-            return cls.of_terms(TERMS, counts, times, whole)
-        six = features[:, [list(names).index(name) for name in FEATURES]]
-        design = np.column_stack([six, np.ones(len(times))])
-        linear = fit_relative(design, times)
-        rates = family_rates(FEATURES, linear, six)
-        return cls(FEATURES, tuple(map(float, linear[:-1])), float(linear[-1]), families=rates)
+            return cls.of_terms(TERMS, _columns(features, names, TERMS), times, whole)
+        six = _columns(features, names, FEATURES)
+        *slopes, constant = fit_relative(np.column_stack([six, np.ones(len(times))]), times)
+        families = family_rates(FEATURES, np.array(slopes), six)
+        return cls.linear(FEATURES, slopes, constant, families=families)
 
     @classmethod
     def of_terms(
@@ -116,7 +91,7 @@ class Extended(Formula):
         """Fit a cost for each of `terms`, drawn to its family, on (points, terms) counts; see `fit`."""
         is_whole = np.zeros(len(times), bool) if whole is None else np.asarray(whole, bool)
         families = [FAMILY.get(t) or APART[t] for t in terms]
-        coefficients = fit_families(
+        *slopes, constant = fit_families(
             np.column_stack([counts, np.ones(len(times))]),
             times,
             [*families, "call"],
@@ -124,9 +99,8 @@ class Extended(Formula):
         )
         # A kind that no point has costs what its family does; what comes on top of that is not known.
         known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
-        linear = np.where(known, coefficients[:-1], 0.0)
-        rates = family_rates(terms, linear, counts)
-        return cls(tuple(terms), tuple(map(float, linear)), float(coefficients[-1]), None, rates)
+        costs = np.where(known, slopes, 0.0)
+        return cls.linear(terms, costs, constant, families=family_rates(terms, costs, counts))
 
     @classmethod
     def fit_with_six(
@@ -136,9 +110,27 @@ class Extended(Formula):
         names: Sequence[str] = FEATURES,
         whole: np.ndarray | None = None,
     ) -> Extended:
-        """`fit`, and where the formula has other terms than the six counts, `six` too."""
+        """`fit`, and where the formula has other terms than the six counts, `six_counts` too."""
         formula = cls.fit(features, times, names, whole)
         if formula.features == FEATURES:
             return formula
-        six = features[:, [list(names).index(name) for name in FEATURES]]
-        return replace(formula, six=cls.fit(six, times))
+        six = cls.fit(_columns(features, names, FEATURES), times)
+        return msgspec.structs.replace(formula, six_counts=six)
+
+
+def _columns(counts: np.ndarray, names: Sequence[str], wanted: Sequence[str]) -> np.ndarray:
+    """(points, wanted) of (points, names) counts."""
+    return counts[:, [list(names).index(name) for name in wanted]]
+
+
+def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    """Milliseconds per unit of each family: the time of its kinds over their number, in all points.
+
+    `names`: (terms,); `slopes`: (terms,), ms; `counts`: (points, terms).
+    """
+    rates = {}
+    for family in KINDS:
+        at = [i for i, name in enumerate(names) if FAMILY.get(name) == family]
+        number = counts[:, at].sum()
+        rates[family] = float((counts[:, at] @ slopes[at]).sum() / number) if number else 0.0
+    return rates

@@ -11,19 +11,20 @@ Below some batch size that is nearly the host's time, which no GPU makes shorter
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
 from lolat.arrays import np
+from lolat.fitting.intervals import COVERAGE, normal_quantile
 from lolat.graph.modes import EAGER, GRAPH, Launch
 from lolat.graph.work import Work
+from lolat.io.documents import Positive
 
 VIEW = 0.4
-"""What a view costs (reshape, transpose ...), of what starting an operation does: the host makes it, the
-device does nothing. Chosen, like USUAL_MS, on the first half of the networks that docs/results/gpus.md
+"""The host's time for a view (reshape, transpose ...) over that for another operation: the host makes it,
+the device does nothing. Chosen, like USUAL_MS, on the first half of the networks that docs/results/gpus.md
 judges by published times."""
 USUAL_MS = 0.04
 """Of an operation that starts something: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100
@@ -42,14 +43,13 @@ FACTOR = {FITTED: 1.6, ASSUMED: 2.0}
 that was fitted may still be another host than the user's."""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """`start_ms`: to start an operation, at most `factor` times as much or as little (90 % sure); `source`:
     FITTED to operations timed alone, or ASSUMED; `launch`: how the table was made.
     """
 
-    start_ms: float
-    factor: float
+    start_ms: Positive
+    factor: Positive
     source: Source
     launch: Launch = EAGER
 
@@ -66,15 +66,6 @@ class Host:
         """How far off a start may be, as a logarithm, 90 % sure."""
         return math.log(self.factor)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a model file."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Host:
-        """Read what `to_dict` wrote."""
-        return msgspec.convert(document, cls)
-
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
     """(steps,) ms that the device waits before each, for the host that takes `starts_ms` to start each;
@@ -83,3 +74,82 @@ def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
     before = np.cumsum(run_ms) - run_ms
     latest = np.maximum.accumulate(np.cumsum(starts_ms) - before)
     return np.diff(latest, prepend=0.0)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a network in the order in which they run, each field (steps,).
+
+    `operation`: its number in the graph; `kind`: its class of work; `moves`: whether it moves any bytes;
+    `run_ms`: the device's time, and `mostly`, the feature that it goes to; `backward`: whether it is of the
+    backward pass; `starts_ms`: the host's time to start it, None where the model does not say. `host_half`:
+    how far off that may be at most, a logarithm, 90 % sure.
+    """
+
+    operation: np.ndarray
+    kind: np.ndarray
+    moves: np.ndarray
+    run_ms: np.ndarray
+    mostly: np.ndarray
+    backward: np.ndarray
+    starts_ms: np.ndarray | None
+    host_half: float
+
+    @classmethod
+    def of(
+        cls, work: Work, run_ms: np.ndarray, mostly: np.ndarray, host: Host | None, launch: Launch
+    ) -> Steps:
+        """From the work of a network, in the order of its operations; the backward pass comes last."""
+        listed = len(work.operation) + np.arange(len(work.operation))
+        order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
+        starts = None if host is None else host.starts(work, launch)[order]
+        return cls(
+            work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
+            mostly[order], work.backward[order], starts, 0.0 if host is None else host.half,
+        )  # fmt: skip
+
+    @property
+    def device_ms(self) -> float:
+        """To run all of them."""
+        return float(self.run_ms.sum())
+
+    @property
+    def host_ms(self) -> float | None:
+        """To start all of them."""
+        return None if self.starts_ms is None else float(self.starts_ms.sum())
+
+    @property
+    def host_bound(self) -> bool | None:
+        """Whether starting them takes longer than running them."""
+        return None if self.host_ms is None else self.host_ms > self.device_ms
+
+    @property
+    def waits_ms(self) -> np.ndarray:
+        """(steps,) ms that the device waits for the host before each."""
+        if self.starts_ms is None:
+            return np.zeros(len(self.run_ms))
+        return waits(self.starts_ms, self.run_ms)
+
+    @property
+    def ms(self) -> np.ndarray:
+        """(steps,) ms by which each makes the end later."""
+        return self.run_ms + self.waits_ms
+
+    @property
+    def latency_ms(self) -> float:
+        """Until the last one has ended."""
+        return float(self.run_ms.sum() + self.waits_ms.sum())
+
+    def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
+        """(low, high) ms of the latency, where the device's times are off by `half` at most, a logarithm,
+        and the host's by `host_half`.
+        """
+        sure = COVERAGE if coverage is None else coverage
+        of_host = self.host_half * normal_quantile(sure) / normal_quantile(COVERAGE)
+        low, high = (self._slower(sign * half, sign * of_host).latency_ms for sign in (-1.0, 1.0))
+        return low, high
+
+    def _slower(self, device: float, host: float) -> Steps:
+        """With other times, by the logarithms of how many times as long."""
+        starts = None if self.starts_ms is None else self.starts_ms * math.exp(host)
+        return replace(self, run_ms=self.run_ms * math.exp(device), starts_ms=starts)

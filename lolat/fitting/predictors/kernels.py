@@ -16,89 +16,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 
 from lolat.arrays import np
-from lolat.fitting.predictors.formula import Formula, from_coefficients
-from lolat.fitting.predictors.host import Host
+from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.host import Host, Steps
+from lolat.fitting.predictors.nearby import Row, near_factors
 from lolat.graph import work as c
-from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import CALLED, CLASSES, PRODUCTS, SHAPE, Work
+from lolat.graph.modes import FLOAT32, GRAPH, Mode
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Work, work_of
+from lolat.io.documents import Number, Positive
+from lolat.units import milliseconds
 
-# ---- What operations of nearly the same shape took more, or less, than the formula says.
-#
-# Which of its kernels a library takes for a shape no formula of a few terms tells. The mean of a Gaussian
-# process on the logarithms of the shapes, with operations that were timed alone (Rasmussen and Williams
-# 2006, 8.3.1: subset of regressors) is added to the logarithm of the formula; far from all of them it is
-# nothing.
-
-REACH = 2.0  # logarithms of a size over which operations have much in common
-ERROR_SPREAD = 0.3  # standard deviation of what is corrected, as a logarithm
-TIME_VARIANCE = 0.02  # of one time, as a logarithm
-OUTLIER = 0.15  # residuals beyond it count less
-MOST_SHAPES = 200  # shapes kept
-LEAST_OPERATIONS = 20  # operations of a class
-ALIGNED_SIZE = 32  # sizes that this divides are unlike others
-WEIGHING_ROUNDS = 4  # of weighing
-
-
-@dataclass(frozen=True)
-class Nearby:
-    """`rows`: of products, SHAPE and a weight."""
-
-    rows: Sequence[Sequence[float]]
-
-    @cached_property
-    def table(self) -> np.ndarray:
-        """(shapes, SHAPE and a weight)."""
-        return np.array(self.rows, float).reshape(-1, len(SHAPE) + 1)
-
-    @classmethod
-    def of(cls, work: Work, residuals: np.ndarray) -> Nearby:
-        """Of products timed alone, with (steps,) log(measured / predicted)."""
-        shapes = _shapes(work)
-        some = shapes
-        if len(shapes) > MOST_SHAPES:
-            some = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
-        some = np.unique(some, axis=0)
-        between, own = _alike(some, shapes), _alike(some, some)
-        own += 1e-6 * np.eye(len(some))  # equal up to rounding
-        counting = np.ones(len(residuals))
-        for _ in range(WEIGHING_ROUNDS):
-            counted = between * counting
-            weights = np.linalg.solve(
-                counted @ between.T + TIME_VARIANCE * own, counted @ residuals
-            )
-            counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / OUTLIER) ** 2)
-        return cls(np.column_stack([some, np.round(weights, 4)]).tolist())
-
-    def factors(self, work: Work) -> np.ndarray:
-        """(steps,) what the formula's times of products are to be multiplied by."""
-        return np.asarray(np.exp(_alike(_shapes(work), self.table[:, :-1]) @ self.table[:, -1]))
-
-    def to_list(self) -> list[list[float]]:
-        """A row for each shape: SHAPE, weight."""
-        return [[round(float(n), 4) for n in row] for row in self.rows]
-
-
-def _shapes(work: Work) -> np.ndarray:
-    return np.column_stack([getattr(work, size) for size in SHAPE])
-
-
-def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(one, other) how much shapes have in common, up to ERROR_SPREAD**2."""
-    a, b = (
-        np.column_stack([np.log(s) / REACH, s[:, 2:] % ALIGNED_SIZE == 0]) for s in (one, other)
-    )
-    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
-    return np.asarray(ERROR_SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
-
-
-# ---- The formula.
+if TYPE_CHECKING:
+    from lolat.fitting.domain import Least, Outside
+    from lolat.graph.analysis import Analysis
 
 SHARP = 1.5  # 1: the sum of the three; infinity: the longest
 TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
@@ -110,33 +44,43 @@ IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
 """What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
+TERMS = {name: ("rate", "bandwidth") if name in PRODUCTS else ("bandwidth",) for name in CLASSES}
+"""The terms of each class of operations: `bandwidth`, bytes per ms, and of products `rate`, macs per ms."""
 
 
-@dataclass(frozen=True)
-class Kernels(Formula):
-    """Per class of operations its terms; on counts alone, the rates of large operations.
+class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """Terms for each class of operations; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device, 1 where nobody said how many; `classes`: the terms of each class
-    (`lolat.graph.work`): `bandwidth`, bytes per ms, and of products `rate`, macs per ms; `launch_ms`: what
+    `multiprocessors`: of the device, 1 where nobody said how many; `classes`: see TERMS; `launch_ms`: what
     starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
-    which operations were timed, others are as usual; `mode`: how it runs networks; `nearby`: of classes of
-    products what operations timed alone say beyond their terms; `sustained`: macs per ms that no product of
-    a network goes beyond, where power keeps down what runs for long; `host`: what starts the operations,
-    None where that takes no time of its own; `tf32`: how many times the rate convolutions of float32 are
-    computed at in TF32, 1 of a device without.
+    which operations were timed, others are as usual; `mode`: how the device runs networks; `nearby`: of
+    classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
+    of a network goes beyond, where power keeps down what runs for long; `host`: starts the operations, None
+    where that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are
+    computed in TF32, 1 of a device without. `training_residuals`: as `residuals`, of training steps.
     """
 
     name: ClassVar[str] = "kernels"
-    multiprocessors: float = 1.0
-    classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    launch_ms: float = 0.0
-    step_ms: float = 0.0
-    measured: Sequence[str] = ()
-    mode: Mode = field(default_factory=Mode)
-    nearby: Mapping[str, Nearby] = field(default_factory=dict)
-    sustained: float = math.inf
+    by_operation: ClassVar[bool] = True
+    multiprocessors: Positive
+    classes: dict[Literal[CLASSES], dict[str, Positive]]  # type: ignore[valid-type]
+    launch_ms: Positive
+    step_ms: Positive
+    measured: tuple[Literal[CLASSES], ...]  # type: ignore[valid-type]
+    mode: Mode = Mode()
+    nearby: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
+        default_factory=dict
+    )
+    sustained: Positive | None = None
     host: Host | None = None
-    tf32: float = 1.0
+    tf32: Positive = 1.0
+    training_residuals: tuple[Number, ...] = ()
+
+    def __post_init__(self) -> None:
+        """ValueError where a class lacks a term: a damaged file."""
+        for name, terms in TERMS.items():
+            if missing := set(terms) - set(self.classes.get(name, ())):
+                raise ValueError(f"the class {name} has no {' and no '.join(sorted(missing))}")
 
     @classmethod
     def of(
@@ -146,9 +90,22 @@ class Kernels(Formula):
         """From the terms of all classes; the linear coefficients are those of large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
         bandwidth = max(terms["bandwidth"] for terms in classes.values())
-        slopes = (1.0 / rate, 4.0 / bandwidth, step_ms)
-        own = multiprocessors, classes, launch_ms, step_ms, tuple(measured), mode or Mode()
-        return cls(FEATURES, slopes, 0.0, *own)
+        return cls.linear(
+            FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, multiprocessors=multiprocessors,
+            classes=classes, launch_ms=launch_ms, step_ms=step_ms, measured=tuple(measured),
+            mode=mode or Mode(),
+        )  # fmt: skip
+
+    @property
+    def launch(self) -> str:
+        """How operations are launched."""
+        return self.mode.launch
+
+    def bare(self, **without: Any) -> Self:
+        """See `Formula`."""
+        return super().bare(nearby={}, training_residuals=(), **without)
+
+    # ---- Times of single operations.
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network, and the one of FEATURES that most of it goes to.
@@ -167,18 +124,17 @@ class Kernels(Formula):
         """(steps,) ms of each, timed alone."""
         ms = np.zeros(len(work.kind))
         for name, which in self._by_class(work):
-            own = work.take(which)
-            parts = self._parts(name, own)
+            steps = work.take(which)
+            parts = self._parts(name, steps)
             if name in PRODUCTS:
-                ms[which] = (longest(*parts)[0] + self.launch_ms) * self.factors(name, own)
+                ms[which] = (longest(*parts)[0] + self.launch_ms) * self.factors(name, steps)
             else:
-                ms[which] = longest(*parts, np.full(len(own.kind), self.launch_ms))[0]
+                ms[which] = longest(*parts, np.full(len(steps.kind), self.launch_ms))[0]
         return ms
 
     def moving_ms(self, name: str, moved: float) -> float:
         """Ms of an operation in a network that only moves `moved` bytes."""
-        terms = self.classes[name]
-        parts = np.array([moved / terms["bandwidth"]]), np.array([self.step_ms])
+        parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(*parts)[0][0])
 
     def _by_class(self, work: Work) -> Iterator[tuple[str, np.ndarray]]:
@@ -200,23 +156,83 @@ class Kernels(Formula):
         faster = self.tf32 if self.mode.dtype == FLOAT32 and name in IN_TF32 else 1.0
         start = np.full(len(work.kind), self.step_ms)
         ms, shares = longest(*self._parts(name, work, faster), start)
-        if faster == 1.0:  # what was timed near by was in float32
+        if faster == 1.0:  # operations nearby were timed in float32
             ms = ms * self.factors(name, work)
-        return np.maximum(ms, work.macs / (faster * self.sustained)), shares.argmax(axis=0)
+        if self.sustained is not None:
+            ms = np.maximum(ms, work.macs / (faster * self.sustained))
+        return ms, shares.argmax(axis=0)
 
     def factors(self, name: str, work: Work) -> np.ndarray:
-        """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""
+        """(steps,) by which the times of a class are to be multiplied, for operations timed nearby."""
         if name not in self.nearby:
             return np.ones(len(work.kind))
-        return self.nearby[name].factors(work)
+        return near_factors(self.nearby[name], work)
 
-    def unlike(self, work: Work, times: np.ndarray) -> dict[str, float] | None:
-        """What of a network is like no operation that the terms are from: class -> its share of the time;
-        None where the terms are of a data sheet alone.
+    # ---- Whole networks.
+
+    def steps(self, work: Work) -> Steps:
+        """The steps of a network in the order in which they run."""
+        return Steps.of(work, *self.times(work), self.host, self.mode.launch)
+
+    def of_blocks(
+        self, analysis: Analysis, batch_size: int
+    ) -> tuple[np.ndarray, float, Steps | None]:
+        """See `Formula`."""
+        steps, each = self._of_operations(analysis, batch_size)
+        terms = np.zeros((len(analysis.blocks), len(self.features)))
+        np.add.at(terms, analysis.owner, each)
+        return terms, 0.0, steps
+
+    def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """See `Formula`; waiting for the host is starting operations."""
+        return self._of_operations(analysis, batch_size)[1]
+
+    def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
+        steps = self.steps(work_of(analysis.graph, batch_size, self.mode))
+        terms = np.zeros((len(analysis.graph.operations), len(self.features)))
+        np.add.at(terms, (steps.operation, steps.mostly), steps.run_ms)
+        np.add.at(terms[:, START], steps.operation, steps.waits_ms)
+        return steps, terms
+
+    # ---- Whether a network is like what was measured.
+
+    def outside(self, steps: Steps, batch_size: int, least: Least) -> Outside:
+        """What of a network is like nothing that was measured.
+
+        That is all of it where the host decides, where it is launched in another way or is smaller than
+        the `least`; else its operations of other classes, and the time that the device waits.
+        """
+        from lolat.fitting.domain import PASSED_OVER_SHARE, Outside  # needs points, tables
+
+        unlike = self.unlike(steps)
+        reasons = tuple(self._reasons(steps, batch_size, least))
+        if reasons:
+            outside = Outside(1.0)
+        elif unlike is None:
+            outside = Outside(known=False)
+        else:
+            waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
+            outside = Outside(waiting + (1.0 - waiting) * sum(unlike.values()))
+        remarks = reasons
+        if unlike and not outside.negligible:
+            remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
+        kinds = {CLASSES[k] for k in np.unique(steps.kind[steps.moves])}
+        if self.tf32 > 1.0 and self.mode.dtype == FLOAT32 and kinds & IN_TF32:
+            remarks += (
+                "convolutions in TF32, as PyTorch computes them by default on this GPU, by the rate of its "
+                "data sheet",
+            )
+        return Outside(outside.beyond, outside.unmeasured, remarks, outside.known)
+
+    def unlike(self, steps: Steps) -> dict[str, float] | None:
+        """Class -> its share of the device's time, of classes that were not measured; None where the terms
+        are of a data sheet alone.
         """
         if not self.measured:
             return None
-        of_class = np.bincount(work.kind, times, len(CLASSES)) / max(float(times.sum()), 1e-300)
+        of_class = np.bincount(steps.kind, steps.run_ms, len(CLASSES)) / max(
+            steps.device_ms, 1e-300
+        )
         return {
             name: float(share)
             for name, share in zip(CLASSES, of_class, strict=True)
@@ -225,7 +241,7 @@ class Kernels(Formula):
 
     @staticmethod
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
-        """A remark for each class that `unlike` found and that takes more than `least` of the time."""
+        """A remark for each class of `unlike` that takes more than `least` of the time."""
         return tuple(
             f"nothing measured is like its {CALLED[name]} ({100 * share:.0f} % of its time); "
             "they are taken to be as on other GPUs"
@@ -233,44 +249,28 @@ class Kernels(Formula):
             if share > least
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The formula as it stands in a model file."""
-        return super().to_dict() | {
-            "multiprocessors": self.multiprocessors,
-            "classes": {name: dict(terms) for name, terms in self.classes.items()},
-            "launch_ms": self.launch_ms,
-            "step_ms": self.step_ms,
-            "measured": list(self.measured),
-            "mode": self.mode.to_dict(),
-            **(
-                {"nearby": {n: near.to_list() for n, near in self.nearby.items()}}
-                if self.nearby
-                else {}
-            ),
-            **({"sustained": self.sustained} if math.isfinite(self.sustained) else {}),
-            **({} if self.host is None else {"host": self.host.to_dict()}),
-            **({"tf32": self.tf32} if self.tf32 > 1.0 else {}),
-        }
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Kernels:
-        """Read what `to_dict` wrote."""
-        return cls(
-            *from_coefficients(document),
-            float(document["multiprocessors"]),
-            msgspec.convert(document["classes"], dict[str, dict[str, float]]),
-            float(document["launch_ms"]),
-            float(document["step_ms"]),
-            tuple(document["measured"]),
-            Mode.from_dict(document.get("mode", {})),
-            {n: Nearby(rows) for n, rows in document.get("nearby", {}).items()},
-            float(document.get("sustained", math.inf)),
-            Host.from_dict(document["host"]) if "host" in document else None,
-            float(document.get("tf32", 1.0)),
-        )
+    def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
+        """Why a network as a whole is outside the measured domain."""
+        host, operations = self.host, int(steps.moves.sum())
+        if host is not None and steps.host_ms is not None:
+            if steps.host_bound:
+                graph = "" if self.mode.launch == GRAPH else " or a CUDA graph (--launch graph)"
+                yield (
+                    f"host-bound: the host takes {milliseconds(steps.host_ms)} to start its {operations} "
+                    f"operations, the GPU {milliseconds(steps.device_ms)} to run them (to start one takes "
+                    f"{1e3 * host.start_ms:.0f} µs, {host.source}, a factor of {host.factor:g} either "
+                    f"way); a faster GPU does not help, a larger batch{graph} does"
+                )
+            if host.launch != self.mode.launch:
+                yield (
+                    f"what was measured was launched in another way ({host.launch}); {self.mode.launch} is "
+                    "estimated from it"
+                )
+        if below := least.below(batch_size, steps.device_ms, operations):
+            yield f"smaller than what was measured: {', '.join(below)}"
 
 
-class TrainingSteps(Kernels):
+class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The same of training steps, where enough of them were timed to have terms of their own."""
 
     name: ClassVar[str] = "training-steps"

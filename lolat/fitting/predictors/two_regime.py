@@ -6,35 +6,29 @@ the breakpoint, the lower one rises and is never negative, so that a ranking can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lolat.arrays import np
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.fitting.predictors.formula import Formula
+from lolat.io.documents import NotNegative, Positive
 
 FEATURES = ("acts", "inp", "flops")
 LEAST_SLOPE = 0.05  # a flatter line would rank small networks by rounding
 
 
-@dataclass(frozen=True)
-class TwoRegime(Formula):
+class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
     """The two-regime formula; `offset = breakpoint * (1 - slope)` makes it continuous."""
 
     name: ClassVar[str] = "two-regime"
-    breakpoint: float = 0.0
-    slope: float = 1.0
-
-    @property
-    def offset(self) -> float:
-        """Milliseconds added below the breakpoint."""
-        return self.breakpoint * (1.0 - self.slope)
+    breakpoint_ms: NotNegative
+    slope: Positive
 
     def bend(self, times: np.ndarray) -> np.ndarray:
         """Apply the lower line, in place."""
-        below = times < self.breakpoint
-        times[below] = self.breakpoint - self.slope * (self.breakpoint - times[below])
+        below = times < self.breakpoint_ms
+        times[below] = self.breakpoint_ms - self.slope * (self.breakpoint_ms - times[below])
         return times
 
     def bend_one(self, time: float) -> float:
@@ -42,24 +36,13 @@ class TwoRegime(Formula):
 
         `slope * time + offset`, written so that rounding cannot lift it above the breakpoint.
         """
-        if time >= self.breakpoint:
+        if time >= self.breakpoint_ms:
             return time
-        return self.breakpoint - self.slope * (self.breakpoint - time)
+        return self.breakpoint_ms - self.slope * (self.breakpoint_ms - time)
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as it stands in a model file."""
-        return {
-            **super().to_dict(),
-            "breakpoint_ms": self.breakpoint,
-            "slope": self.slope,
-            "offset_ms": self.offset,
-        }
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> TwoRegime:
-        """Read what `to_dict` wrote."""
-        features, coefficients, constant = from_coefficients(document)
-        return cls(features, coefficients, constant, document["breakpoint_ms"], document["slope"])
+        """The formula as a model file holds it, with the offset."""
+        return super().to_dict() | {"offset_ms": self.breakpoint_ms * (1.0 - self.slope)}
 
     @classmethod
     def fit(
@@ -87,17 +70,18 @@ class TwoRegime(Formula):
         return best
 
     @classmethod
-    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint: float) -> TwoRegime:
+    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
         """The fit with this breakpoint."""
-        above = times >= breakpoint
+        above = times >= breakpoint_ms
         design = np.column_stack([features, np.ones(len(times))])
         solution = fit_relative(design[above], times[above])
         *linear, constant = map(float, solution)
-        slope = _slope(design @ solution, times, breakpoint, constant) if breakpoint else 1.0
-        return cls(FEATURES, tuple(linear), constant, breakpoint, slope)
+        base = design @ solution
+        slope = _slope(base, times, breakpoint_ms, constant) if breakpoint_ms else 1.0
+        return cls.linear(FEATURES, linear, constant, breakpoint_ms=breakpoint_ms, slope=slope)
 
     def _linear(self, features: np.ndarray) -> np.ndarray:
-        return features @ np.asarray(self.coefficients) + self.constant
+        return features @ np.asarray(self.slopes) + self.constant
 
     def _loss(self, features: np.ndarray, times: np.ndarray) -> float:
         error = np.abs(self.bend(self._linear(features)) / times - 1.0)
@@ -106,7 +90,7 @@ class TwoRegime(Formula):
     def _crossing(self, features: np.ndarray, times: np.ndarray) -> float | None:
         """Where a free line through the points below the breakpoint meets the upper one."""
         base = self._linear(features)
-        below = times < self.breakpoint
+        below = times < self.breakpoint_ms
         if below.sum() < 3:
             return None
         design = np.column_stack([base[below], np.ones(int(below.sum()))]) / times[below, None]
@@ -115,21 +99,22 @@ class TwoRegime(Formula):
         return float(crossing) if crossing > 0.0 else None
 
 
-def _enough(times: np.ndarray, breakpoint: float) -> bool:
+def _enough(times: np.ndarray, breakpoint_ms: float) -> bool:
     """Whether enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
-    return int((times >= breakpoint).sum()) >= max(5, len(times) // 3)
+    return int((times >= breakpoint_ms).sum()) >= max(5, len(times) // 3)
 
 
-def _slope(base: np.ndarray, times: np.ndarray, breakpoint: float, constant: float) -> float:
+def _slope(base: np.ndarray, times: np.ndarray, breakpoint_ms: float, constant: float) -> float:
     """Slope of the lower line through (breakpoint, breakpoint), from the points below it.
 
     Least squares on the relative error; at most what keeps `slope * constant + offset >= 0`.
     """
-    below = base < breakpoint
-    most = (1.0 - 1e-12) * breakpoint / (breakpoint - constant) if constant < breakpoint else np.inf
+    below = base < breakpoint_ms
+    room = breakpoint_ms - constant
+    most = (1.0 - 1e-12) * breakpoint_ms / room if room > 0.0 else np.inf
     if not below.any():
         return float(min(1.0, most))
-    run = (base[below] - breakpoint) / times[below]
-    rise = (times[below] - breakpoint) / times[below]
+    run = (base[below] - breakpoint_ms) / times[below]
+    rise = (times[below] - breakpoint_ms) / times[below]
     slope = float(run @ rise / max(run @ run, 1e-12))
     return float(np.clip(slope, LEAST_SLOPE, most))

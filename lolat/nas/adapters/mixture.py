@@ -56,7 +56,7 @@ class TorchExpectedLatency:
             total = total + part
         if not isinstance(self.formula, TwoRegime):
             return total
-        slope, breakpoint = self.formula.slope, self.formula.breakpoint
+        slope, breakpoint = self.formula.slope, self.formula.breakpoint_ms
         return total.where(total >= breakpoint, breakpoint - slope * (breakpoint - total))
 
     def _by_position(self, given: Any) -> dict[int, Any]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
-from lolat.nas.space import Space, scorer_for
+from lolat.nas.fewshot import scorer_for
+from lolat.nas.space import Space
 from lolat.readers import read
 
 LATENCY = "latency_ms"  # a trial's user attribute, and the constraint that it is over the budget

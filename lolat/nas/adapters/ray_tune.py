@@ -1,4 +1,4 @@
-"""Latency in Ray Tune: a metric of every result, and trials over a budget not trained, or stopped."""
+"""Latency in Ray Tune: a metric of every result, and trials over a budget not trained."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
-from lolat.nas.space import Space, scorer_for
+from lolat.nas.fewshot import scorer_for
+from lolat.nas.space import Space
 from lolat.readers import read
 
 LATENCY, OVER = "latency_ms", "over_budget"
@@ -52,11 +53,6 @@ class TrialLatency:
             return needed("ray.tune", "Ray Tune", "ray").report({**(over_budget or {}), **metrics})
 
         return within
-
-    def stop(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """For `RunConfig(stop=...)`: whether a trial is over the budget, asked after its first result."""
-        found = result if LATENCY in result else self.metrics(result["config"])
-        return bool(found[LATENCY] > self.max_ms)
 
     def callback(self) -> Any:
         """A `ray.tune.Callback` that adds the metrics to every result, each trial predicted once."""

@@ -16,8 +16,7 @@ Their measurements are of other networks, for CIFAR's 32x32 pixels: a space of i
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.pieces import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, groups, relative, work
-from lolat.nas.space import Position, Space, parse_each
+from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import Part
 from lolat.units import shortened
 
@@ -42,46 +41,21 @@ STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 
 LAYERS = sum(count for _, count, _ in STAGES)
 POSITIONS = tuple(f"layer {index + 1}" for index in range(LAYERS))
 STEM = 16
-_LAST = len(CHOICES) - 1
 
 
-def parse(arch: str) -> np.ndarray:
-    """The 22 blocks of one network, (22,) int8, as indices of CHOICES. InputError says what is wrong."""
+def parse(arch: str) -> list[int]:
+    """The 22 blocks of one network, as indices of CHOICES. InputError for another text."""
     text = arch.strip()
-    if len(text) != LAYERS:
+    last = len(CHOICES) - 1
+    if not re.fullmatch(f"[0-{last}]{{{LAYERS}}}", text):
         raise InputError(
-            f"{shortened(text)!r} has {len(text)} characters; expected {LAYERS} digits from 0 to {_LAST}, "
-            "one block a layer"
+            f"{shortened(text)!r} is no network of FBNet's space; expected {LAYERS} digits from 0 to "
+            f"{last} ({', '.join(CHOICES)}), one block a layer"
         )
-    for layer, digit in enumerate(text, 1):
-        if not "0" <= digit <= str(_LAST):
-            raise InputError(
-                f"unknown operation {digit!r} at layer {layer} of {text!r}; expected a digit from 0 to "
-                f"{_LAST} ({', '.join(CHOICES)})"
-            )
-    return _digits(text)
+    return [int(digit) for digit in text]
 
 
-def parse_many(
-    archs: Sequence[str], place: Callable[[int], str] = lambda index: f"network {index + 1}"
-) -> np.ndarray:
-    """The blocks of many networks, (networks, 22) int8.
-
-    InputError names the first text that is wrong, as `place(index)`.
-    """
-    joined = "".join(archs)
-    if joined.isascii() and set(map(len, archs)) <= {LAYERS}:
-        rows = _digits(joined)
-        if rows.size == 0 or (rows.min() >= 0 and rows.max() <= _LAST):
-            return rows.reshape(len(archs), LAYERS)
-    return parse_each(parse, archs, place, LAYERS)
-
-
-def _digits(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("ascii"), dtype=np.int8) - np.int8(ord("0"))
-
-
-def write(row: Sequence[int] | np.ndarray) -> str:
+def write(row: Row) -> str:
     """The text of one network from its 22 integers."""
     return "".join(str(int(block)) for block in row)
 
@@ -115,7 +89,7 @@ class Form:
 
     @property
     def top_side(self) -> int:
-        """The same of the last layer's."""
+        """The same of the last layer's output."""
         last = self.layers()[-1]
         return -(-last.side // last.stride)
 
@@ -133,12 +107,13 @@ class Form:
         layers = self.layers()
         parts = [Part("stem", (), partial(_shape, self.size, 3), partial(_stem, self.stem_stride))]
         for index, layer in enumerate(layers):
-            shape, write = partial(_shape, layer.side, layer.inside), partial(_block, layer)
-            parts.append(Part(f"layer{index + 1}", (index,), shape, write))
+            shape, add = partial(_shape, layer.side, layer.inside), partial(_block, layer)
+            parts.append(Part(f"layer{index + 1}", (index,), shape, add))
         shape = partial(_shape, self.top_side, layers[-1].filters)
         parts.append(Part("head", (), shape, partial(_head, self.top, self.classes)))
         positions = [Position(name, CHOICES) for name in POSITIONS]
-        return Space.of_parts(self.name, positions, parts, sys.modules[__name__])
+        prior = partial(assumptions, self)
+        return Space.of_parts(self.name, positions, parts, Codec(parse, write), prior)
 
 
 IMAGENET = Form("fbnet", 224, 1000, 1984, 2, STAGES)
@@ -146,7 +121,6 @@ CIFAR = Form(
     "fbnet-cifar", 32, 100, 1504, 1, tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
 )  # fmt: skip
 """With strides and head as in HW-NAS-Bench."""
-FORMS = {form.name: form for form in (IMAGENET, CIFAR)}
 
 
 def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
@@ -187,9 +161,9 @@ def _head(top: int, classes: int, layers: Layers, x: int) -> int:
     return layers.classifier(layers.global_pool(x), classes)
 
 
-# ---- What is known of a space's latencies before any is measured.
+# ---- The prior knowledge of a fit to a few measured networks.
 #
-# A piece is a block in a layer; its counts are those of the space's own tables, but for what runtimes do
+# A piece is a block in a layer; its counts are those of the space's own tables, except where runtimes do
 # otherwise: a shuffle is two reshapes and a transposition, twice, which are started and move nothing, and a
 # 1x1 convolution with a stride reads only the positions that it keeps.
 
@@ -199,24 +173,22 @@ _SKIP = CHOICES.index("skip")
 _SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
 
 # How far costs may be from the formula (logarithm): all blocks of a kind, of a stage, of a kind in a
-# stage, and what is not a layer.
+# stage, and the stem and head.
 _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
-_RANDOM = 1000  # candidates of each sort
 
 
-def rest(space: Space) -> np.ndarray:
+def rest(form: Form, space: Space) -> np.ndarray:
     """(TERMS,) counts of stem and head, without bias."""
-    form = FORMS[space.name]
     counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
     counts[TRAFFIC] = ACCESSES * (form.stem_side**2 * STEM + form.top_side**2 * form.top)
     counts[WEIGHTS] -= form.classes
     return counts
 
 
-def blocks(space: Space) -> np.ndarray:
+def blocks(form: Form, space: Space) -> np.ndarray:
     """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
     counts = np.stack([work(table) for table in space.tables if table.positions])
-    for layer, (_, side, inside, _, stride) in zip(counts, FORMS[space.name].layers(), strict=True):
+    for layer, (_, side, inside, _, stride) in zip(counts, form.layers(), strict=True):
         elements = side**2 * inside
         layer[_SHUFFLED, OPS] += SHUFFLE_OPS - 1.0  # the graph counts the transposition
         layer[_SHUFFLED, TRAFFIC] -= 2.0 * elements
@@ -234,24 +206,14 @@ def _counts(rows: np.ndarray) -> np.ndarray:
     return occurs
 
 
-def candidates(generator: np.random.Generator) -> np.ndarray:
-    """(networks, 22): random ones, ones with one block a stage, and with the same everywhere."""
-    kinds = len(CHOICES)
-    free = generator.integers(kinds, size=(_RANDOM, LAYERS))
-    depths = [depth for _, depth, _ in STAGES]
-    by_stage = np.repeat(generator.integers(kinds, size=(_RANDOM, len(STAGES))), depths, axis=1)
-    alike = np.repeat(np.arange(kinds)[:, None], LAYERS, axis=1)
-    return np.concatenate([free, by_stage, alike]).astype(np.int8)
-
-
-def assumptions(space: Space) -> list[Pieces]:
-    """Whether a device's starting of operations is hidden behind the work of those before."""
-    same = rest(space)
-    each = blocks(space).reshape(-1, len(same))
+def assumptions(form: Form, space: Space) -> list[Pieces]:
+    """Whether a device starts operations while those before still run."""
+    same = rest(form, space)
+    each = blocks(form, space).reshape(-1, len(same))
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)
     kinds, stages = range(len(CHOICES)), range(len(STAGES))
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
-    of_layers = [layer.stage for layer in FORMS[space.name].layers()]
+    of_layers = [layer.stage for layer in form.layers()]
     stage = np.concatenate([[-1], np.repeat(of_layers, len(CHOICES))])
     factors, spread = groups(
         [

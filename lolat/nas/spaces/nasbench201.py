@@ -13,11 +13,10 @@ each as operation~(node where the edge begins).
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.pieces import Pieces, groups, relative, work
-from lolat.nas.space import Position, Space, parse_each
+from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import CellTable, Part, Table
 from lolat.units import shortened
 
@@ -37,72 +36,31 @@ POSITIONS = tuple(f"{begin}->{end}" for begin, end in EDGES)
 CHANNELS, CELLS, CLASSES, SIZE = (16, 32, 64), 5, 10, 32
 KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
 
-_INTO = [[begin for begin, to in EDGES if to == node] for node in (1, 2, 3)]
-_PATTERN = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
+_TEXT = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
+_PATTERN = re.compile(re.escape(_TEXT).replace(r"\{\}", f"({'|'.join(CHOICES)})"))
 
 
-def _node_text(begins: Sequence[int], operations: Sequence[int]) -> str:
-    """The edges into one node as text."""
-    edges = zip(operations, begins, strict=True)
-    return "|" + "".join(f"{CHOICES[op]}~{begin}|" for op, begin in edges)
+def parse(arch: str) -> list[int]:
+    """The six operations of one cell, as indices of CHOICES. InputError for another text."""
+    match = _PATTERN.fullmatch(arch.strip())
+    if match is None:
+        raise InputError(
+            f"{shortened(arch)!r} is not a NAS-Bench-201 cell; expected six edges as in "
+            f"{_TEXT.replace('{}', 'op')}, each op one of {', '.join(CHOICES)}"
+        )
+    return [CHOICES.index(operation) for operation in match.groups()]
 
 
-# All that can stand between two "+": 5, 25 and 125 texts, each with its operations as bytes.
-_TABLES = [
-    {
-        _node_text(begins, operations): bytes(operations)
-        for operations in product(range(len(CHOICES)), repeat=len(begins))
-    }
-    for begins in _INTO
-]
-
-
-def parse(arch: str) -> np.ndarray:
-    """The six operations of one cell, (6,) int8, as indices of CHOICES. InputError says what is wrong."""
-    nodes = arch.strip().split("+")
-    if len(nodes) == len(_TABLES):
-        parts = [table.get(node) for table, node in zip(_TABLES, nodes, strict=True)]
-        if None not in parts:
-            return np.frombuffer(b"".join(filter(None, parts)), dtype=np.int8)
-    for edge in arch.strip().replace("+", "|").split("|"):
-        operation = edge.partition("~")[0]
-        if edge and operation not in CHOICES:
-            raise InputError(
-                f"unknown operation {operation[:40]!r} in {shortened(arch)!r}; expected one of "
-                f"{', '.join(CHOICES)} on each of the six edges of {_PATTERN}"
-            )
-    raise InputError(
-        f"{shortened(arch)!r} is not a NAS-Bench-201 cell; expected six edges as in {_PATTERN}"
-    )
-
-
-def parse_many(
-    archs: Sequence[str], place: Callable[[int], str] = lambda index: f"network {index + 1}"
-) -> np.ndarray:
-    """The operations of many cells, (networks, 6) int8.
-
-    Three table look-ups a network. InputError names the first text that is wrong, as `place(index)`.
-    """
-    # A ";" between two networks keeps one that is too long from lending its end to the next.
-    tokens = "+;+".join(archs).split("+")
-    if len(tokens) == 4 * len(archs) - 1:
-        try:
-            columns = [b"".join(map(t.__getitem__, tokens[n::4])) for n, t in enumerate(_TABLES)]
-        except KeyError:
-            return parse_each(parse, archs, place, len(EDGES))
-        parts = [np.frombuffer(c, dtype=np.int8).reshape(len(archs), -1) for c in columns]
-        return np.concatenate(parts, axis=1)
-    return parse_each(parse, archs, place, len(EDGES))
-
-
-def write(row: Sequence[int] | np.ndarray) -> str:
+def write(row: Row) -> str:
     """The text of one cell from its six integers."""
-    operations = iter(int(op) for op in row)
-    return "+".join(_node_text(begins, [next(operations) for _ in begins]) for begins in _INTO)
+    return _TEXT.format(*(CHOICES[operation] for operation in row))
 
 
 def space(classes: int = CLASSES, size: int = SIZE) -> Space:
-    """The 15,625 networks; `classes`: 10, or 100 and 120 with other data; `size`: of the image."""
+    """The 15,625 networks; `classes`: 10, or 100 and 120 with other data.
+
+    `size`: pixels along an edge of the image; the name of another one says it: nasbench201-64.
+    """
     parts = [Part("stem", (), partial(_fixed, (1, size, size, 3)), _stem)]
     side = size
     for stage, channels in enumerate(CHANNELS):
@@ -115,14 +73,18 @@ def space(classes: int = CLASSES, size: int = SIZE) -> Space:
         parts.append(Cells(name, tuple(range(len(EDGES))), shape, partial(_cells, name)))
     parts.append(Part("head", (), shape, partial(_head, classes)))
     positions = [Position(name, CHOICES) for name in POSITIONS]
-    return Space.of_parts(NAME, positions, parts, sys.modules[__name__])
+    name = NAME if size == SIZE else f"{NAME}-{size}"
+    prior = assumptions if size == SIZE else None
+    return Space.of_parts(name, positions, parts, Codec(parse, write), prior)
 
 
 @dataclass(frozen=True)
 class Cells(Part):
     """Five equal cells, whose six edges are the positions."""
 
-    def table(self, choices: Sequence[Sequence[Any]]) -> Table:
+    def table(
+        self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
+    ) -> Table:
         """The counts of the cells, for every combination of operations."""
         edges = tuple(
             Part(self.name, (p,), self.shape, _operation).table([values])
@@ -182,24 +144,24 @@ def _head(classes: int, layers: Layers, x: int) -> int:
     return layers.classifier(layers.global_pool(layers.norm_act(x, "relu")), classes)
 
 
-# ---- What is known of its latencies before any is measured: what an operation on an edge costs, and which
-# are executed. An operation's counts are those of the space's own tables, summed over its fifteen cells;
-# it costs the same on every edge.
+# ---- The prior knowledge of a fit to a few measured networks: what an operation on an edge costs, and
+# which operations are executed. An operation's counts are those of the space's own tables, summed over its
+# fifteen cells; it costs the same on every edge.
 
 _NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(CHOICES))
 _BEGIN, _END = np.array(EDGES).T
 _LAST = 3
 REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
-"""Stem, residual blocks and head: counts by term without the bias. Of traffic those of the tensors after
-each convolution: four accesses an element of the stem, eighteen of a residual block, five in the head."""
+"""Counts by term of stem, residual blocks and head, without the bias. Traffic: of the tensors after each
+convolution, four accesses an element of the stem, eighteen of a residual block, five in the head."""
 
 # How far the cost of a piece may be from the formula (logarithm). Kernels of pooling and of
 # multiplication by zero differ more between runtimes than those of convolutions.
 _SPREAD = {_NONE: 0.7, _SKIP: 0.5, _CONV1: 0.5, _CONV3: 0.5, _POOL: 0.7}
 OTHER_SPREAD = 0.5
-# Most runtimes do as they are told; compilers for phones remove what the output does not need.
+# Most runtimes execute everything; compilers for phones remove what the output does not need.
 _REMOVED = 0.2
-# A network of which the compiler finds that its output is a constant costs next to nothing.
+# A network whose output is a constant costs next to nothing where the compiler finds that.
 _CONSTANT = 0.05
 
 _ALL_RUN = (_NONE, _CONV1, _CONV3, _POOL)  # `none` multiplies by zero, `skip_connect` is free
@@ -229,7 +191,7 @@ def folded(rows: np.ndarray) -> np.ndarray:
     """(networks, 6) convolutions that are executed although the output does not need them.
 
     Where a convolution alone makes a node's value and `none` takes it on, the multiplication by zero
-    is folded into the convolution's weights: nothing is left to remove. A compiler keeps one such
+    is folded into the convolution's weights, and the convolution stays. A compiler keeps one such
     zero for the output, that of node 2 before that of node 1. (Seen on `pixel3` of HELP's tables: it
     explains all but 13 of the networks that take longer there than what they need.)
     """
@@ -237,14 +199,14 @@ def folded(rows: np.ndarray) -> np.ndarray:
     first, second, between, _, first_out, second_out = range(len(EDGES))
     # What goes from node 1 to node 2; a skip_connect of nothing is nothing.
     passed = ~none[:, between] & ((rows[:, between] != _SKIP) | ~none[:, first])
-    own = ~none[:, second]
-    kept = np.zeros(rows.shape, dtype=bool)
-    kept[:, second] = none[:, second_out] & own & ~passed & convolution[:, second]
-    kept[:, between] = none[:, second_out] & ~own & passed & convolution[:, between]
-    empty = ~own & (none[:, between] | (rows[:, between] == _SKIP))
+    direct = ~none[:, second]  # from node 0 to node 2
+    folded = np.zeros(rows.shape, dtype=bool)
+    folded[:, second] = none[:, second_out] & direct & ~passed & convolution[:, second]
+    folded[:, between] = none[:, second_out] & ~direct & passed & convolution[:, between]
+    empty = ~direct & (none[:, between] | (rows[:, between] == _SKIP))
     alone = convolution[:, first] & none[:, first_out] & (~none[:, second_out] | empty)
-    kept[:, first] = alone | (kept[:, between] & ~none[:, first])
-    return kept
+    folded[:, first] = alone | (folded[:, between] & ~none[:, first])
+    return folded
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
@@ -259,18 +221,8 @@ def _needed_run(rows: np.ndarray) -> np.ndarray:
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 
 
-def candidates(generator: np.random.Generator) -> np.ndarray:
-    """All cells whose output depends on their input, (networks, 6): there are few enough."""
-    rows = np.indices((len(CHOICES),) * len(EDGES)).reshape(len(EDGES), -1).T.astype(np.int8)
-    reached = np.zeros((len(rows), _LAST + 1), dtype=bool)  # nodes at which something of it arrives
-    reached[:, 0] = True
-    for edge in np.argsort(_END, kind="stable"):
-        reached[:, _END[edge]] |= reached[:, _BEGIN[edge]] & (rows[:, edge] != _NONE)
-    return rows[needed(rows)[1] & reached[:, _LAST]]
-
-
 def assumptions(space: Space) -> list[Pieces]:
-    """What a device may do with operations that do not change the cell's output."""
+    """Whether a device executes operations that do not change the cell's output."""
     cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)

@@ -1,12 +1,14 @@
-"""Keras network -> Graph: follows the symbolic tensors of a functional network.
+"""Keras network -> Graph: a network is called on symbolic tensors of batch size 1, and its calls are read.
 
-A nested model is followed inside; a layer that has no rule (a subclassed model, a custom layer) is
-called on symbolic tensors, so that what it does shows as operations with rules. Weights are not needed.
+Each call of a layer or of a keras.ops operation is a node of the history that Keras keeps. A layer without
+a rule (a nested model, a class of the user's) is followed into its own `call`. Weights are not needed. A
+tensor that depends on an input grows with the batch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -14,33 +16,19 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers import did_you_mean
-from lolat.readers.keras import ops
-from lolat.readers.keras.calls import (
-    Call,
-    functional_of,
-    inference,
-    ordered_nodes,
-    symbolic_call,
-    symbolic_operators,
-    without_weights,
-)
-from lolat.readers.keras.layers import rule_of
-from lolat.readers.rules import WITH_AXIS, Reader, axis_of
-from lolat.units import one_line, shapes_text, shortened
+from lolat.readers.keras import layers
+from lolat.readers.ops import Call, Writer, einsum_terms
+from lolat.readers.size import filled
+from lolat.units import did_you_mean, one_line, shapes_text, shortened
 
 SAFE = (3, 13, 2)
 """Of Keras, the first whose safe mode lets no .keras file run code (CVE-2026-1462 and others)."""
-RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange", "DepthToSpace",
-            "SpaceToDepth"}  # fmt: skip
-"""Operations that keep the number of elements: with them part of a shape may move into the batch."""
 
 
 def import_keras() -> Any:
@@ -67,62 +55,282 @@ def import_keras() -> Any:
 
 
 def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
-    """Read a Keras model (or layer) into a Graph.
+    """Read a Keras model (or layer) into a Graph; the model is left as it was.
 
-    `input_size`: () or None for the model's own; (H,) for H x H (or H steps) with the model's own
-    channels; otherwise the whole shape without the batch. What the model prints goes to stderr. Raises
-    NetworkError when the shape is not known or the model cannot be called on a symbolic input.
+    `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
+    its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
+    not known or the model cannot be called on a symbolic input.
     """
     reader = KerasReader(name or model.name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        stack.enter_context(symbolic_operators())
+        stack.enter_context(_known_shapes())
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # Keras' remarks about calls that are ours
-        inputs, outputs = symbolic_call(model, tuple(input_size or ()))
+        warnings.simplefilter("ignore")  # Keras' remarks about our own calls
+        stack.callback(reader.forget)
+        inputs, outputs = _called(model, tuple(input_size or ()))
         for tensor in inputs:
-            shape, dtype = reader.sized(tensor, 1), str(tensor.dtype)
-            reader.known[id(tensor)] = reader.builder.input(shape, dtype)
+            made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
+            reader.known[id(tensor)] = made
         return reader.builder.build(reader.follow(outputs, ""))
 
 
-class KerasReader(Reader):
-    """Walks symbolic Keras tensors and writes operations into a GraphBuilder."""
+# ---- The call of the whole network.
+
+
+def _called(model: Any, size: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+    """The symbolic inputs and outputs of a call at batch size 1; a model that is not built is built."""
+    import keras
+
+    functional = _functional(model)
+    if functional is None and not model.built:
+        example = _example(model, size, None)
+        try:
+            model(example)
+        except Exception as error:
+            raise _uncallable(model, example, error) from error
+        functional = _functional(model)
+    target = model if functional is None else functional
+    inputs = _example(target, size, 1)
+    try:
+        with without_weights():
+            outputs = keras.tree.flatten(target.call(inputs, **_inference(target)))
+    except Exception as error:
+        raise _uncallable(model, inputs, error) from error
+    if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
+        raise NetworkError(
+            f"network {model.name!r} returns something other than tensors from a symbolic input; its call "
+            "method must return a tensor that it computed from its input"
+        )
+    return keras.tree.flatten(inputs), outputs
+
+
+def _functional(model: Any) -> Any:
+    """The functional network behind a model: itself, or the one that a Sequential has; or None.
+
+    A functional model of a class with a call method of its own is not what its inputs and outputs say.
+    """
+    if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
+        return None
+    if any(c.__name__ == "Sequential" for c in type(model).__mro__):
+        model = getattr(model, "_functional", None)
+    return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
+
+
+def _example(model: Any, size: tuple[int, ...], batch_size: int | None) -> Any:
+    """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
+    import keras
+
+    structure = model.input if _functional(model) is not None else None
+    built = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
+    if structure is None and built is None and getattr(model, "inputs", None):
+        built = [tuple(tensor.shape) for tensor in model.inputs]
+        built = built if len(built) > 1 else built[0]
+    if structure is None and built:
+        structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
+    tensors = keras.tree.flatten(structure)
+    if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
+        if not size:
+            raise NetworkError(
+                f"the input shape of {model.name!r} is not known (it was not built); give "
+                f"{arg('input_size')}, for example 224 or 224,224,3"
+            )
+        first = type((getattr(model, "layers", None) or [None])[0]).__name__
+        is_image = len(size) == 1 and first not in ("Embedding", "Dense")
+        return keras.KerasTensor((batch_size, *((*size, *size, 3) if is_image else size)))
+    formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
+    formats &= {"channels_first", "channels_last"}
+    channels_first = (formats or {keras.config.image_data_format()}) == {"channels_first"}
+    shapes = {f"input {i}": tuple(tensor.shape[1:]) for i, tensor in enumerate(tensors, start=1)}
+    wanted = filled(shapes, size, model.name, channels=0 if channels_first else -1)
+    made = [
+        keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
+        for tensor, shape in zip(tensors, wanted.values(), strict=True)
+    ]
+    return keras.tree.pack_sequence_as(structure, made)
+
+
+def _uncallable(model: Any, inputs: Any, error: Exception) -> NetworkError:
+    import keras
+
+    shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
+    why = (
+        f"network {model.name!r} cannot be called on a symbolic input of shape "
+        f"{shapes_text(shapes)}: {one_line(error)}"
+    )
+    return NetworkError(
+        f"{why}; give {arg('input_size')} that fits, and write its call method with layers and "
+        "keras.ops (several inputs: make a keras.Model of inputs and outputs)",
+        why=why,
+    )
+
+
+def _inference(layer: Any) -> dict[str, Any]:
+    """The keyword argument that asks for inference, if the layer's call has it."""
+    return {"training": False} if "training" in inspect.signature(layer.call).parameters else {}
+
+
+@contextlib.contextmanager
+def without_weights() -> Iterator[None]:
+    """Variables made inside get a shape but no memory, so that building takes no time.
+
+    Keras lists them, and would fill them all with random numbers when it next leaves a scope of its
+    own, however long ago their network was dropped. Hence they are taken off that list.
+    """
+    import keras
+    from keras.src.backend.common import global_state
+
+    listed = "uninitialized_variables"
+    before = list(global_state.get_global_attribute(listed) or ())
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(listed, before)
+
+
+_OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "__pow__": "power",
+              "__truediv__": "true_divide", "__floordiv__": "floor_divide",
+              "__matmul__": "matmul"}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _known_shapes() -> Iterator[None]:
+    """While it lasts, `variable * symbolic tensor` works, and an EinsumDense knows all sizes of its output.
+
+    Keras hands the variable to TensorFlow, which knows no symbolic tensors; and it leaves the sizes open
+    that an `output_shape` leaves open.
+    """
+    import keras
+
+    def operator(name: str, original: Any) -> Any:
+        def symbolic(variable: Any, other: Any) -> Any:
+            if isinstance(other, keras.KerasTensor):
+                return getattr(keras.ops, name)(variable, other)
+            return original(variable, other)
+
+        return symbolic
+
+    def einsum_shape(layer: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+        labels, result = einsum_terms(layer.equation)
+        rest = len(shape) - len(labels[0])
+        sizes = dict(zip(labels[1], layer.kernel.shape, strict=True))
+        sizes |= zip(labels[0], shape[rest:], strict=True)
+        return (*shape[:rest], *(sizes[label] for label in result))
+
+    patches: list[tuple[Any, str, Any]] = [
+        (keras.Variable, method, operator(name, getattr(keras.Variable, method)))
+        for method, name in _OPERATORS.items()
+    ]
+    patches.append((keras.layers.EinsumDense, "compute_output_shape", einsum_shape))
+    own = [vars(cls).get(name) for cls, name, _ in patches]
+    for cls, name, function in patches:
+        setattr(cls, name, function)
+    try:
+        yield
+    finally:
+        for (cls, name, _), function in zip(patches, own, strict=True):
+            if function is None:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, function)
+
+
+# ---- The walk through the calls.
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer or operation: its inputs in the graph, the shapes of its outputs."""
+
+    layer: Any
+    inputs: list[int]
+    shapes: list[tuple[int, ...]]
+    path: str
+    node: Any
+
+    @property
+    def inner(self) -> str:
+        """The path of the operations inside the layer."""
+        return f"{self.path}/{self.layer.name}" if self.path else str(self.layer.name)
+
+
+class KerasReader:
+    """Walks symbolic Keras tensors and writes the calls that made them into a GraphBuilder."""
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name, "keras")
-        self.known: dict[int, int] = {}  # id of a symbolic tensor -> index in the graph
+        self.writer = Writer(self.builder)
+        self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+        self.nodes: list[Any] = []
 
-    # ---- What the rules use.
+    def forget(self) -> None:
+        """Take the calls that were read off the lists that Keras keeps with each layer."""
+        lists = [
+            (node, nodes)
+            for node in self.nodes
+            for nodes in (
+                node.operation._inbound_nodes,
+                *(parent.operation._outbound_nodes for parent in node.parent_nodes),
+            )
+        ]
+        for node, nodes in lists:
+            with contextlib.suppress(ValueError):
+                nodes.remove(node)
 
-    def add(
-        self, call: Call, kind: str, inputs: Sequence[int], shape: Sequence[int] | None = None,
-        suffix: str = "", **attributes: Any,
-    ) -> int:  # fmt: skip
-        """An operation named after the call; its output has the call's first shape unless told."""
-        name = f"{call.name}_{suffix}" if suffix else call.name
-        shape = call.shapes[0] if shape is None else shape
-        return self.builder.add(kind, inputs, shape, name, call.path, **attributes)
+    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
+        """Write all calls between the tensors known already and `outputs`, in order."""
+        for node in _ordered_nodes(self.known, outputs):
+            self.nodes.append(node)
+            sources = [self.known[id(t)] for t in node.input_tensors]
+            shapes = [tuple(t.shape) for t in node.output_tensors]
+            if any(None in shape for shape in shapes):
+                raise NetworkError(
+                    f"{node.operation.name!r} in {self.builder.name!r} gives the shape "
+                    f"{shapes_text([(0, *s) for s in shapes])} with open sizes; give its layer the size"
+                )
+            if getattr(node.operation, "data_format", "") == "channels_first":
+                self.builder.channels_first = True
+            written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
+            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
+        return [self.known[id(t)] for t in outputs]
 
-    def write(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
-        """An operation that writes all outputs of the call."""
-        return self.builder.add_several(
-            kind, inputs, call.shapes, call.name, call.path, **attributes
-        )
+    def emit(self, call: LayerCall) -> list[int]:
+        """Write one call of a layer or keras.ops operation; the tensors that it yields."""
+        rule = layers.rule_of(call.layer) if _functional(call.layer) is None else None
+        if rule is None:
+            return self.inside(call)
+        return rule(self, replace(call, inputs=self.unmasked(call)))
 
-    def view(self, source: int, shape: Sequence[int], name: str, path: str) -> int:
+    def write(
+        self, call: LayerCall, op: str, inputs: Sequence[int],
+        shapes: Sequence[tuple[int, ...]] | None = None, suffix: str = "", **parameters: Any,
+    ) -> list[int]:  # fmt: skip
+        """Write one operation of a call, named after its layer; of the call's shapes unless given."""
+        name = f"{call.layer.name}_{suffix}" if suffix else str(call.layer.name)
+        return self.step(call, op, inputs, shapes or call.shapes, name, call.path, **parameters)
+
+    def step(
+        self, call: LayerCall, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]],
+        name: str, path: str, **parameters: Any,
+    ) -> list[int]:  # fmt: skip
+        """Write one operation of a call, of a name and path of its own."""
+        dtype = str(call.node.output_tensors[0].dtype)
+        return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
+
+    def view(
+        self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
+    ) -> int:
         """The same data seen as another shape; free."""
-        return self.builder.add("reshape", [source], shape, name, path)
+        return self.step(call, "reshape", [source], [shape], name, path)[0]
 
-    def activations(self, call: Call) -> list[int]:
-        """The symbolic tensors that a call gets."""
-        return call.inputs
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """The shape of a tensor at batch size 1."""
+        return self.writer.shape(tensor)
 
-    def operands(self, call: Call) -> list[int]:
+    def operands(self, call: LayerCall) -> list[int]:
         """Every operand of a call in order: symbolic tensors, and constants that have a shape."""
-        if not ops.is_builtin(call.layer):
-            return call.inputs
         import keras
 
         arguments = call.node.arguments
@@ -131,198 +339,87 @@ class KerasReader(Reader):
             if isinstance(value, keras.KerasTensor):
                 operands.append(self.known[id(value)])
             elif getattr(value, "shape", None) and not isinstance(value, type):
-                operands.append(self.builder.tensor(tuple(value.shape), batched=False))
+                operands.append(self.writer.constant(tuple(value.shape)))
         return operands
 
-    def axes(self, call: Call, kind: str) -> dict[str, Any]:
-        """The axis or axes that a layer or operation works along."""
-        if kind not in WITH_AXIS or not call.inputs:
-            return {}
-        rank, layer = len(self.shape(call.inputs[0])), call.layer
-        stacks = {"Hstack": min(rank, 2) - 1, "Vstack": 0, "Dstack": 2}
-        own = [getattr(layer, name) for name in ("axis", "axes") if hasattr(layer, name)]
-        told = [stacks[n] for n in (type(layer).__name__,) if n in stacks] or own
-        return axis_of(told[0], rank + (kind == "stack"), kind == "reduce") if told else {}
-
-    def is_constant(self, tensor: int) -> bool:
-        """Whether a tensor does not grow with the batch."""
-        return not self.builder.tensors[tensor].batched
-
-    # ---- The walk.
-
-    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
-        """Emit all operations between the tensors known already and `outputs`, in order."""
-        for node in ordered_nodes(self.known, outputs):
-            sources = [self.known[id(t)] for t in node.input_tensors]
-            shapes = self.output_shapes(node, sources)
-            self.builder.dtype = str(node.output_tensors[0].dtype)
-            written = self.emit(Call(node.operation, sources, shapes, path, node))
-            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
-        return [self.known[id(t)] for t in outputs]
-
-    def sized(self, tensor: Any, per_sample: int) -> tuple[int, ...]:
-        """Shape at batch size 1: the open dimension becomes `per_sample` (1 unless reshaped)."""
-        shape = tuple(tensor.shape)
-        if shape.count(None) > 1:
-            raise NetworkError(
-                f"a tensor of {self.builder.name!r} has the shape {shapes_text([(0, *shape)])} with "
-                "open sizes besides the batch; give its layer the size, or the input's with "
-                f"{arg('input_size')}, for example 224"
-            )
-        return tuple(per_sample if n is None else int(n) for n in shape)
-
-    def output_shapes(self, node: Any, sources: Sequence[int]) -> list[tuple[int, ...]]:
-        """Output shapes at batch size 1, following sizes that a reshape moved into the batch."""
-        shapes, outputs = [], node.output_tensors
-        reshaped = type(node.operation).__name__ in RESHAPES
-        if any(tuple(t.shape).count(None) > 1 for t in outputs):
-            outputs = self.specified(node, sources)
-        for tensor in outputs:
-            per_sample = 1
-            if None in tensor.shape and sources:
-                if reshaped:
-                    rest = prod(int(n) for n in tensor.shape if n is not None)
-                    per_sample = self.elements(sources[0]) // max(rest, 1)
-                else:
-                    opened = (t for t in node.input_tensors if None in t.shape)
-                    sizes = (self.shape(self.known[id(t)])[t.shape.index(None)] for t in opened)
-                    per_sample = max(sizes, default=1)
-            shapes.append(self.sized(tensor, per_sample))
-            if reshaped and prod(shapes[-1]) != self.elements(sources[0]):
-                raise NetworkError(
-                    f"{node.operation.name!r} in {self.builder.name!r} reshapes to "
-                    f"{tuple(tensor.shape)}, which fits another batch size alone; write -1 in place "
-                    "of the batch size"
-                )
-        return shapes
-
-    def specified(self, node: Any, sources: Sequence[int]) -> Sequence[Any]:
-        """The outputs of a call that leaves sizes open, such as those that an einsum is not told."""
-        import keras
-
-        operation = node.operation
-        try:
-            _, args, kwargs = self.again(node, sources, False)
-            outputs = keras.tree.flatten(operation.compute_output_spec(*args, **kwargs))
-        except Exception:  # then the open sizes are reported
-            return node.output_tensors
-        if hasattr(operation, "equation"):
-            shape = _einsum_shape(operation.equation, self.shape(sources[0]), outputs[0].shape)
-            outputs = [keras.KerasTensor(shape)]
-        return outputs
-
-    def again(self, node: Any, sources: Sequence[int], fixed: bool) -> tuple[list[Any], Any, Any]:
-        """Fresh symbolic inputs for a call, and its arguments with them in place.
-
-        `fixed`: at batch size 1, else with an open batch.
-        """
-        import keras
-
-        fresh = []
-        for tensor, source in zip(node.input_tensors, sources, strict=True):
-            shape = tuple(tensor.shape)
-            if fixed:
-                shape = self.shape(source)
-            elif shape.count(None) > 1 and shape[0] is None:
-                shape = (None, *self.shape(source)[1:])
-            fresh.append(keras.KerasTensor(shape, dtype=tensor.dtype))
-        swap = {id(t): new for t, new in zip(node.input_tensors, fresh, strict=True)}
-        args, kwargs = keras.tree.map_structure(
-            lambda x: swap.get(id(x), x), (node.arguments.args, node.arguments.kwargs)
-        )
-        return fresh, args, kwargs
-
-    def emit(self, call: Call) -> list[int]:
-        """Write one call of a layer or keras.ops operation; returns the indices of its outputs."""
-        functional = functional_of(call.layer)
-        if functional is not None:
-            return self.nested(call, functional)
-        rule = rule_of(call.layer)
-        if rule is not None:
-            return rule(self, replace(call, inputs=self.unmasked(call)))
-        if ops.is_builtin(call.layer):
-            rule = ops.RULES.get(type(call.layer).__name__)
-        return self.inside(call) if rule is None else rule(self, call)
-
-    def unmasked(self, call: Call) -> list[int]:
+    def unmasked(self, call: LayerCall) -> list[int]:
         """The inputs of a layer's call without the masks that Keras passes along."""
         import keras
 
         args, kwargs = call.node.arguments.args, call.node.arguments.kwargs
-        if not any(name.endswith("mask") for name in kwargs):
-            return call.inputs
         kwargs = {k: v for k, v in kwargs.items() if not k.endswith("mask")}
         leaves = keras.tree.flatten((args, kwargs))
         return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
-    def inside(self, call: Call) -> list[int]:
-        """What an operation without a rule does, if it can be followed; else it is kept as unknown.
+    def inside(self, call: LayerCall) -> list[int]:
+        """The operations of the layer's own `call`; where it cannot be followed, the layer as unknown.
 
         Then it has its own name, and counts as memory traffic.
         """
-        written = self.expanded(call.layer, call)
-        if written is not None and len(written) == len(call.shapes):
-            return written
-        return self.write(call, type(call.layer).__name__, call.inputs)
-
-    def nested(self, call: Call, functional: Any) -> list[int]:
-        """A model used as a layer: its own operations, under its name."""
-        own = [tuple(t.shape) for t in functional.inputs]
-        given = [tuple(t.shape) for t in call.node.input_tensors]
-        if own == given:
-            outer = self.known  # a model used twice has the same tensors in both places
-            self.known = {id(t): i for t, i in zip(functional.inputs, call.inputs, strict=True)}
-            written = self.follow(functional.outputs, call.inner)
-            self.known = outer
-            return written
-        expanded = self.expanded(functional, call)
-        if expanded is None:
-            raise NetworkError(
-                f"the model {call.name!r} inside {self.builder.name!r} cannot be read at "
-                f"{shapes_text(given)}; it was made for {shapes_text(own)}"
-            )
-        return expanded
-
-    def expanded(self, layer: Any, call: Call) -> list[int] | None:
-        """What the layer's `call` does on symbolic tensors; None when it cannot be called so."""
         import keras
 
-        if not hasattr(layer, "call"):
-            return None
-        path = f"{call.path}/{layer.name}" if call.path else layer.name
-        for fixed in (False, True):  # some ask for the batch size, to repeat a token per sample
-            fresh, args, kwargs = self.again(call.node, call.inputs, fixed)
-            kwargs = {k: v for k, v in kwargs.items() if k != "training"} | inference(layer)
-            try:
-                outputs = keras.tree.flatten(layer.call(*args, **kwargs))
-            except Exception:  # a framework's own functions do not take symbolic tensors
-                continue
-            if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
-                continue
-            self.alive += [*fresh, *outputs]
-            self.known.update((id(t), i) for t, i in zip(fresh, call.inputs, strict=True))
-            if self.reachable(outputs):
-                return self.follow(outputs, path)
-        return None
+        layer, arguments = call.layer, call.node.arguments
+        fresh = {
+            id(t): keras.KerasTensor(self.shape(source), dtype=t.dtype)
+            for t, source in zip(call.node.input_tensors, call.inputs, strict=True)
+        }
+        args, kwargs = keras.tree.map_structure(
+            lambda value: fresh.get(id(value), value), (arguments.args, arguments.kwargs)
+        )
+        try:
+            kwargs = {k: v for k, v in kwargs.items() if k != "training"} | _inference(layer)
+            outputs = keras.tree.flatten(layer.call(*args, **kwargs))
+        except Exception as error:  # a framework's own functions do not take symbolic tensors
+            if _functional(layer) is not None:
+                raise _uncallable(layer, list(fresh.values()), error) from error
+            outputs = []
+        self.alive += [*fresh.values(), *outputs]
+        self.known.update(
+            (id(fresh[id(t)]), i) for t, i in zip(call.node.input_tensors, call.inputs, strict=True)
+        )
+        if len(outputs) == len(call.shapes) and self.reachable(outputs):
+            return self.follow(outputs, call.inner)
+        return self.writer.unknown(
+            Call(type(layer).__name__, call.inputs, call.shapes, layer.name, call.path)
+        )
 
     def reachable(self, outputs: Sequence[Any]) -> bool:
-        """Whether all that the outputs are made of is known or made on the way."""
-        nodes = ordered_nodes(self.known, outputs)
+        """Whether outputs are symbolic and made of nothing but known tensors."""
+        if not all(hasattr(t, "_keras_history") or id(t) in self.known for t in outputs):
+            return False
+        nodes = _ordered_nodes(self.known, outputs)
         made = {id(t) for node in nodes for t in node.output_tensors}
         needed = [*outputs, *(t for node in nodes for t in node.input_tensors)]
         return all(id(t) in made or id(t) in self.known for t in needed)
 
 
-def _einsum_shape(equation: str, first: Sequence[int], result: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape of an einsum's result, what it leaves open taken from its first operand."""
-    left, labels = equation.replace(" ", "").split("->")
-    if "..." in equation:  # stands for the leading axes, the same on both sides
-        sizes: list[Any] = list(first[: len(result)])
-    else:
-        known = dict(zip(left.split(",")[0], first, strict=False))
-        sizes = [known.get(label) for label in labels]
-    filled = [size if n is None else n for n, size in zip(result, sizes, strict=False)]
-    return (None, *filled[1:])
+def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
+    """The calls that lead from the tensors whose ids are `known` to `outputs`.
+
+    Each comes after the ones it needs, branch by branch.
+    """
+    done: set[int] = set()
+    order: list[Any] = []
+    stack = [(_producer(t), False) for t in reversed(list(outputs)) if id(t) not in known]
+    while stack:
+        node, ready = stack.pop()
+        if node is None or id(node) in done:
+            continue
+        if ready:
+            done.add(id(node))
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack += [(_producer(t), False) for t in reversed(node.input_tensors) if id(t) not in known]
+    return order
+
+
+def _producer(tensor: Any) -> Any:
+    """The call that made a symbolic tensor; None for one that nothing made."""
+    history = getattr(tensor, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]
 
 
 # ---- Where Keras networks come from: keras.applications by name, and `.keras` files in safe mode.

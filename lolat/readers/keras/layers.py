@@ -1,351 +1,355 @@
-"""One rule per Keras layer: how a call of it is written as operations (see `lolat.readers.rules`).
+"""Each Keras layer, and each operation of keras.ops, as calls (see `lolat.readers.ops`).
 
-A layer of several operations (attention, recurrent layers, wrappers) is written as what it consists of.
+A layer of several operations (attention, recurrent layers) is written as these operations. A layer that
+needs no more than its name is in no table here.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lolat.readers.keras.calls import Call
-from lolat.readers.rules import Rule, attention, einsum_features, einsum_terms, part_of, plain
+from lolat.readers.ops import KIND_OF, einsum_features, einsum_terms, normalized
 
-_ACTIVATIONS = """
-relu relu6 leaky_relu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softmax log_softmax
-softplus softsign mish glu squareplus hard_tanh log_sigmoid threshold hard_shrink soft_shrink
-tanh_shrink sparse_plus sparse_sigmoid sparsemax
-"""
-_KINDS = {
-    **{kind.replace("_", ""): kind for kind in _ACTIVATIONS.split()},
-    "swish": "silu", "hardswish": "hard_silu", "linear": "identity", "identity": "identity",
-    "prelu": "prelu", "exponential": "exp",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from lolat.readers.keras import KerasReader, LayerCall
+
+Rule = Callable[["KerasReader", "LayerCall"], list[int]]
+
+_SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
+"""What a user's class may define and still do what the Keras layer does that it inherits from."""
 
 
 def rule_of(layer: Any) -> Rule | None:
-    """The rule for a layer: of its class, or of the Keras layer that a user's class only sets up."""
+    """The rule for an operation of keras.ops, or for a layer; None where its `call` is to be followed.
+
+    A layer has the rule of its class, or of the Keras layer that a user's class only sets up.
+    """
+    if type(layer).__module__.startswith("keras.src.ops"):
+        name = type(layer).__name__
+        return OPERATION_RULES.get(name) or _plain(OPERATIONS.get(name, name), is_operation=True)
     for cls in type(layer).__mro__:
         # A user's class of the same name may do anything.
         if cls.__module__.startswith(("keras.src.layers", "keras.layers")):
-            return RULES.get(cls.__name__)
+            name = re.sub(r"[123]D", "", cls.__name__)
+            op = LAYERS.get(name, name)
+            return RULES.get(name) or (_plain(op) if normalized(op) in KIND_OF else None)
         defined = {n for n, v in vars(cls).items() if callable(v) or hasattr(v, "__get__")}
-        if defined - _SAFE - {"__dict__", "__weakref__"}:
+        if defined - _SAFE:
             return None
     return None
 
 
-_SAFE = {"__init__", "build", "get_config", "from_config"}
-"""What a user's class may define and still do what the Keras layer does that it inherits from."""
+def _plain(op: str, is_operation: bool = False) -> Rule:
+    """One operation; constants count among the operands of keras.ops."""
+
+    def rule(r: KerasReader, call: LayerCall) -> list[int]:
+        if is_operation and KIND_OF.get(normalized(op)) == "identity":
+            return call.inputs[:1]  # a model converts its inputs to tensors
+        return r.write(call, op, r.operands(call) if is_operation else call.inputs)
+
+    return rule
 
 
-def activation_kind(function: Any) -> str:
+# ---- Activations.
+
+
+def _activation_kind(function: Any) -> str:
     """The kind of operation of an activation: a function, a layer or None.
 
     A function that is not Keras' own keeps its name, so that it is reported.
     """
-    if function is None:
+    name = str(getattr(function, "__name__", None) or type(function).__name__)
+    if function is None or name == "linear":
         return "identity"
-    called = getattr(function, "__name__", None) or type(function).__name__
     if not str(getattr(function, "__module__", "keras")).startswith("keras"):
-        return str(called)
-    kind = _KINDS.get(called.replace("_", "").lower(), called)
+        return name
+    kind = KIND_OF.get(normalized(name), name)
     if kind == "relu" and getattr(function, "max_value", None) == 6:
         return "relu6"
-    return "leaky_relu" if kind == "relu" and getattr(function, "negative_slope", 0) else kind
+    return "leaky_relu" if kind == "relu" and getattr(function, "negative_slope", None) else kind
 
 
-def _activated(r: Any, call: Call, source: int) -> list[int]:
-    """Append the layer's activation to what it wrote."""
-    kind = activation_kind(call.layer.activation)
+def _activated(r: KerasReader, call: LayerCall, written: list[int]) -> list[int]:
+    """Append the layer's activation to its result."""
+    kind, shape = _activation_kind(call.layer.activation), r.shape(written[0])
     if kind == "identity":
-        return [source]
-    shape = r.builder.tensors[source].shape
+        return written
     if kind == "glu":
         shape = (*shape[:-1], shape[-1] // 2)
-    return [r.add(call, kind, [source], shape, suffix=kind, **_last_axis(kind, shape))]
+    return r.write(call, kind, written, [shape], kind)
 
 
-def _last_axis(kind: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The axis of an activation that works along one."""
-    return {"axis": len(shape) - 1} if kind in ("softmax", "log_softmax") else {}
+def _activation(r: KerasReader, call: LayerCall) -> list[int]:
+    kind = _activation_kind(getattr(call.layer, "activation", call.layer))
+    return r.write(call, kind, call.inputs[:1])
 
 
-def channels(layer: Any, shape: tuple[int, ...]) -> int:
-    """Number of channels of an input of `shape`."""
-    return shape[1 if getattr(layer, "data_format", "") == "channels_first" else -1]
-
-
-def with_channels(layer: Any, shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """`shape` with another number of channels."""
-    if getattr(layer, "data_format", "") == "channels_first":
-        return (shape[0], count, *shape[2:])
-    return (*shape[:-1], count)
+# ---- Operations that slide or normalize.
 
 
 def _tuple(value: Any, count: int) -> tuple[int, ...]:
     return (int(value),) * count if isinstance(value, int) else tuple(int(v) for v in value)
 
 
-def _window(layer: Any) -> dict[str, Any]:
-    """How a convolution slides."""
-    kernel = tuple(layer.kernel_size)
-    return {
-        "kernel": kernel,
-        "strides": _tuple(layer.strides, len(kernel)),
-        "dilation": _tuple(layer.dilation_rate, len(kernel)),
-        "padding": str(layer.padding),
-        "bias": bool(layer.use_bias),
-    }
+def _channel_axis(layer: Any) -> int:
+    return 1 if getattr(layer, "data_format", "") == "channels_first" else -1
 
 
-def _conv(r: Any, call: Call) -> list[int]:
-    """A convolution of any sort but a separable one."""
-    layer = call.layer
-    inside = channels(layer, r.shape(call.inputs[0]))
-    groups = int(getattr(layer, "groups", 1))
-    # Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt
-    # is written so, and takes many times longer than a depthwise kernel would.
-    kind = "grouped_conv" if groups > 1 else "conv"
+def _convolution(
+    r: KerasReader, call: LayerCall, kernel: tuple[int, ...], sizes: tuple[int, int, int],
+    kind: str, **window: Any,
+) -> list[int]:  # fmt: skip
+    """A convolution; `sizes`: channels in and out, groups. A separable one is two, one behind the other.
+
+    Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt is
+    written so, and takes many times longer than a depthwise kernel would.
+    """
+    inside, outside, groups = sizes
+    parameters = {"kernel": kernel, "in_channels": inside, "groups": groups, **window, "kind": kind}
+    inputs = call.inputs[:1]
+    if not type(call.layer).__name__.startswith("Separable"):
+        return r.write(call, kind, inputs, out_channels=outside, **parameters)
+    shape, axis = list(call.shapes[0]), _channel_axis(call.layer)
+    last, shape[axis] = shape[axis], outside
+    parameters |= {"out_channels": outside, "bias": False}
+    between = r.write(call, kind, inputs, [tuple(shape)], "depthwise", **parameters)
+    ones = (1,) * len(kernel)
+    slides: dict[str, Any] = (
+        {"strides": ones, "dilation": ones, "padding": "valid"} if "strides" in window else {}
+    )
+    return r.write(
+        call, "conv", between, suffix="pointwise", kernel=ones, groups=1, in_channels=outside,
+        out_channels=last, bias=window["bias"], **slides,
+    )  # fmt: skip
+
+
+def _conv(r: KerasReader, call: LayerCall) -> list[int]:
+    layer, kernel = call.layer, tuple(call.layer.kernel_size)
+    inside = r.shape(call.inputs[0])[_channel_axis(layer)]
+    kind, groups = "conv", int(getattr(layer, "groups", 1))
     if hasattr(layer, "depth_multiplier"):
-        kind, groups, outside = "depthwise_conv", inside, inside * int(layer.depth_multiplier)
+        kind, outside, groups = "depthwise_conv", inside * int(layer.depth_multiplier), inside
     else:
         outside = int(layer.filters)
-        if hasattr(layer, "output_padding"):
-            kind, groups = "transposed_conv", 1
-    out = r.add(
-        call, kind, call.inputs[:1], in_channels=inside, out_channels=outside, groups=groups,
-        **_window(layer),
-    )  # fmt: skip
-    return _activated(r, call, out)
+        kind = "grouped_conv" if groups > 1 else kind
+    if hasattr(layer, "output_padding"):
+        kind, groups = "transposed_conv", 1
+    return _activated(r, call, _convolution(
+        r, call, kernel, (inside, outside, groups), kind, strides=_tuple(layer.strides, len(kernel)),
+        dilation=_tuple(layer.dilation_rate, len(kernel)), padding=str(layer.padding),
+        bias=bool(layer.use_bias),
+    ))  # fmt: skip
 
 
-def _separable(r: Any, call: Call) -> list[int]:
-    layer, window = call.layer, _window(call.layer)
-    inside = channels(layer, r.shape(call.inputs[0]))
-    between = inside * int(layer.depth_multiplier)
-    depthwise = r.add(
-        call, "depthwise_conv", call.inputs[:1], with_channels(layer, call.shapes[0], between),
-        suffix="depthwise", in_channels=inside, out_channels=between, groups=inside,
-        **{**window, "bias": False},
-    )  # fmt: skip
-    ones = (1,) * len(window["kernel"])
-    out = r.add(
-        call, "conv", [depthwise], suffix="pointwise", in_channels=between,
-        out_channels=int(layer.filters), groups=1, kernel=ones, strides=ones, dilation=ones,
-        padding="valid", bias=window["bias"],
-    )  # fmt: skip
-    return _activated(r, call, out)
+def _conv_operation(r: KerasReader, call: LayerCall) -> list[int]:
+    """A convolution of keras.ops: (spatial sizes, channels in, channels out) of its kernel say which."""
+    source, weights, *_ = r.operands(call)
+    *window, a, b = r.shape(weights)
+    name, kind, sizes = type(call.layer).__name__, "depthwise_conv", (a, a * b, a)
+    if name == "ConvTranspose":
+        kind, sizes = "transposed_conv", (b, a, 1)
+    elif name == "Conv":
+        inside = r.shape(source)[_channel_axis(call.layer)]
+        kind, sizes = "grouped_conv" if inside > a else "conv", (inside, b, inside // a)
+    return _convolution(r, call, tuple(window), sizes, kind, bias=False)
 
 
-def _dense(r: Any, call: Call) -> list[int]:
-    layer = call.layer
+def _pool(r: KerasReader, call: LayerCall) -> list[int]:
+    layer, spatial = call.layer, len(call.shapes[0]) - 2
+    kernel = _tuple(layer.pool_size, spatial)
+    kind = "max_pool" if "Max" in type(layer).__name__ else "average_pool"
+    strides = _tuple(layer.strides or kernel, spatial)
+    return r.write(call, kind, call.inputs, kernel=kernel, strides=strides, padding=layer.padding)
+
+
+def _pad(r: KerasReader, call: LayerCall) -> list[int]:
+    amounts = call.layer.padding
+    if not isinstance(amounts[0], (tuple, list)):  # of one axis
+        amounts = (amounts,)
+    pairs = tuple(tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in amounts)
+    return r.write(call, "pad", call.inputs, padding=pairs)
+
+
+def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
+    """Each axis that grows; on which side does not matter."""
+    sizes = zip(r.shape(call.inputs[0]), call.shapes[0], strict=True)
+    return r.write(call, "pad", call.inputs[:1], padding=tuple((0, n - m) for m, n in sizes))
+
+
+def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
+    """A batch norm; of a network's input it says of how many channels, which for an image are few."""
+    is_input = type(call.layer).__name__ == "Normalization"
+    channels: dict[str, Any] = {"channels": int(call.shapes[0][-1])} if is_input else {}
+    return r.write(call, "batch_norm", call.inputs[:1], **channels)
+
+
+def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
+    """Random layers hand on their input at inference; RandomCrop makes it fit."""
+    same = [r.shape(i) for i in call.inputs] == call.shapes
+    return r.write(call, "identity" if same else "resize", call.inputs)
+
+
+# ---- Products.
+
+
+def _dense(r: KerasReader, call: LayerCall) -> list[int]:
+    layer, inputs = call.layer, call.inputs[:1]
+    inside, outside = r.shape(inputs[0])[-1], call.shapes[0][-1]
     if hasattr(layer, "equation"):
         labels, result = einsum_terms(layer.equation)
         inside, outside = einsum_features(labels[1], result, tuple(layer.kernel.shape))
-        bias = layer.bias is not None
-    else:
-        inside, outside = r.shape(call.inputs[0])[-1], int(layer.units)
-        bias = bool(layer.use_bias)
-    out = r.add(call, "dense", call.inputs[:1], in_features=inside, out_features=outside, bias=bias)
-    return _activated(r, call, out)
+    sizes: dict[str, Any] = {
+        "in_features": inside,
+        "out_features": outside,
+        "bias": layer.bias is not None,
+    }
+    return _activated(r, call, r.write(call, "dense", inputs, **sizes))
 
 
-def _embedding(r: Any, call: Call) -> list[int]:
+def _embedding(r: KerasReader, call: LayerCall) -> list[int]:
     rows, features = int(call.layer.input_dim), int(call.layer.output_dim)
-    return [r.add(call, "embedding", call.inputs[:1], rows=rows, out_features=features)]
+    return r.write(call, "embedding", call.inputs[:1], rows=rows, out_features=features)
 
 
-def _dot(r: Any, call: Call) -> list[int]:
+def _dot(r: KerasReader, call: LayerCall) -> list[int]:
     """The product of two activations over one axis each; normalized first where the layer says so."""
     axes, ins = call.layer.axes, call.inputs
     contracted = r.shape(ins[0])[axes[0] if isinstance(axes, (tuple, list)) else axes]
     if call.layer.normalize:
-        ins = [r.add(call, "unit_norm", [i], r.shape(i)) for i in ins]
-    return [r.add(call, "matmul", ins, contracted=contracted)]
+        ins = [r.write(call, "unit_norm", [i], [r.shape(i)])[0] for i in ins]
+    return r.write(call, "matmul", ins, contracted=contracted)
 
 
-def _batch_norm(r: Any, call: Call) -> list[int]:
-    return [r.add(call, "batch_norm", call.inputs[:1])]
+def _tensordot(r: KerasReader, call: LayerCall) -> list[int]:
+    operands, axes = r.operands(call)[:2], call.layer.axes
+    shape = r.shape(operands[0])
+    if isinstance(axes, int):
+        axes = list(range(len(shape) - axes, len(shape)))
+    elif isinstance(axes[0], (tuple, list)):
+        axes = axes[0]
+    else:
+        axes = axes[:1]
+    return r.write(call, "matmul", operands, contracted=prod(shape[axis] for axis in axes))
 
 
-def _normalization(r: Any, call: Call) -> list[int]:
-    """Of a network's input: it says of how many channels, which for an image are few."""
-    return [r.add(call, "batch_norm", call.inputs[:1], channels=int(call.shapes[0][-1]))]
+def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
+    return r.write(call, "einsum", r.operands(call), equation=str(call.layer.subscripts))
 
 
-def _pool(r: Any, call: Call) -> list[int]:
-    layer = call.layer
-    size = layer.pool_size if isinstance(layer.pool_size, tuple) else (layer.pool_size,)
-    return [r.add(
-        call, "max_pool" if layer.pool_mode == "max" else "average_pool", call.inputs,
-        kernel=tuple(size), strides=_tuple(layer.strides or size, len(size)),
-        padding=str(layer.padding),
-    )]  # fmt: skip
+def _split(r: KerasReader, call: LayerCall) -> list[int]:
+    return r.write(call, "split", call.inputs[:1])
 
 
-def _pairs(amounts: Any) -> tuple[tuple[int, int], ...]:
-    """(before, after) of each spatial axis, as a padding or cropping layer says it."""
-    if not isinstance(amounts[0], (tuple, list)):
-        return (tuple(amounts),)
-    return tuple(tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in amounts)
+# ---- Attention.
 
 
-def _pad(r: Any, call: Call) -> list[int]:
-    return [r.add(call, "pad", call.inputs, padding=_pairs(call.layer.padding))]
+def _attended(
+    r: KerasReader, call: LayerCall, operands: list[int], heads: tuple[int, int], name: str, path: str,
+    **more: Any,
+) -> list[int]:  # fmt: skip
+    """Attention on (batch, ..., steps, heads x size) tensors; also the weights of the softmax."""
+    q, k, v = (r.shape(i) for i in operands)
+    shapes = [(*q[:-1], v[-1] // heads[1] * heads[0]), (*q[:-2], heads[0], q[-2], k[-2])]
+    return r.step(call, "attention", operands, shapes, name, path, heads=heads, **more)
 
 
-def _crop(r: Any, call: Call) -> list[int]:
-    first = 2 if getattr(call.layer, "data_format", "") == "channels_first" else 1
-    starts = {first + i: before for i, (before, _) in enumerate(_pairs(call.layer.cropping))}
-    return [r.add(call, "crop", call.inputs, **part_of(r.shape(call.inputs[0]), starts))]
-
-
-def _permute(r: Any, call: Call) -> list[int]:
-    return [r.add(call, "transpose", call.inputs, permutation=(0, *map(int, call.layer.dims)))]
-
-
-def _activation(r: Any, call: Call) -> list[int]:
-    function = getattr(call.layer, "activation", call.layer)
-    kind = activation_kind(function)
-    return [r.add(call, kind, call.inputs[:1], **_last_axis(kind, call.shapes[0]))]
-
-
-def _augmentation(r: Any, call: Call) -> list[int]:
-    """Random layers hand on what they get at inference; RandomCrop makes it fit."""
-    same = [r.shape(i) for i in call.inputs] == call.shapes
-    return list(r.write(call, "identity" if same else "resize", call.inputs))
-
-
-def view(r: Any, call: Call) -> list[int]:
-    """The same data seen as another shape: free."""
-    return [r.add(call, "reshape", call.inputs[:1])]
-
-
-# ---- Layers that are several operations: attention, recurrent layers and their wrappers.
-
-
-def _called_with(r: Any, node: Any) -> tuple[int, int, int]:
-    """Query, value and key of a call, whether they were passed by position or by name."""
-    args, kwargs = node.arguments.args, node.arguments.kwargs
+def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
+    """Three projections, attention, the projection of its result."""
+    layer, args, kwargs = call.layer, call.node.arguments.args, call.node.arguments.kwargs
     names = ("query", "value", "key")
     passed = [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
-    query, value, key = (r.known.get(id(tensor)) for tensor in passed)
-    return query, value, value if key is None else key
-
-
-def _multi_head_attention(r: Any, call: Call) -> list[int]:
-    """Three projections, attention, the projection of its result."""
-    layer, b = call.layer, r.builder
-    query, value, key = _called_with(r, call.node)
-    query_heads = getattr(layer, "num_query_heads", None) or layer.num_heads
-    key_heads = getattr(layer, "num_key_value_heads", None) or layer.num_heads
+    query, value, key = (r.known.get(id(tensor), -1) for tensor in passed)
+    own = getattr(layer, "num_query_heads", None) or layer.num_heads
+    shared = getattr(layer, "num_key_value_heads", None) or layer.num_heads
     key_size = getattr(layer, "key_dim", None) or layer.head_dim
     value_size = getattr(layer, "value_dim", None) or key_size
     bias = bool(getattr(layer, "use_bias", True))
     attended = getattr(layer, "_attention_axes", None) or (1,)
 
+    def dense(source: int, features: int, name: str, made: tuple[int, ...]) -> int:
+        sizes = {"in_features": r.shape(source)[-1], "out_features": features, "bias": bias}
+        return r.step(call, "dense", [source], [made], name, call.inner, **sizes)[0]
+
     def project(source: int, features: int, name: str) -> int:
-        """To (batch and what is not attended over, what is, features)."""
+        """To (batch and axes that are not attended over, attended steps, features)."""
         shape = r.shape(source)
         steps = shape[1] if len(shape) == 3 else prod(shape[axis] for axis in attended)
-        rows = prod(shape[:-1]) // steps
-        return int(b.add(
-            "dense", [source], (rows, steps, features), name, call.inner,
-            in_features=shape[-1], out_features=features, bias=bias,
-        ))  # fmt: skip
+        return dense(source, features, name, (prod(shape[:-1]) // steps, steps, features))
 
-    heads = query_heads, key_heads
-    q = project(query, query_heads * key_size, "query")
-    k = project(key, key_heads * key_size, "key")
-    v = project(value, key_heads * value_size, "value")
-    mixed, weights = attention(b, q, k, v, heads, "attention", call.inner)
-    out = b.add(
-        "dense", [mixed], call.shapes[0], "output", call.inner,
-        in_features=r.shape(mixed)[-1], out_features=call.shapes[0][-1], bias=bias,
-    )  # fmt: skip
-    return [out, *(r.view(weights, shape, "scores", call.inner) for shape in call.shapes[1:])]
+    q = project(query, own * key_size, "query")
+    k = project(value if key < 0 else key, shared * key_size, "key")
+    v = project(value, shared * value_size, "value")
+    mixed, weights = _attended(r, call, [q, k, v], (own, shared), "attention", call.inner)
+    out = dense(mixed, call.shapes[0][-1], "output", call.shapes[0])
+    return [out, *(r.view(call, weights, shape, "scores", call.inner) for shape in call.shapes[1:])]
 
 
-def _dot_attention(r: Any, call: Call) -> list[int]:
+def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
     """softmax(query key') value without projections; additive scores are followed as they are written."""
     if call.layer.score_mode != "dot":
-        return list(r.inside(call))
+        return r.inside(call)
     query, value, *rest = (r.known[id(t)] for t in call.node.arguments.args[0])
-    key = rest[0] if rest else value
+    operands, name = [query, rest[0] if rest else value, value], call.layer.name
     scaled = call.layer.scale is not None
-    name, path = call.name, call.path
-    mixed, weights = attention(r.builder, query, key, value, (1, 1), name, path, scaled)
-    return [mixed, *(r.view(weights, s, f"{name}_weights", path) for s in call.shapes[1:])]
+    mixed, weights = _attended(r, call, operands, (1, 1), name, call.path, scaled=scaled)
+    return [mixed, *(r.view(call, weights, shape, name, call.path) for shape in call.shapes[1:])]
 
+
+def _attention_operation(r: KerasReader, call: LayerCall) -> list[int]:
+    """On (batch, steps, heads, size) tensors."""
+    shapes, name, path = [r.shape(i) for i in call.inputs[:3]], call.layer.name, call.path
+    operands = [
+        r.view(call, i, (*shape[:-2], shape[-2] * shape[-1]), name, path)
+        for i, shape in zip(call.inputs, shapes, strict=False)
+    ]
+    mixed, _ = _attended(r, call, operands, (shapes[0][-2], shapes[1][-2]), name, path)
+    return [r.view(call, mixed, call.shapes[0], name, path)]
+
+
+# ---- Recurrent layers, and a layer on every step.
 
 _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
-def _recurrent_kind(layer: Any) -> str | None:
-    """The kind of a recurrent layer or its cell, also of a user's class that inherits one."""
-    for part in (layer, getattr(layer, "cell", None)):
-        for cls in type(part).__mro__:
-            name = cls.__name__.removesuffix("Cell")
-            if cls.__module__.startswith("keras.") and name in _RECURRENT:
-                return _RECURRENT[name]
-    return None
-
-
-def _recurrent(r: Any, call: Call) -> list[int]:
+def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
     """One operation for all steps: the sequence and perhaps states in, the sequence and states out."""
-    kind = _recurrent_kind(call.layer)
-    if kind is None:
-        return list(r.inside(call))
     cell, shape = call.layer.cell, r.shape(call.inputs[0])
-    vectors = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
-    return list(r.write(
+    names = [c.__name__.removesuffix("Cell") for c in type(cell).__mro__ if "keras" in c.__module__]
+    kind = next((_RECURRENT[name] for name in names if name in _RECURRENT), None)
+    if kind is None:
+        return r.inside(call)
+    vectors: dict[str, Any] = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
+    return r.write(
         call, kind, call.inputs, units=int(cell.units), in_features=shape[-1],
         timesteps=prod(shape[1:-1]), bias=bool(cell.use_bias),
         sequences=bool(call.layer.return_sequences), **vectors,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
-def _bidirectional(r: Any, call: Call) -> list[int]:
-    """The layer forwards and the layer backwards, and what merges them."""
-    layer, shapes = call.layer, call.shapes
-    ways = (layer.forward_layer, layer.backward_layer)
-    if None in map(_recurrent_kind, ways):
-        return list(r.write(call, "Bidirectional", call.inputs))
-    merged = layer.merge_mode is not None
-    states = shapes[1:] if merged else shapes[2:]
-    half = len(states) // 2
-    single = list(shapes[0])
-    if layer.merge_mode == "concat":
-        single[-1] //= 2
-    (forward, *forward_states), (backward, *backward_states) = (
-        _recurrent(r, replace(call, layer=way, shapes=[tuple(single), *own], path=call.inner))
-        for way, own in zip(ways, (states[:half], states[half:]), strict=True)
-    )
-    if not merged:
-        return [forward, backward, *forward_states, *backward_states]
-    merge = {"concat": "concatenate", "sum": "add", "ave": "average", "mul": "multiply"}
-    along = {"axis": len(shapes[0]) - 1} if layer.merge_mode == "concat" else {}
-    out = r.builder.add(
-        merge[layer.merge_mode], [forward, backward], shapes[0], "merge", call.inner, **along
-    )
-    return [out, *forward_states, *backward_states]
-
-
-def _time_distributed(r: Any, call: Call) -> list[int]:
+def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
     """The wrapped layer on every step: the steps become part of the batch."""
     import keras
 
-    shape = r.shape(call.inputs[0])
-    merged = r.view(call.inputs[0], (shape[0] * shape[1], *shape[2:]), call.name, call.path)
-    step = keras.KerasTensor((None, *shape[2:]), dtype=call.node.input_tensors[0].dtype)
+    shape, name = r.shape(call.inputs[0]), call.layer.name
+    dtype = call.node.input_tensors[0].dtype
+    step = keras.KerasTensor((shape[0] * shape[1], *shape[2:]), dtype=dtype)
     outputs = keras.tree.flatten(call.layer.layer(step))
     r.alive += [step, *outputs]
-    r.known[id(step)] = merged
+    r.known[id(step)] = r.view(call, call.inputs[0], tuple(step.shape), name, call.path)
     written = r.follow(outputs, call.inner)
-    return [r.view(t, s, call.name, call.path) for t, s in zip(written, call.shapes, strict=True)]
+    return [r.view(call, t, s, name, call.path) for t, s in zip(written, call.shapes, strict=True)]
 
+
+LAYERS = {
+    "GlobalAveragePooling": "global_average_pool", "GlobalMaxPooling": "global_max_pool",
+    "AdaptiveAveragePooling": "adaptive_pool", "AdaptiveMaxPooling": "adaptive_pool",
+    "Permute": "transpose", "Cropping": "crop", "SpatialDropout": "dropout", "AlphaDropout": "dropout",
+    "GaussianDropout": "dropout", "GaussianNoise": "dropout",
+}  # fmt: skip
+"""Layers, without the number of their dimensions, whose names are others in `lolat.readers.ops`."""
 
 _AUGMENTATIONS = """
 AugMix CutMix Equalization MixUp RandAugment RandomBrightness RandomColorDegeneration
@@ -353,44 +357,33 @@ RandomColorJitter RandomContrast RandomCrop RandomElasticTransform RandomErasing
 RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization
 RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation RandomZoom Solarization
 """
-
-_OF_DIMENSIONS: dict[str, Rule] = {
-    "Conv{}": _conv, "Conv{}Transpose": _conv, "DepthwiseConv{}": _conv, "SeparableConv{}": _separable,
-    "MaxPooling{}": _pool, "AveragePooling{}": _pool, "ZeroPadding{}": _pad, "Cropping{}": _crop,
-    "GlobalAveragePooling{}": plain("global_average_pool"),
-    "GlobalMaxPooling{}": plain("global_max_pool"),
-    "AdaptiveAveragePooling{}": plain("adaptive_pool"),
-    "AdaptiveMaxPooling{}": plain("adaptive_pool"),
-    "UpSampling{}": plain("resize"), "SpatialDropout{}": plain("dropout"),
-}  # fmt: skip
-
-_PLAIN = {
-    "LayerNormalization": "layer_norm", "GroupNormalization": "group_norm",
-    "RMSNormalization": "rms_norm", "UnitNormalization": "unit_norm", "Rescaling": "rescale",
-    "Resizing": "resize", "LeakyReLU": "leaky_relu", "PReLU": "prelu", "ELU": "elu",
-    "Softmax": "softmax", "Add": "add", "Subtract": "subtract", "Multiply": "multiply",
-    "Average": "average", "Maximum": "maximum", "Minimum": "minimum", "Concatenate": "concatenate",
-    "RepeatVector": "repeat", "Dropout": "dropout", "AlphaDropout": "dropout",
-    "GaussianDropout": "dropout", "GaussianNoise": "dropout", "ActivityRegularization": "identity",
-    "Identity": "identity",
-}  # fmt: skip
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_AUGMENTATIONS.split(), _augmentation),
-    **{name.format(d): rule for name, rule in _OF_DIMENSIONS.items() for d in ("1D", "2D", "3D")},
-    **{name: plain(kind) for name, kind in _PLAIN.items()},
+    **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
+    **dict.fromkeys(("MaxPooling", "AveragePooling"), _pool),
     **dict.fromkeys(("Dense", "EinsumDense"), _dense),
     **dict.fromkeys(("Activation", "ReLU"), _activation),
-    **dict.fromkeys(("Reshape", "Flatten"), view),
+    **dict.fromkeys(("BatchNormalization", "Normalization"), _normalization),
     **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN"), _recurrent),
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"),
                     _multi_head_attention),
-    "Embedding": _embedding,
-    "BatchNormalization": _batch_norm,
-    "Normalization": _normalization,
-    "Dot": _dot,
-    "Permute": _permute,
-    "Bidirectional": _bidirectional,
+    "ZeroPadding": _pad, "Embedding": _embedding, "Dot": _dot, "Attention": _dot_attention,
     "TimeDistributed": _time_distributed,
-    "Attention": _dot_attention,
 }  # fmt: skip
+"""Layers, without the number of their dimensions, that are more than their name."""
+
+OPERATIONS = {
+    "Outer": "multiply", "Select": "where", "NanToNum": "where", "Diagonal": "slice", "GetItem": "slice",
+    "Swapaxes": "transpose", "Moveaxis": "transpose", "SaturateCast": "cast",
+}  # fmt: skip
+"""Operations of keras.ops whose names are others in `lolat.readers.ops`."""
+OPERATION_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _split),
+    **dict.fromkeys(("Conv", "DepthwiseConv", "SeparableConv", "ConvTranspose"), _conv_operation),
+    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
+    "Tensordot": _tensordot,
+    "Einsum": _einsum,
+    "DotProductAttention": _attention_operation,
+}  # fmt: skip
+"""Operations of keras.ops that are more than their name."""

@@ -1,177 +1,351 @@
-"""ONNX network -> Graph: an `.onnx` file, whose weights are never loaded.
+"""ONNX network -> Graph: an `.onnx` file or a ModelProto, whose weights are not needed.
 
-The steps: the file without its weights (`file`), the shape of every tensor (`shapes`), what exporters took
-apart put together again (`patterns`), and a rule per operator (`rules`). Shapes in the Graph are those of
-the file, channels first. Transposes and attention are counted as they stand there.
+The steps: the model without its large constants, the sizes of its inputs, the shape of every tensor at
+batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters
+took apart (`patterns`), one call per operator (`operators`). Shapes in the Graph are those of the file,
+channels first. A tensor that depends on an input grows with the batch.
 """
 
 from __future__ import annotations
 
+import logging
+import mmap
 import os
-import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lolat.errors import InputError, NetworkError
-from lolat.graph import Graph, GraphBuilder
-from lolat.readers.onnx import patterns, rules, shapes
-from lolat.readers.onnx.file import load, without_weights
-from lolat.readers.onnx.nodes import Net, Node
-from lolat.readers.rules import WITH_AXIS, axis_of
+from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.graph import Graph
+from lolat.readers.size import filled
 from lolat.units import one_line, shortened
 
+LARGEST = 4096
+"""Elements of the largest constant that is followed; shapes are computed from a few numbers."""
+STANDARD = ("", "ai.onnx")
+SAME_SHAPE = frozenset(
+    ["GroupNormalization", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization",
+     "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"]
+)  # fmt: skip
+"""Operators without an inference of shapes: their first output has the shape of their first input."""
 
-class Writer:
-    """Writes an ONNX network, patterns found, into a Graph; tensors are called by their names."""
 
-    def __init__(self, net: Net) -> None:
-        self.net = net
-        self.is_constant, self.elements = net.constant, net.elements
-        self.builder = GraphBuilder(net.name, "onnx")
-        self.builder.warnings += net.warnings
-        self.index: dict[str, int] = {}
-        self.wanted = {n for node in net.nodes for n in node.inputs if n} | set(net.outputs)
-        self.within = Counter(node.path for node in net.nodes)
-        self.named = Counter((node.path, node.name) for node in net.nodes)
-        parts = [path.split("/") for path in self.within]
-        self.parents = {"/".join(p[:i]) for p in parts for i in range(len(p))}
+def import_onnx() -> Any:
+    """The `onnx` package; MissingPackageError where it is missing, or onnxscript, which folds constants."""
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.shape_inference
+        import onnxscript.optimizer  # noqa: F401 - it takes long: here, not within a limit of time
+    except ImportError as error:
+        raise MissingPackageError(
+            f"onnx and onnxscript are needed to read .onnx files and cannot be imported ({error})",
+            "onnx",
+        ) from error
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)  # what it cannot fold is no fault
+    return onnx
 
-    def graph(self) -> Graph:
-        """The whole network."""
-        for name in self.net.inputs:
-            shape, dtype = self.net.shapes[name], self.net.dtypes[name]
-            self.index[name] = self.builder.input(shape, dtype, name in self.net.grows)
-        for node in self.net.nodes:
-            try:
-                rules.write(self, node)
-            except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-                raise NetworkError(
-                    f"node {shortened(node.name or node.outputs[0])!r} ({node.op}) of {self.net.name!r} is "
-                    f"not as ONNX has it ({type(error).__name__}: {one_line(error)}); export it again"
-                ) from error
-        return self.builder.build([self.tensor(name) for name in self.net.outputs])
 
-    def tensor(self, name: str) -> int:
-        """The index of a tensor; one that nothing writes is a constant operand."""
-        if name not in self.index:
-            self.index[name] = self.builder.tensor(
-                self.net.shapes[name], name in self.net.grows, self.net.dtypes[name]
-            )
-        return self.index[name]
+@dataclass(frozen=True)
+class Input:
+    """An input of a network: its shape at batch size 1, and where the batch is (None: it has none).
 
-    def read(self, name: str) -> bool:
-        """Whether anybody reads a tensor."""
-        return bool(name) and name in self.wanted
+    `fixed`: the batch size that the file was made for; 0 where it is open.
+    """
 
-    def outputs(self, node: Node) -> list[str]:
-        """What a node writes that somebody reads; its first output if nobody reads any."""
-        return [o for o in node.outputs if self.read(o)] or node.outputs[:1]
+    shape: tuple[int, ...]
+    dtype: str
+    batch_axis: int | None
+    fixed: int
 
-    def activations(self, node: Node) -> list[str]:
-        """The first operand; the others are its parameters."""
-        return node.inputs[:1]
-
-    def operands(self, node: Node) -> list[str]:
-        """The operands of a node; a constant that is a single number is none."""
-        single = {n for n in node.inputs if self.is_constant(n) and self.elements(n) == 1}
-        return [n for n in node.inputs if n and n not in single]
-
-    def numbers(self, node: Node, attribute: str, position: int) -> list[int] | None:
-        """Numbers that are an attribute, or in later opsets an input; None where they are not known."""
-        values = node.attributes.get(attribute)
-        if values is None and node.input(position):
-            values = self.net.values.get(node.inputs[position])
-        return None if values is None else [int(n) for n in np.ravel(values)]
-
-    def axes(self, node: Node, kind: str) -> dict[str, Any]:
-        """The axis or axes that an operator works along."""
-        if kind not in WITH_AXIS or node.op == "GatherND":
-            return {}
-        rank = len(self.net.shapes[node.inputs[0]])
-        axis: Any = node.attributes.get("axis", 0)
-        if kind in ("softmax", "log_softmax"):
-            # Before opset 13, over all axes from that one on.
-            newer = self.net.opset >= 13
-            axis = node.attributes.get("axis", -1 if newer else 1)
-            axis = axis if newer else range(axis % rank, rank)
-        elif kind == "cumulative":
-            axis = self.numbers(node, "axis", 1)
-        elif node.op.startswith("Reduce"):
-            axis = self.numbers(node, "axes", 1)
-            if axis is None and node.input(1):
-                return {}
-        return axis_of(axis, rank, everything=kind == "reduce")
-
-    def temporary(self, name: str, shape: tuple[int, ...], node: Node) -> str:
-        """A tensor between the operations that a node is written as; grows as its output does."""
-        like = next(name for name in node.outputs if name)
-        self.net.shapes[name], self.net.dtypes[name] = shape, self.net.dtypes[like]
-        if like in self.net.grows:
-            self.net.grows.add(name)
-        self.wanted.add(name)
-        return name
-
-    def write(self, node: Node, kind: str, inputs: Sequence[str], **attributes: Any) -> list[str]:
-        """Append the operation that writes a node's outputs."""
-        outputs = self.outputs(node)
-        path, name = self.place(node, kind)
-        written = self.builder.add_several(
-            kind, [self.tensor(n) for n in inputs], [self.net.shapes[o] for o in outputs],
-            name, path, self.net.dtypes[outputs[0]], **attributes,
-        )  # fmt: skip
-        for out, index in zip(outputs, written, strict=True):
-            facts: Any = {"batched": out in self.net.grows, "dtype": self.net.dtypes[out]}
-            self.builder.tensors[index] = replace(self.builder.tensors[index], **facts)
-            self.index[out] = index
-        return outputs
-
-    def place(self, node: Node, kind: str) -> tuple[str, str]:
-        """(path, name) of an operation: a module with one operation in it is that operation."""
-        part = re.search(
-            r"_(forward|backward|merge|scores|scale|mask|softmax|mix|cache)$", node.name
-        )
-        suffix = part.group() if part else ""
-        if node.path and self.within[node.path] == 1 and node.path not in self.parents:
-            above, _, name = node.path.rpartition("/")
-            return above, name + suffix
-        several = self.named[node.path, node.name.removesuffix(suffix)] > 1
-        name = node.name.removeprefix("node_").strip("_")
-        if not name or several or node.kind:
-            return node.path, kind + suffix
-        return node.path, name.lower() if name[0].isupper() else name
+    def at(self, batch_size: int) -> tuple[int, ...]:
+        """The shape at a batch size."""
+        return tuple(batch_size if at == self.batch_axis else n for at, n in enumerate(self.shape))
 
 
 def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
-    """Read the ONNX file at `path` into a Graph.
+    """Read the ONNX file at `path` into a Graph; data in other files are not read.
 
-    `input_size`: () or None for the sizes in the file; (H,) for every size that the file leaves open;
-    more for the open ones in order, or for all without the batch. Raises NetworkError when it is no
-    ONNX network, a size stays open, or a shape cannot be found; MissingPackageError without onnx.
+    `input_size`: as of `lolat.readers.size.filled`. Raises NetworkError when it is no ONNX network, a size
+    stays open, or a shape cannot be found; MissingPackageError without onnx.
     """
-    if os.path.isdir(path):
-        raise NetworkError(f"{shortened(path)!r} is a folder; expected an .onnx file")
-    if not os.path.exists(path):
-        raise NetworkError(f"no file {shortened(path)!r}; expected an .onnx file")
-    return _graph(load(path), name or Path(path).stem, input_size, os.path.dirname(path))
+    return _graph(_load(path), name or Path(path).stem, input_size)
 
 
 def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
-    """Read an `onnx.ModelProto` into a Graph; sizes and errors as of `read_file`."""
-    return _graph(without_weights(model), name or model.graph.name or "onnx", input_size, "")
+    """Read an `onnx.ModelProto` into a Graph; it is not changed. Sizes and errors as of `read_file`."""
+    import_onnx()
+    copy = type(model)()
+    copy.CopyFrom(model)
+    return _graph(copy, name or model.graph.name or "onnx", input_size)
 
 
-def _graph(model: Any, name: str, input_size: Sequence[int] | None, folder: str) -> Graph:
-    """The Graph of a ModelProto without weights; `folder`: where its external data are."""
-    net = shapes.read_net(model, name, tuple(input_size or ()), folder)
-    patterns.fuse(net)
-    graph = Writer(net).graph()
+def read_inputs(path: str, input_size: Sequence[int] | None = None) -> dict[str, Input]:
+    """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
+    model, name = _load(path), shortened(path)
+    constants = _without_large_constants(model, name)
+    return _inputs(model.graph, constants, tuple(input_size or ()), name)
+
+
+def _graph(model: Any, name: str, input_size: Sequence[int] | None) -> Graph:
+    """The Graph of a ModelProto, which is changed on the way."""
+    from lolat.readers.onnx.operators import OnnxReader
+
+    parameters = _without_large_constants(model, name)
+    inputs = _inputs(model.graph, parameters, tuple(input_size or ()), name)
+    _set_sizes(model.graph, inputs)
+    batched = {name: one.batch_axis is not None for name, one in inputs.items()}
+    reader = OnnxReader(name, _shaped(model, name), batched, parameters)
+    reader.builder.warnings += [
+        f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
+        for name, one in inputs.items() if one.fixed > 1
+    ]  # fmt: skip
+    graph = reader.read()
     try:
         graph.check_sizes()
     except InputError as error:
         raise NetworkError(f"{error.message}; export it again") from None
     return graph
+
+
+def _load(path: str) -> Any:
+    """The ModelProto of a file; NetworkError where it is none."""
+    onnx, shown = import_onnx(), shortened(path)
+    try:
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as content,  # a map of the file takes no memory
+        ):
+            return onnx.ModelProto.FromString(content)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise NetworkError(f"{shown!r} cannot be read: {reason}; expected an .onnx file") from error
+    except Exception as error:  # the parser's own, which is in another package
+        mend = "export it or copy it again"
+        if os.path.getsize(path) >= 2**31:
+            mend = "a message of protobuf has at most 2 GiB: save it with external data"
+        raise NetworkError(f"{shown!r} is not an ONNX model: {one_line(error)}; {mend}") from error
+
+
+# ---- The model without its large constants.
+
+
+def _without_large_constants(model: Any, name: str) -> set[str]:
+    """Make inputs of large constants, and of those in other files; return the names of all parameters.
+
+    So their shapes stay, and nothing copies or reads their contents. Local functions are put in place of
+    their calls. NetworkError where ONNX's checker refuses the model.
+    """
+    onnx, graph = import_onnx(), model.graph
+    graph.name = graph.name or "graph"
+    for value in graph.output:  # whose shapes are found again; some exporters leave them out
+        tensor = value.type.tensor_type
+        tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
+        tensor.shape.SetInParent()
+    given = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    for value in [i for i in graph.input if i.name in given]:  # as before version 4 of the format
+        graph.input.remove(value)
+    large = [_as_input(t) for t in _take(graph.initializer, _is_large)]
+    sparse = _take(graph.sparse_initializer, lambda _: True)
+    large += [_as_input(s.values, s.dims) for s in sparse]
+    try:
+        if model.functions:
+            model.CopyFrom(onnx.inliner.inline_local_functions(model))
+            graph = model.graph
+        for nested in _graphs(graph):
+            if nested is not graph:
+                large += [_as_input(t) for t in _take(nested.initializer, _is_large)]
+            for node in _take(nested.node, _is_large_constant):
+                large.append(_as_input(node.attribute[0].t, name=node.output[0]))
+        graph.input.extend({value.name: value for value in large}.values())
+        onnx.checker.check_model(model)
+        if not graph.output:
+            raise ValueError("it has no outputs")
+        if not all(map(_is_whole_split, (node for g in _graphs(graph) for node in g.node))):
+            raise ValueError("a Split has another number of outputs than it says")
+    except Exception as error:
+        newest = onnx.defs.onnx_opset_version()
+        is_newer = any(o.domain in STANDARD and o.version > newest for o in model.opset_import)
+        mend = "pip install --upgrade onnx" if is_newer else "export it again"
+        raise NetworkError(f"{name!r} is not an ONNX network: {one_line(error)}; {mend}") from error
+    if any(a.t.data_location for g in _graphs(graph) for n in g.node for a in n.attribute):
+        raise NetworkError(
+            f"an operation of {name!r} has its attribute in another file; export it again"
+        )
+    return given | {value.name for value in large}
+
+
+def _take(messages: Any, which: Any) -> list[Any]:
+    """Remove some of a repeated field's messages, and return them."""
+    taken = [(at, message) for at, message in enumerate(messages) if which(message)]
+    for at, _ in reversed(taken):
+        del messages[at]
+    return [message for _, message in taken]
+
+
+def _is_large(tensor: Any) -> bool:
+    return prod(tensor.dims) > LARGEST or bool(tensor.data_location)
+
+
+def _is_large_constant(node: Any) -> bool:
+    return node.op_type == "Constant" and any(_is_large(a.t) for a in node.attribute[:1])
+
+
+def _is_whole_split(node: Any) -> bool:
+    """Whether a Split has the outputs that it says; the inference of onnx 1.23 would end the process."""
+    numbers = [a.i for a in node.attribute if node.op_type == "Split" and a.name == "num_outputs"]
+    return numbers in ([], [len(node.output)])
+
+
+def _as_input(tensor: Any, dims: Any = None, name: str = "") -> Any:
+    """What goes in with the type and the shape of a tensor."""
+    make = import_onnx().helper.make_tensor_value_info
+    return make(name or tensor.name, tensor.data_type, tensor.dims if dims is None else dims)
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """A graph, and those inside of its operations."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for nested in (attribute.g, *attribute.graphs):
+                yield from _graphs(nested)
+
+
+# ---- What goes in.
+
+
+def _inputs(
+    graph: Any, parameters: set[str], size: tuple[int, ...], network: str
+) -> dict[str, Input]:
+    """The inputs that are not parameters, with the sizes that the file or a user gives."""
+    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
+    types = import_onnx().TensorProto.DataType.values()
+    for name, tensor in inputs.items():
+        if not tensor.HasField("shape") or tensor.elem_type not in types:
+            raise NetworkError(
+                f"input {name!r} of {network!r} is no tensor of a known type and shape"
+            )
+    dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
+    batch = _batch_axes(graph, dims)
+    symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
+    open_sizes = {
+        name: {axis: d.dim_value if d.dim_value > 0 else None for axis, d in enumerate(dims[name])
+               if axis != batch.get(name) and d.dim_param not in symbols}
+        for name in inputs
+    }  # fmt: skip
+    shapes = {name: tuple(sizes.values()) for name, sizes in open_sizes.items()}
+    wanted = filled(shapes, size, network, fixed=True)
+    found = {}
+    for name, tensor in inputs.items():
+        sizes = dict(zip(open_sizes[name], wanted[name], strict=True))
+        fixed = dims[name][batch[name]].dim_value if name in batch else 0
+        found[name] = Input(
+            tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
+            str(import_onnx().helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
+            batch.get(name), max(fixed, 0),
+        )  # fmt: skip
+    return found
+
+
+def _set_sizes(graph: Any, inputs: Mapping[str, Input]) -> None:
+    """Write the sizes of the inputs into the graph, and where they are symbols in it."""
+    symbols: dict[str, int] = {}
+    for value in graph.input:
+        if value.name in inputs:
+            for dim, size in zip(
+                value.type.tensor_type.shape.dim, inputs[value.name].shape, strict=True
+            ):
+                symbols.setdefault(dim.dim_param, size)
+                dim.dim_value = size
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    if any(one.fixed > 1 for one in inputs.values()):
+        del graph.value_info[:]  # they hold for that batch size
+    for value in graph.value_info:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in symbols and dim.dim_param:
+                dim.dim_value = symbols[dim.dim_param]
+
+
+def _batch_axes(graph: Any, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The axis of the batch of each input that has one: that which is named so, or else the first.
+
+    In front of a recurrent layer it is the second. Where some input has an axis of that name, an axis of
+    another name is none; nor is a size other than 1 that differs from the first input's.
+    """
+    recurrent = {
+        node.input[0]: not any(a.name == "layout" and a.i for a in node.attribute)
+        for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN")
+    }  # fmt: skip
+    called = {
+        name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
+        for name, dims in inputs.items()
+    }
+    batch, fixed = {}, 0
+    for name, dims in inputs.items():
+        axis = called[name][0] if called[name] else int(recurrent.get(name, False))
+        if axis >= len(dims) or (any(called.values()) and dims[0].dim_param and not called[name]):
+            continue
+        fixed = fixed or dims[axis].dim_value
+        if dims[axis].dim_value in (0, 1, fixed):
+            batch[name] = axis
+    return batch
+
+
+# ---- The shapes of all tensors.
+
+
+def _shaped(model: Any, network: str) -> Any:
+    """The network as onnx_ir has it, constants computed, every shape known; NetworkError else."""
+    import onnx_ir
+    from onnx_ir.passes.common import IdentityEliminationPass, RemoveUnusedNodesPass
+    from onnxscript.optimizer import fold_constants
+
+    onnx, before = import_onnx(), len(model.graph.node) + 1
+    while True:
+        graph = onnx_ir.from_proto(model)
+        try:
+            IdentityEliminationPass()(graph)
+            RemoveUnusedNodesPass()(graph)
+            fold_constants(graph, onnx_shape_inference=True, should_fold=_should_fold)
+            RemoveUnusedNodesPass()(graph)
+            unknown = [node for node in graph.graph if not all(map(_is_known, node.outputs))]
+            if not unknown or len(unknown) == before:
+                break
+            before = len(unknown)
+            for node in unknown:
+                out, source = node.outputs[0], node.inputs[0] if node.inputs else None
+                if node.op_type in SAME_SHAPE and source is not None and _is_known(source):
+                    out.shape, out.type = source.shape, source.type
+            # What an If gives, only the inference of the whole graph knows.
+            model = onnx_ir.to_proto(graph)
+            model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        except Exception as error:
+            raise NetworkError(
+                f"the shapes of {network!r} cannot be found: {one_line(error)}; export it again"
+            ) from error
+    if not unknown:
+        return graph
+    node = unknown[0]
+    raise NetworkError(
+        f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
+        f"{network!r} gives a shape that cannot be found; export it with the shapes of its tensors "
+        "(onnx.shape_inference), or the part before as a network of its own"
+    )
+
+
+def _should_fold(node: Any) -> bool | None:
+    """Whether a constant operation is computed: its result is small; None for what onnxscript decides."""
+    shape = node.outputs[0].shape if node.outputs else None
+    if shape is None or not shape.is_static() or prod(shape.numpy()) > LARGEST:
+        return False
+    return True if node.op_type == "ConstantOfShape" else None
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a tensor's shape is known; an output that is left out has no name."""
+    return not value.name or (value.shape is not None and value.shape.is_static())

@@ -1,45 +1,29 @@
-"""PyTorch network -> Graph: taken apart at batch size 1, its ATen operations followed one by one.
+"""PyTorch network -> Graph: the module is called once at batch size 1, on tensors without values.
 
-Nothing is computed: the export runs on fake tensors, so neither weights nor activations need memory.
-Shapes in the Graph are PyTorch's own (channels first); counts and blocks do not depend on the layout.
-
-What depends on parameters alone (a table of position biases that is gathered, a mask) is a constant
-operand, as it is in a Keras network, and costs nothing; an in-place operation gives the tensor that it
-changes, and those that this one is a view of, a new value.
+Nothing is computed, so neither weights nor activations need memory. Shapes in the Graph are PyTorch's own
+(channels first). What depends on parameters alone (a table of position biases that is gathered, a mask) is
+a constant operand, as it is in a Keras network, and costs nothing.
 """
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Sequence
-from dataclasses import replace
-from math import prod
+import itertools
+import os
+import traceback
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lolat.errors import MissingPackageError, NetworkError
-from lolat.graph import Graph, GraphBuilder
-from lolat.readers.rules import WITH_AXIS, Reader, axis_of
-from lolat.readers.torch import export, rules
-from lolat.readers.torch.program import (
-    Call,
-    Program,
-    arguments_of,
-    base_name,
-    channel_axis,
-    dtype_name,
-    flat,
-    is_made_for_batch,
-    is_mutable,
-    is_tensor,
-    is_view,
-    numbers,
-    source_line,
-    submodule,
-    tensors_of,
-)
+from lolat.errors import LolatError, MissingPackageError, NetworkError, arg, worded
+from lolat.graph import Graph
+from lolat.readers.size import Shape, filled
+from lolat.units import one_line, shortened
 
 OLDEST = (2, 6)
+_SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
+            "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
+"""Errors of PyTorch where the code needs the values of a tensor."""
 
 
 def import_torch() -> Any:
@@ -74,272 +58,151 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     axis is the batch). The module is read as in evaluation mode and stays as it is. Raises NetworkError.
     """
     import_torch()
-    model = export.unwrapped(model)
+    from lolat.readers.torch.trace import traced
+
+    model = _unwrapped(model)
     name = name or type(model).__name__
-    return read_program(export.export(model, name, size, example), name)
+    errors: list[Exception] = []
+    for args, kwargs in _calls(model, name, size, example):
+        try:
+            return traced(model, name, args, kwargs)
+        except LolatError:
+            raise
+        except Exception as error:  # whatever the module's code raises
+            errors.append(error)
+    # The first call is of floating-point numbers; where indices are needed, that error says less.
+    cause = errors[-1 if "indices" in str(errors[0]) else 0]
+    code, reason = "network", shortened(one_line(cause))
+    if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
+        code, reason = "data-dependent", "what it does depends on the values of a tensor"
+    why = f"network {name!r} cannot be read: {reason}{_user_line(cause)}"
+    raise NetworkError(
+        f"{why}; give {arg('input_size')} that fits (of several inputs a dict by argument, or a pair of "
+        "the module and its inputs), and a forward whose operations depend on shapes alone",
+        code=code,
+        why=worded(why),
+    ) from cause
 
 
-def read_program(program: Program, name: str) -> Graph:
-    """A Program as a Graph. Raises NetworkError when it computes nothing.
-
-    Operations that no output needs, such as attention weights that nobody reads, are left out.
-    """
-    builder = GraphBuilder(name, "torch")
-    outputs = Walker(builder, program).run()
-    if not outputs:
+def _unwrapped(model: Any) -> Any:
+    """The module inside torch.compile and DataParallel; NetworkError for a TorchScript one."""
+    wrappers = ("DataParallel", "DistributedDataParallel")
+    while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
+        model = getattr(model, "_orig_mod", None) or model.module
+    if any(c.__module__.startswith("torch.jit") for c in type(model).__mro__):
         raise NetworkError(
-            f"network {name!r} returns no tensor that depends on its inputs; its forward must return "
-            "what it computed"
+            "a TorchScript module has no Python code to follow; give the nn.Module that it was made from"
         )
-    needed, kept = set(outputs), []
-    for operation in reversed(builder.operations):
-        if not needed.isdisjoint(operation.outputs):
-            needed.update(operation.inputs)
-            kept.append(operation)
-    builder.operations[:] = reversed(kept)
-    return builder.build(outputs)
+    return model
 
 
-# ---- The walk through the nodes of an exported program.
-
-_EXPORTED = re.compile(rf"^{export.PREFIX}(\.|$)|@\d+")
-"""What the export adds to a module's path: a module in front, numbers of repeated calls."""
-_HOLDERS = (
-    "torch.nn.modules.transformer", "torch.nn.modules.container",
-    "torch.nn.modules.activation.MultiheadAttention",
-)  # fmt: skip
-"""Modules of PyTorch's own that are several operations."""
-_WRAPPERS = ("wrap", "checkpoint", "invoke_subgraph")
-_BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
+# ---- The inputs of a module.
 
 
-class Walker(Reader):
-    """Follows a Program; `values`: node -> tensor index, list of them, or None for what is no tensor."""
+def _calls(
+    model: Any, name: str, size: Any, example: Any
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """(args, kwargs) at batch size 1 to call a module with.
 
-    def __init__(self, builder: GraphBuilder, program: Program) -> None:
-        self.builder = builder
-        self.program = program
-        self.values: dict[Any, Any] = {}
-        self.constants: set[int] = set()
-        self.views: dict[Any, Any] = {}  # node -> the node of which it is a view
-        self.channels: dict[int, int] = {}  # tensor -> the axis of its channels, if it is known
-        self.parts: dict[int, list[int]] = {}  # states stacked by a recurrent layer -> each of them
+    There are several where the types of the inputs are not known: numbers first, then indices.
+    """
+    import torch
 
-    def run(self) -> list[int]:
-        """Emit everything; the tensors that the network returns."""
-        module = self.program.graph_module
-        returned = self.walk(module, None)
-        # What comes before is written to buffers.
-        returned = returned[len(returned) - self.program.outputs :]
-        return list(dict.fromkeys(i for i in returned if i is not None and i not in self.constants))
+    if example is not None:
+        yield _of_one(example)
+        return
+    is_index = None
+    if isinstance(size, Mapping):
+        shapes = list(size.values())
+    elif size and not isinstance(size[0], int):
+        shapes = list(size)
+    else:
+        shape, is_index = _input(model, size)
+        shapes = [tuple(filled({"input": shape}, size, name)["input"])]
+    tensors = [*model.parameters(), *model.buffers()]
+    dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
+    device = tensors[0].device if tensors else None
+    types = [[dtype, torch.int64] if len(s) < 3 and len(shapes) < 5 else [dtype] for s in shapes]
+    for chosen in [(torch.int64,)] if is_index else itertools.product(*types):
+        inputs = [
+            torch.empty((1, *shape), dtype=dtype, device=device)
+            for shape, dtype in zip(shapes, chosen, strict=True)
+        ]
+        named = isinstance(size, Mapping)
+        yield ((), dict(zip(size, inputs, strict=True))) if named else (tuple(inputs), {})
 
-    def walk(self, module: Any, given: Sequence[Any] | None) -> list[int | None]:
-        """The nodes of a graph whose placeholders are `given` (None: parameters and inputs)."""
-        supplied = iter(given or ())
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                self.values[node] = self.placeholder(node) if given is None else next(supplied)
-            elif node.op == "get_attr":
-                self.values[node] = submodule(module, node) or self.constant(node)
-            elif node.op == "call_function":
-                self.called(node)
-            elif node.op == "output":
-                leaves = flat(node.args[0])
-                return [self.values.get(n) if hasattr(n, "op") else None for n in leaves]
-        return []
 
-    def placeholder(self, node: Any) -> int | None:
-        """A parameter, a buffer, or an input of the network."""
-        value = node.meta.get("val")
-        if not is_tensor(value):
-            return None
-        if node.name in self.program.inputs:
-            shape = numbers(value, node)
-            return self.builder.input(shape, dtype_name(value), batched=shape[:1] == (1,))
-        return self.constant(node)
+def _of_one(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example at batch size 1: that of the first axis, where it is as long as the first tensor's."""
+    import torch
+    from torch.utils import _pytree as pytree
 
-    def constant(self, node: Any) -> int | None:
-        """A tensor that no operation of the network writes."""
-        value = node.meta.get("val")
-        return self.constants_like(node, [value])[0] if is_tensor(value) else None
+    several = example if isinstance(example, (tuple, list)) else (example,)
+    call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
+    leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
+    count = leaves[0].shape[0] if leaves else 0
 
-    def constants_like(self, node: Any, values: Sequence[Any], grows: bool = False) -> list[Any]:
-        """Constants with the shapes of what a node yields; whether they grow with the batch."""
-        constants: list[Any] = [None] * len(values)
-        for at, value in enumerate(values):
-            if value is not None:
-                constants[at] = self.builder.tensor(numbers(value, node), grows, dtype_name(value))
-                self.constants.add(constants[at])
-        return constants
+    def of_one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != count:
+            return value
+        return value[:1]
 
-    def called(self, node: Any) -> None:
-        """One node that computes."""
-        if node.target is operator.getitem:
-            whole, position = self.values.get(node.args[0]), node.args[1]
-            self.values[node] = whole[position] if isinstance(whole, list) else whole
-            self.views[node] = node.all_input_nodes[0]
-            return
-        if any(c.__name__ == "HigherOrderOperator" for c in type(node.target).__mro__):
-            inner = self.inside(node)
-            if inner is not None:
-                self.values[node] = inner
-                return
-        tensors = tensors_of(node.meta.get("val"))
-        if all(v is None for v in tensors):
-            self.values[node] = None  # sizes, assertions
-            return
-        several = isinstance(node.meta.get("val"), (tuple, list))
-        written = self.emitted(node, tensors)
-        written += self.constants_like(node, tensors[len(written) :])
-        self.values[node] = written if several else written[0]
-        if is_mutable(node):
-            self.overwritten(node, written[0])
-        elif is_view(node):
-            self.views[node] = node.all_input_nodes[0]
+    return pytree.tree_map(of_one, call)
 
-    def emitted(self, node: Any, tensors: Sequence[Any]) -> list[Any]:
-        """The tensors that a node writes."""
-        sources, made = self.sources(node), is_made_for_batch(node)
-        grows = made or any(self.builder.tensors[i].batched for i in sources)
-        typed = base_name(node).startswith("new_")  # of the type of a tensor, not of its values
-        constant = self.constants.issuperset(sources) and not (sources and grows)
-        if typed or (constant and base_name(node) not in rules.HEAVY):
-            return self.constants_like(node, tensors, made)
-        shapes = [numbers(v, node) for v in tensors if v is not None]
-        name, path = self.named(node)
-        dtype = dtype_name(next(v for v in tensors if v is not None))
-        call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
-        self.builder.dtype = dtype
-        written = self.emit(call)
-        if made:
-            was = self.builder.tensors[written[0]]
-            self.builder.tensors[written[0]] = replace(was, batched=True)
-        return written
 
-    def emit(self, call: Call) -> list[Any]:
-        """Write a call as operations; what it wrote."""
-        rule = rules.RULES.get(call.op)
-        if rule is not None:
-            return list(rule(self, call))
-        # Under its own name, which says whose operation it is: so it is reported.
-        kind = call.op if "." in call.op else f"aten.{call.op}"
-        name = call.name or call.op.rpartition(".")[2]
-        return self.whole(call, kind, self.operands(call), name)
+def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
+    """(shape without the batch of the one input, None where it is open; whether it is of indices)."""
+    layer, kind = _first_layer(model)
+    if len(size) > 1:
+        return size, kind == "Embedding"
+    own = _own_size(model)
+    if own and not size:
+        return own, False
+    if kind == "Embedding":
+        return (None,), True
+    if kind == "Linear":
+        features = int(layer.in_features)
+        return ((features,) if size in ((), (features,)) else (None, features)), False
+    if kind in _RECURRENT:
+        return (None, int(layer.input_size)), False
+    spatial = _SPATIAL.get(kind, 0)
+    channels = int(layer.in_channels) if spatial else own[0] if len(own) == 3 else 3
+    return (channels, *[None] * (spatial or 2)), False
 
-    def sources(self, node: Any) -> list[int]:
-        """The tensors that a node reads, scalars too."""
-        values = (i for n in node.all_input_nodes for i in flat(self.values.get(n)))
-        return [i for i in values if isinstance(i, int)]
 
-    def activations(self, call: Call, first: int | None = None) -> list[int]:
-        """The first tensor that a call reads (or `first`), and others that the network computes.
+def _first_layer(model: Any) -> tuple[Any, str]:
+    """The first layer with weights whose class says what it reads, in the order of registration."""
+    known = {*_SPATIAL, *_RECURRENT, "Embedding", "Linear"}
+    layers = [
+        (module, cls.__name__)
+        for module in model.modules()
+        for cls in type(module).__mro__
+        if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
+    ]
+    # A table of positions or a projection may be registered before the convolution that reads the image.
+    images = [(layer, kind) for layer, kind in layers if kind in _SPATIAL]
+    indexed = layers and layers[0][1] == "Embedding"
+    return layers[0] if indexed else (images or layers or [(None, "")])[0]
 
-        Those stand where parameters usually do: the weights of a convolution that depend on the input.
-        """
-        sources = self.sources(call.node)
-        first = sources[0] if first is None else first
-        others = [i for i in sources if i != first and i not in self.constants]
-        return [first, *dict.fromkeys(others)]
 
-    def index(self, argument: Any) -> int | None:
-        """The tensor that an argument is; None for numbers and what is left out."""
-        value = self.values.get(argument) if hasattr(argument, "op") else None
-        return value if isinstance(value, int) else None
+def _own_size(model: Any) -> tuple[int, ...]:
+    """The input size that a module says it has (timm's `default_cfg`, Lightning's example); or ()."""
+    for holder in ("pretrained_cfg", "default_cfg"):
+        config = getattr(model, holder, None)
+        size = config.get("input_size") if isinstance(config, Mapping) else None
+        if isinstance(size, (tuple, list)) and all(isinstance(n, int) for n in size):
+            return tuple(size)
+    return tuple(getattr(getattr(model, "example_input_array", None), "shape", ())[1:])
 
-    def operands(self, call: Call) -> list[int]:
-        """Every operand with a shape, in order, or else what it reads; a single number is none."""
-        leaves = (self.index(a) for argument in call.arguments.values() for a in flat(argument))
-        shaped = [i for i in leaves if i is not None and self.shape(i)]
-        return shaped or self.sources(call.node)
 
-    def axes(self, call: Call, kind: str) -> dict[str, Any]:
-        """The axis or axes that an operation works along."""
-        inputs = self.sources(call.node)
-        if kind not in WITH_AXIS or not inputs:
-            return {}
-        first = self.index(call.get("self", call.get("input")))
-        rank = len(self.shape(inputs[0] if first is None else first))
-        axis = call.get("dim", 0 if kind in ("concatenate", "stack") else None)
-        if call.op in ("hstack", "vstack", "dstack"):
-            axis = {"hstack": min(rank, 2) - 1, "vstack": 0, "dstack": 2}[call.op]
-        elif call.op in ("index", "_unsafe_index"):
-            places = [i for i, n in enumerate(call.get("indices")) if n is not None]
-            axis = places[0] if len(places) == 1 else None
-        return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
-
-    def is_constant(self, tensor: int) -> bool:
-        """Whether a tensor depends on parameters alone."""
-        return tensor in self.constants
-
-    def write(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
-        """The operation that a call is, for its first output."""
-        return [self.add(call, kind, inputs, **attributes)]
-
-    def whole(self, call: Call, kind: str, inputs: Sequence[int], name: str) -> list[int]:
-        """An operation without a formula, for all outputs of a call."""
-        return self.builder.add_several(kind, inputs, call.shapes, name, call.path)
-
-    def add(
-        self,
-        call: Call,
-        kind: str,
-        inputs: Sequence[int],
-        shape: Sequence[int] | None = None,
-        suffix: str = "",
-        **attributes: Any,
-    ) -> int:
-        """An operation named after the call; its output has the call's first shape unless told."""
-        shape = tuple(call.shapes[0] if shape is None else shape)
-        label = call.label(kind, suffix)
-        out = self.builder.add(kind, inputs, shape, label, call.path, **attributes)
-        axis = channel_axis(self, kind, inputs, shape)
-        if axis is not None:
-            self.channels[out] = axis
-        return out
-
-    def named(self, node: Any) -> tuple[str, str]:
-        """(name, path): a layer of PyTorch's own by its name in the module it is in; others have none."""
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        path, cls = stack[-1] if stack else ("", "")
-        path = _EXPORTED.sub("", path)
-        cls = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
-        if path and cls.startswith("torch.nn.modules.") and not cls.startswith(_HOLDERS):
-            above, _, name = path.rpartition(".")
-            return name, above
-        return "", path
-
-    def inside(self, node: Any) -> list[int | None] | None:
-        """A call of a graph inside the graph: what `no_grad`, `autocast` and checkpoints make of code.
-
-        None for an operation that only takes a graph as one of its arguments.
-        """
-        name = str(node.target)
-        given = [self.values.get(a) if hasattr(a, "op") else None for a in node.args]
-        graphs = [i for i, value in enumerate(given) if hasattr(value, "graph")]
-        if name in _BRANCHES:
-            raise NetworkError(
-                f"network {self.builder.name!r} chooses what it computes while it runs ({name}"
-                f"{source_line(node.meta.get('stack_trace'))}), so it has no one latency; give a module "
-                "without that choice, or one for each branch"
-            )
-        if len(graphs) != 1 or not any(part in name for part in _WRAPPERS):
-            return None
-        return self.walk(given[graphs[0]], given[graphs[0] + 1 :])
-
-    def overwritten(self, node: Any, index: int) -> None:
-        """After an in-place operation: the new value of what it changed and of what that is a view of."""
-        changed = node.all_input_nodes[0]
-        self.values[changed] = index
-        while changed in self.views:
-            base = self.views[changed]
-            before = self.values.get(base)
-            if not isinstance(before, int):
-                return
-            changed = base
-            if index in self.constants and before in self.constants:
-                continue
-            shape = self.shape(before)
-            whole = prod(self.shape(index)) == prod(shape)
-            sources = [index] if whole else [before, index]
-            self.values[base] = index = self.builder.add("identity", sources, shape)
-            self.constants.discard(index)
+def _user_line(error: BaseException) -> str:
+    """ " at net.py:12": the last line of the user's own code, or of an installed package."""
+    ours = [f"{os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}{os.sep}",
+            f"-packages{os.sep}torch{os.sep}"]  # fmt: skip
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.exists(f.filename)]
+    frames = [f for f in frames if not any(part in f.filename for part in ours)]
+    own = [f for f in frames if "-packages" not in f.filename] or frames
+    if not own:
+        return ""
+    near = os.path.relpath(own[-1].filename)  # as a person in the working directory writes it
+    return f" at {own[-1].filename if near.startswith('..') else near}:{own[-1].lineno}"

@@ -35,7 +35,7 @@ from lolat.graph.edits import square_side
 from lolat.io.results import element
 from lolat.model import Model
 from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
-from lolat.model.prediction import CALL, Prediction, domain_words, memory_words, operation_terms
+from lolat.model.prediction import CALL, Prediction, domain_words, memory_words
 from lolat.report.rows import (
     GLOSSARY,
     TERMS,
@@ -43,6 +43,7 @@ from lolat.report.rows import (
     bottlenecks,
     familiar,
     named_parts,
+    paths_of,
     short_name,
 )
 from lolat.units import percent, plain, shapes_text
@@ -96,6 +97,20 @@ def command_of(network: str, input_size: Sequence[int] = ()) -> str:
     """A network and its size, as a command takes them."""
     size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
     return quote(network) + size
+
+
+def page_of(predictions: Sequence[Prediction]) -> str:
+    """The page of a prediction, or of two beside each other at the batch size of the first."""
+    first, asked = predictions[0], [p.question for p in predictions]
+    same = len({p.predictor for p in predictions}) == 1
+    sides = [
+        Side(
+            a.model, a.graph, paths_of(a.graph), a.model.label, a.network,
+            command_of(a.network, a.input_size), a.at_size,
+        )
+        for a in asked
+    ]  # fmt: skip
+    return page(sides, first.batch_size, first.predictor if same else None, asked[0].coverage)
 
 
 def document(
@@ -280,21 +295,21 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
 
 def _formula(formula: Formula) -> dict[str, Any]:
     """The coefficients above 0, and where the formula bends (two-regime)."""
-    bends = isinstance(formula, TwoRegime) and formula.breakpoint > 0
+    bends = isinstance(formula, TwoRegime) and formula.breakpoint_ms > 0
     kept = _features(formula)
     return {
         "name": formula.name,
         "features": [formula.features[i] for i in kept],
-        "coefficients": [formula.coefficients[i] for i in kept],
+        "coefficients": [formula.slopes[i] for i in kept],
         "constant": formula.constant,
-        "bend": [formula.breakpoint, formula.slope] if bends else None,  # type: ignore[attr-defined]
+        "bend": [formula.breakpoint_ms, formula.slope] if bends else None,  # type: ignore[attr-defined]
     }
 
 
 def _features(formula: Formula) -> list[int]:
     """Which of the features of a formula can take time."""
     timed = isinstance(formula, Kernels)
-    return [i for i, c in enumerate(formula.coefficients) if c > 0.0 or timed]
+    return [i for i, c in enumerate(formula.slopes) if c > 0.0 or timed]
 
 
 def _counts(side: Side, formula: Formula) -> dict[str, Any]:
@@ -320,7 +335,7 @@ def _times(side: Side, formula: Formula, answers: Sequence[Prediction]) -> dict[
     return {
         str(a.batch_size): [
             [float(f"{ms:.{DIGITS}g}") if ms else 0 for ms in column]
-            for column in operation_terms(formula, analysis, a.batch_size).T
+            for column in formula.of_operations(analysis, a.batch_size).T
         ]
         for a in answers
     }

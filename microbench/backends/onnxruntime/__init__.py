@@ -11,12 +11,11 @@ import numpy as np
 
 from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.onnx import file, shapes
+from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
-from microbench.backends import Prepared, environment_of, imported
-from microbench.backends.tape import at_batch
-from microbench.backends.torch.layers import block_module, materialize
+from microbench.backends import Prepared, at_batch, environment_of, imported
+from microbench.backends.torch.layers import block_module
 from microbench.environment import core_count, cpu_count
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
@@ -32,7 +31,7 @@ class OnnxRuntimeBackend:
     def __init__(self, device: str, threads: int | None = None) -> None:
         """`threads`: None for as many as cores. MissingPackageError or DeviceError: not there."""
         self.runtime = runtime = imported("onnxruntime", "the onnxruntime backend")
-        self.onnx, self.torch = file.import_onnx(), import_torch()
+        self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
         self.place = "cuda" if device == "gpu" else "cpu"
         self.provider = f"{self.place.upper()}ExecutionProvider"
@@ -71,26 +70,30 @@ class OnnxRuntimeBackend:
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
+        return self._call(*self.exported(graph, batch_size))
+
+    def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
+        """(the ONNX model of PyTorch's block, random inputs by name)."""
         module, sizes = block_module(self.torch, graph, "onnxruntime")
-        module, model = materialize(self.torch, module, "cpu"), io.BytesIO()
+        model = io.BytesIO()
         tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
-        arrays = [_values(at_batch(t, s, batch_size), np.dtype(t.dtype)) for t, s in tensors]
+        arrays = [_values(at_batch(t, batch_size, s), np.dtype(t.dtype)) for t, s in tensors]
         given = {f"x{i}": array for i, array in enumerate(arrays)}
         with warnings.catch_warnings(action="ignore"), self.torch.no_grad():
             inputs = tuple(map(self.torch.from_numpy, arrays))
             # By tracing, which takes a tenth of the time of the newer exporter.
             self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(given))
-        return self._call(model.getvalue(), given)
+        return model.getvalue(), given
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """An `.onnx` file as one call; NetworkError for anything else."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
-        inputs = shapes.read_inputs(file.load(spec), input_size, shortened(spec))
-        if inputs.fixed not in (None, batch_size):
-            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {inputs.fixed} alone")
-        types = {n: self.onnx.helper.tensor_dtype_to_np_dtype(t) for n, t in inputs.dtypes.items()}
-        return self._call(spec, {n: _values(s, types[n]) for n, s in inputs.at(batch_size).items()})
+        inputs = read_inputs(spec, input_size)
+        if others := {one.fixed for one in inputs.values()} - {0, batch_size}:
+            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {max(others)} alone")
+        values = {n: _values(one.at(batch_size), one.dtype) for n, one in inputs.items()}
+        return self._call(spec, values)
 
     def _call(self, model: str | bytes, given: dict[str, np.ndarray]) -> Prepared:
         """A run on inputs that lie on the device; what comes out stays there."""

@@ -15,9 +15,8 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, environment_of, imported
-from microbench.backends.tape import at_batch
-from microbench.backends.tensorflow.layers import build_graph as build
+from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, imported
+from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
 
 FLAGS = (
@@ -129,7 +128,7 @@ class TensorFlowBackend:
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         with self.tf.device(self.device):
-            return self._call(build(self.keras, graph), batch_size, graph)
+            return self._call(build_graph(self.keras, graph), batch_size, graph)
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call."""
@@ -166,7 +165,7 @@ class TensorFlowBackend:
 
     def value(self, tensor: Tensor, batch_size: int) -> Any:
         """Values of a graph's input."""
-        shape = at_batch(tensor, tensor.shape, batch_size)
+        shape = at_batch(tensor, batch_size)
         if "int" in tensor.dtype or tensor.dtype == "bool":
             return self.tf.ones(shape, tensor.dtype)
         return self.tf.cast(self.tf.random.stateless_normal(shape, seed=(1, 2)), tensor.dtype)

@@ -11,8 +11,7 @@ import numpy as np
 from lolat.graph import Graph
 from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
 from microbench.backends.tensorflow import TensorFlowBackend
-from microbench.backends.tensorflow.layers import build_graph as build
-from microbench.backends.tensorflow.layers import standard
+from microbench.backends.tensorflow.layers import build_graph, standard
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
     "sgd": lambda keras: keras.optimizers.SGD(LEARNING_RATE),
@@ -31,21 +30,18 @@ class Training:
         self.backend, self.tf, self.keras = backend, backend.tf, backend.keras
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass, or an update too."""
+        """The forward pass of a block in training mode, or that and the backward pass."""
         tf = self.tf
         with tf.device(self.backend.device):
-            model = build(self.keras, graph)
+            model = build_graph(self.keras, graph)
             inputs = [self.backend.value(graph.tensors[i], batch_size) for i in graph.inputs]
             given = inputs[0] if len(inputs) == 1 else inputs
             if not backward:
                 return self.backend.compiled(lambda x: model(x, training=True), given)
             behind = [self.backend.value(graph.tensors[i], batch_size) for i in graph.outputs]
             variables = model.trainable_variables
-            updater = OPTIMIZERS[optimizer](self.keras) if optimizer else None
-            if updater is not None:
-                updater.build(variables)
 
             def train(x: Any, flowing: Any) -> Any:
                 sources = [v.value for v in variables]
@@ -55,8 +51,6 @@ class Training:
                     tape.watch(watched)
                     out = tf.nest.flatten(model(x, training=True))
                 gradients = tape.gradient(out, [*sources, *watched], output_gradients=flowing)
-                if updater is not None:
-                    updater.apply(gradients[: len(sources)], variables)
                 # The output too: what no gradient needs would not be computed otherwise.
                 return out, gradients
 
@@ -89,7 +83,7 @@ class Training:
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of the first step of Keras' `fit`, ms."""
         with self.tf.device(self.backend.device):
-            model = build(self.keras, graph)
+            model = build_graph(self.keras, graph)
         samples = _samples(graph.tensors[graph.inputs[0]].shape[1:], batch_size)
         started = time.perf_counter()
         self._fit(model, optimizer, samples, batch_size)()

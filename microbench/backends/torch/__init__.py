@@ -16,10 +16,8 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.units import one_line, shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, environment_of
-from microbench.backends.shapes import Shape
-from microbench.backends.tape import at_batch
-from microbench.backends.torch.layers import block_module, materialize
+from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of
+from microbench.backends.torch.layers import block_module
 
 FLAGS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
@@ -186,11 +184,10 @@ class TorchBackend:
 
     def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
         """(the module of a block on the device, its inputs there)."""
-        module, shapes = block_module(self.torch, graph)
+        with self.torch.device(self.device.place):
+            module, shapes = block_module(self.torch, graph)
         inputs = zip(graph.inputs, shapes, strict=True)
-        return materialize(self.torch, module, self.device.place), [
-            self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs
-        ]
+        return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
@@ -227,7 +224,7 @@ class TorchBackend:
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
         """Values of a graph's input of `shape` at batch size 1, on the device."""
-        torch, grown = self.torch, at_batch(tensor, shape, batch_size)
+        torch, grown = self.torch, at_batch(tensor, batch_size, shape)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
             return torch.ones(grown, dtype=dtype, device=self.device.place)

@@ -1,219 +1,229 @@
-"""Operations of a Graph as PyTorch layers: those that a PyTorch network with that operation runs.
+"""Builds a block as a PyTorch module: the layers that a PyTorch network of the same operations has.
 
-Layers that torchvision's networks have in place are in place here, where nothing else reads the operand.
+A block is written channels last, PyTorch's images are channels first. So a tensor lies channels first from
+convolution to convolution, and is permuted where an operation works along the channels (a dense layer, a
+layer norm), as in PyTorch's own ConvNeXt.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lolat.graph import Graph, Tensor
-from microbench.backends import tape as shared
-from microbench.backends.shapes import Shape, transposed_padding, window
-from microbench.backends.tape import Call, Maker, Tape, build
+from lolat.graph import Graph
+from microbench.backends import Shape, check_kinds
 
-_BINARY = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
+CHANNELS_LAST = {"dense", "layer_norm", "softmax", "matmul", "transpose"}
+"""Kinds that work along the last axis."""
+AS_IT_LIES = {"flatten", "reshape"}
+"""Kinds that take the elements in the order in which they lie in memory."""
+EITHER = {
+    "relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "add", "multiply",
+    "scale", "rescale", "concatenate", "dropout",
+}  # fmt: skip
+"""Kinds that work in both orders. All other kinds need the channels first."""
+SHARING = {*AS_IT_LIES, "dropout"}
+"""Kinds whose result may share its memory with their operand."""
 
 
-class TorchTape(Tape):
-    """Collects an FX graph; every step is tried at once on meta tensors, which have a shape and no memory.
+@dataclass(frozen=True)
+class Value:
+    """A node of the FX graph; its shape at batch size 1, as the block has it (channels last)."""
 
-    The code that FX generates lets go of a tensor after its last use, as a network's own code does, and is
-    a code object of its own, so that torch.compile treats blocks as different networks.
+    node: Any
+    shape: Shape
+    channels_first: bool = False
+
+    @property
+    def laid(self) -> Shape:
+        """The shape as the tensor lies in memory."""
+        batch, *places = self.shape
+        return (batch, places[-1], *places[:-1]) if self.channels_first else self.shape
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation to write into an FX graph.
+
+    `result`: its value, without the node. `in_place`: whether its first operand may be overwritten.
     """
 
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
-        self.root: Any = torch.nn.Module()
-        self.graph: Any = torch.fx.Graph()
-        self.meta: dict[Any, Any] = {}  # node -> what it gives at batch size 1
-        self.input, self.constant, self.pad = self._input, self._constant, self._pad
-        self.binary = self._binary
-        self.shape = lambda node: tuple(self.meta[node].shape)
-        self.permute, self.reshape = self._step(torch.permute), self._step(torch.reshape)
-        self.copied = self._step(torch.clone, memory_format=torch.contiguous_format)
-        self.concatenate = self._step(torch.cat)
-        self.tile, self.matmul = self._step(torch.tile), self._step(torch.matmul)
-        self.index = self._step(operator.getitem)  # a view, whose copy is left to what reads it
-        self.grown = lambda node, shape: self.call(
-            for_each_sample, node, next(n for n in self.graph.nodes if n.op == "placeholder")
-        )
-        self.dense = lambda node, inside, made, bias: self.module(
-            "dense", torch.nn.Linear(inside, made, bias=bias), node
-        )
+    torch: Any
+    root: Any
+    graph: Any
+    attributes: Mapping[str, Any]
+    operands: list[Value]
+    result: Value
+    in_place: bool
 
-    def _step(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        return partial(self.call, function, **options)
+    @property
+    def nodes(self) -> list[Any]:
+        """The nodes of the operands."""
+        return [value.node for value in self.operands]
 
-    def _input(self, tensor: Tensor, shape: Shape) -> Any:
-        node = self.graph.placeholder(f"x{len(self.meta)}")
-        return self._noted(node, self._empty(shape, tensor.dtype))
+    @property
+    def channels(self) -> int:
+        """The number of channels of the first operand."""
+        return self.operands[0].shape[-1]
 
-    def _constant(self, tensor: Tensor) -> Any:
-        """A buffer."""
-        name = f"constant_{len(self.meta)}"
-        value = self._empty(tensor.shape, tensor.dtype)
-        self.root.register_buffer(name, value)
-        return self._noted(self.graph.get_attr(name), value)
-
-    def _pad(self, node: Any, pairs: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
-        """PyTorch has the pairs of the last axis first."""
-        amounts = tuple(n for pair in reversed(pairs) for n in pair)
-        return self.call(self.torch.nn.functional.pad, node, amounts, "constant", value)
-
-    def _binary(self, kind: str, left: Any, right: Any) -> Any:
-        """torch's function; a limit that is a number is a clamp."""
-        if kind in ("maximum", "minimum") and isinstance(right, float):
-            return self.function("clamp", left, **{"min" if kind == "maximum" else "max": right})
-        return self.function(_BINARY.get(kind, kind), left, right)
-
-    def module(self, kind: str, layer: Any, *nodes: Any) -> Any:
-        """The output of a layer (an nn.Module on the meta device), which becomes part of the module."""
-        name = f"{kind}_{len(self.meta)}"
-        value = layer.eval()(*(self.meta[n] for n in nodes))
-        setattr(self.root, name, layer)
-        return self._noted(self.graph.call_module(name, nodes), value)
+    def layer(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """A layer of torch.nn on the first operand; "{}" in its name becomes "2d" of an image."""
+        of_rank = name.format(f"{max(1, len(self.operands[0].shape) - 2)}d")
+        key = f"layer_{len(self.graph.nodes)}"
+        setattr(self.root, key, getattr(self.torch.nn, of_rank)(*arguments, **options))
+        return self.graph.call_module(key, (self.nodes[0],))
 
     def function(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """The output of torch's function of that name."""
-        return self.call(getattr(self.torch, name), *arguments, **options)
+        """The result of torch's function of that name."""
+        return self.graph.call_function(getattr(self.torch, name), arguments, options)
 
-    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The output of a function; nodes among its arguments, or in a list as its first, are operands."""
-        value = function(*map(self._meta_of, arguments), **options)
-        return self._noted(self.graph.call_function(function, arguments, options), value)
+    def window(self) -> tuple[Any, Any, Shape]:
+        """(kernel, strides, padding on both sides) of each spatial axis.
 
-    def _meta_of(self, argument: Any) -> Any:
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(map(self._meta_of, argument))
-        return self.meta[argument] if isinstance(argument, self.torch.fx.Node) else argument
-
-    def _noted(self, node: Any, value: Any) -> Any:
-        self.meta[node] = value
-        return node
-
-    def _empty(self, shape: Shape, dtype: str) -> Any:
-        """float32 where PyTorch has no type of that name."""
-        known = getattr(self.torch, dtype, self.torch.float32)
-        return self.torch.empty(shape, dtype=known, device="meta")
-
-
-def for_each_sample(x: Any, like: Any) -> Any:
-    """`x` as many times as `like` has samples."""
-    return x.expand(like.shape[0] * x.shape[0], *x.shape[1:])
+        As much is padded as the size of the result needs; PyTorch's networks pad both sides alike.
+        """
+        kernels, strides = self.attributes["kernel"], self.attributes["strides"]
+        sizes = zip(self.operands[0].shape[1:], self.result.shape[1:], strict=True)
+        missing = [
+            max(0, (m - 1) * stride + kernel - n)
+            for (n, m), kernel, stride in zip(sizes, kernels, strides, strict=False)
+        ]
+        return kernels, strides, tuple(-(-n // 2) for n in missing)
 
 
 def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any, list[Shape]]:
-    """(an nn.Module of `graph` on the meta device, the shapes of its inputs at batch size 1).
+    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie).
 
-    The module returns a tuple. MeasuringError names `backend` and an operation that cannot be built.
+    The weights are random and are made on torch's default device. The module returns a tuple. The code
+    that FX generates frees a tensor after its last use, as a network's own code does, and is a code object
+    of its own, so that torch.compile treats blocks as different networks. MeasuringError names `backend`
+    and an operation that it does not build.
     """
-    tape = TorchTape(torch)
-    with torch.device("meta"), torch.no_grad():
-        outputs, shapes = build(graph, tape, MAKERS, backend)
-    tape.graph.output(tuple(outputs))
-    return torch.fx.GraphModule(tape.root, tape.graph, "Block").eval(), shapes
+    check_kinds(graph, MAKERS, backend)
+    root, fx, readers = torch.nn.Module(), torch.fx.Graph(), graph.consumers()
+    values: dict[int, Value] = {}
+    for number, i in enumerate(graph.inputs):
+        shape = graph.tensors[i].shape
+        kinds = {graph.operations[at].kind for at in readers.get(i, ())}
+        is_image = len(shape) > 3 and not kinds <= CHANNELS_LAST
+        values[i] = Value(fx.placeholder(f"x{number}"), shape, is_image)
+    shapes = [values[i].laid for i in graph.inputs]
+    # Tensors in memory of their own that one operation reads.
+    written = {i for o in graph.operations if o.kind not in SHARING for i in o.outputs}
+    reusable = {i for i in written - {*graph.outputs} if len(readers.get(i, ())) == 1}
+    for o in graph.operations:
+        shape = graph.tensors[o.outputs[0]].shape
+        operands = [values[i] for i in o.inputs]
+        first = _is_channels_first(o.kind, operands, shape)
+        if o.kind not in AS_IT_LIES:
+            operands = [_permuted(torch, fx, value, first) for value in operands]
+        result = Value(None, shape, first and len(shape) > 2)
+        in_place = o.inputs[0] in reusable
+        node = MAKERS[o.kind](Call(torch, root, fx, o.attributes, operands, result, in_place))
+        values[o.outputs[0]] = replace(result, node=node)
+    fx.output(tuple(values[i].node for i in graph.outputs))
+    return torch.fx.GraphModule(root, fx, "Block").eval(), shapes
 
 
-def materialize(torch: Any, module: Any, device: Any) -> Any:
-    """A module of the meta device on `device`, with random weights made there, layer by layer."""
-    module = module.to_empty(device=device)
-    for part in module.modules():
-        reset = getattr(part, "reset_parameters", None)
-        if callable(reset):
-            reset()
-    with torch.no_grad():
-        for name, buffer in module.named_buffers():
-            if name.startswith("constant_"):
-                buffer.fill_(1)
-    return module
+def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
+    """Whether the result of an operation lies channels first."""
+    if kind in AS_IT_LIES:  # an image of one position lies in both orders
+        return len(out) > 3 and all(n == 1 for n in out[1:-1])
+    if kind in EITHER:
+        return any(value.channels_first for value in operands)
+    return kind not in CHANNELS_LAST
 
 
-def _layer(c: Call, name: str, *arguments: Any, **options: Any) -> Any:
-    """A layer of torch.nn on the first operand; "{}" in its name becomes "2d" of an image."""
-    cls = getattr(c.tape.torch.nn, name.format(f"{max(1, len(c.shape) - 2)}d"))
-    return c.tape.module(c.operation.kind, cls(*arguments, **options), c.x)
+def _permuted(torch: Any, fx: Any, value: Value, channels_first: bool) -> Value:
+    """The value with its channels first, or last."""
+    rank = len(value.shape)
+    if value.channels_first is channels_first or (channels_first and rank < 3):
+        return value
+    order = (0, rank - 1, *range(1, rank - 1)) if channels_first else (0, *range(2, rank), 1)
+    node = fx.call_function(torch.permute, (value.node, order))
+    return Value(node, value.shape, channels_first)
 
 
-# ---- convolutions and pools ----------------------------------------------------------------------
+# ---- How each kind is built
 
 
 def _convolution(c: Call) -> Any:
-    a, w = c.attributes, window(c.attributes, c.shape[2:], c.out[2:])
-    x = c.x if w.symmetric else c.tape.pad(c.x, w.pairs)
-    layer = getattr(c.tape.torch.nn, f"Conv{len(w.kernel)}d")(
-        a["in_channels"], a["out_channels"], w.kernel, w.strides, w.before if w.symmetric else 0,
-        w.dilation, a.get("groups", 1), a["bias"],
-    )  # fmt: skip
-    return c.tape.module("conv", layer, x)
+    a, (kernel, strides, padding) = c.attributes, c.window()
+    channels = a["in_channels"], a["out_channels"]
+    return c.layer(
+        "Conv{}", *channels, kernel, strides, padding, a["dilation"], a["groups"], a["bias"]
+    )
 
 
 def _transposed(c: Call) -> Any:
+    """Of a kernel as large as the stride: nothing is padded."""
     a = c.attributes
-    strides, padding, extra = transposed_padding(a, c.shape[2:], c.out[2:])
-    return _layer(
-        c, "ConvTranspose{}", a["in_channels"], a["out_channels"], tuple(a["kernel"]), strides, padding,
-        extra, a.get("groups", 1), a["bias"], a.get("dilation") or 1,
-    )  # fmt: skip
-
-
-def _pool(c: Call) -> Any:
-    w = window(c.attributes, c.shape[2:], c.out[2:])
-    is_mean = c.operation.kind == "average_pool"
-    cls = getattr(c.tape.torch.nn, f"{'Avg' if is_mean else 'Max'}Pool{len(w.kernel)}d")
-    # As Keras and NASNet's ports have it: the mean is of what is there.
-    options = {"count_include_pad": False} if is_mean else {}
-    if w.symmetric and all(2 * p <= k for p, k in zip(w.before, w.kernel, strict=True)):
-        return c.tape.module("pool", cls(w.kernel, w.strides, w.before, **options), c.x)
-    if not any(w.before) and max(w.after) < max(w.strides):  # the last window ends outside
-        layer = cls(w.kernel, w.strides, ceil_mode=True, **options)
-        node = c.tape.module("pool", layer, c.x)
-        if c.tape.shape(node) == c.out:
-            return node
-    x = c.tape.pad(c.x, w.pairs, 0.0 if is_mean else float("-inf"))
-    return c.tape.module("pool", cls(w.kernel, w.strides), x)
+    channels = a["in_channels"], a["out_channels"]
+    return c.layer("ConvTranspose{}", *channels, a["kernel"], a["strides"], bias=a["bias"])
 
 
 def _global_pool(c: Call) -> Any:
-    """An adaptive pool to one position; the axes go where the Graph has none."""
-    x = _layer(c, "AdaptiveAvgPool{}", 1)
-    return x if len(c.out) == len(c.shape) else c.tape.function("flatten", x, 1)
+    pooled = c.layer("AdaptiveAvgPool{}", 1)
+    keeps_rank = len(c.result.shape) == len(c.operands[0].shape)
+    return pooled if keeps_rank else c.function("flatten", pooled, 1)
 
 
-# ---- the others ----------------------------------------------------------------------------------
+def _transpose(c: Call) -> Any:
+    """A copy: a permutation alone shares its operand's memory."""
+    view = c.function("permute", c.nodes[0], c.attributes["permutation"])
+    return c.function("clone", view, memory_format=c.torch.contiguous_format)
 
 
-def _activation(name: str, in_place: bool) -> Maker:
-    return lambda c: _layer(c, name, **({"inplace": True} if in_place and c.reusable else {}))
+def _concatenate(c: Call) -> Any:
+    axis = 1 if c.result.channels_first else len(c.result.shape) - 1
+    return c.function("cat", c.nodes, axis)
 
 
-def _flatten(c: Call) -> Any:
-    if len(c.out) == 2 and c.out[0] == c.shape[0]:
-        return c.tape.function("flatten", c.x, 1)
-    return shared.reshape(c)
+def _matmul(c: Call) -> Any:
+    """Along the last axis of the left operand; the right one is transposed where that fits."""
+    (left, right), rank = c.nodes, len(c.result.shape)
+    if c.operands[1].shape[-2] != c.operands[0].shape[-1]:
+        right = c.function("permute", right, (*range(rank - 2), rank - 1, rank - 2))
+    return c.function("matmul", left, right)
 
 
-_LAYERS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
+def _rescale(c: Call) -> Any:
+    """A product and a sum, as Keras' Rescaling."""
+    return c.function("sub", c.function("mul", c.nodes[0], 1 / 127.5), 1.0)
+
+
+_ACTIVATIONS = {"sigmoid": "Sigmoid", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
 _IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Hardswish"}
+"""Activations that torchvision's networks have in place."""
 
-MAKERS: dict[str, Maker] = {
-    **shared.MAKERS,
+
+def _activation(name: str, has_in_place: bool) -> Callable[[Call], Any]:
+    return lambda c: c.layer(name, **({"inplace": True} if has_in_place and c.in_place else {}))
+
+
+MAKERS: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
-    **dict.fromkeys(("max_pool", "average_pool"), _pool),
+    "max_pool": lambda c: c.layer("MaxPool{}", *c.window()),
+    # The mean of the elements that there are, as Keras and NASNet's ports have it.
+    "average_pool": lambda c: c.layer("AvgPool{}", *c.window(), count_include_pad=False),
     "global_average_pool": _global_pool,
-    "batch_norm": lambda c: _layer(c, "BatchNorm{}", c.shape[1]),
-    "layer_norm": lambda c: _layer(c, "LayerNorm", c.shape[-1]),
-    **{kind: _activation(name, False) for kind, name in _LAYERS.items()},
+    "batch_norm": lambda c: c.layer("BatchNorm{}", c.channels),
+    "layer_norm": lambda c: c.layer("LayerNorm", c.channels),
+    "dense": lambda c: c.layer("Linear", c.channels, c.result.shape[-1], bias=c.attributes["bias"]),
+    **{kind: _activation(name, False) for kind, name in _ACTIVATIONS.items()},
     **{kind: _activation(name, True) for kind, name in _IN_PLACE.items()},
-    "softmax": lambda c: _layer(c, "Softmax", dim=c.axis_or_last),
-    "dropout": lambda c: _layer(c, "Dropout", 0.5),  # nothing but in training
-    "embedding": lambda c: _layer(
-        c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
-    ),
-    "flatten": _flatten,
+    "softmax": lambda c: c.layer("Softmax", dim=-1),
+    "dropout": lambda c: c.layer("Dropout", 0.5),  # nothing but in training
+    "flatten": lambda c: c.function("flatten", c.nodes[0], 1),
+    "reshape": lambda c: c.function("reshape", c.nodes[0], (-1, *c.result.laid[1:])),
+    "transpose": _transpose,
+    "concatenate": _concatenate,
+    "add": lambda c: c.function("add", *c.nodes),
+    "multiply": lambda c: c.function("mul", *c.nodes),
+    "scale": lambda c: c.function("mul", c.nodes[0], 0.125),
+    "rescale": _rescale,
+    "matmul": _matmul,
 }
 """Kind of operation -> how it is built."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from lolat.graph import Graph
 from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
-from microbench.backends.tape import first
 from microbench.backends.torch import TorchBackend
-from microbench.backends.torch.layers import block_module, materialize
+from microbench.backends.torch.layers import block_module
 
 OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sgd": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE),
@@ -30,11 +29,10 @@ class Training:
         self.backend, self.torch, self.device = backend, backend.torch, backend.device
 
     def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool, optimizer: str = ""
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass, or an update too."""
-        asked = graph, batch_size, backward, of_inputs, optimizer
-        return self._guarded(lambda: Passes(self.backend, *asked))
+        """The forward pass of a block in training mode, or that and the backward pass."""
+        return self._guarded(lambda: Passes(self.backend, graph, batch_size, backward, of_inputs))
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
@@ -43,7 +41,7 @@ class Training:
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of the loop below with next to nothing to compute: what the loop itself takes."""
         nn = self.torch.nn
-        x = self.torch.randn((batch_size * steps, *first((1, *shape))[1:]))
+        x = self.torch.randn((batch_size * steps, shape[-1], *shape[:-1]))
 
         def make() -> Callable[[], None]:
             network = nn.Sequential(
@@ -58,8 +56,8 @@ class Training:
         torch = self.torch
 
         def make() -> float:
-            module, shapes = block_module(torch, graph)
-            module = materialize(torch, module, self.device.place)
+            with torch.device(self.device.place):
+                module, shapes = block_module(torch, graph)
             data = []
             for i, shape in zip(graph.inputs, shapes, strict=True):
                 dtype = getattr(torch, graph.tensors[i].dtype)
@@ -83,13 +81,12 @@ class Passes:
 
     A call computes the outputs, and keeps for the backward pass what that needs, whether or not it
     follows; with `backward` it leaves the gradients of the weights and, with `of_inputs`, of what the block
-    reads where a network's own backward pass leaves them; an `optimizer` updates the weights by them.
+    reads where a network's own backward pass leaves them.
     """
 
     def __init__(
-        self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool,
-        optimizer: str,
-    ) -> None:  # fmt: skip
+        self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+    ) -> None:
         self.torch, self.device, self.backward = backend.torch, backend.device, backward
         module, self.inputs = backend.block(graph, batch_size)
         self.module = backend.with_options(module.train())
@@ -98,7 +95,6 @@ class Passes:
             x.requires_grad_(True)
         weights = list(self.module.parameters())
         self.sources = [*weights, *watched]
-        self.updater = OPTIMIZERS[optimizer](self.torch, weights) if optimizer else None
         self.flowing: list[Any] | None = None  # until the shapes of the outputs are seen
 
     def __call__(self) -> None:
@@ -114,8 +110,6 @@ class Passes:
             if self.flowing is None:
                 self.flowing = [self.torch.randn_like(out) for out in outputs]
             self.torch.autograd.backward(outputs, self.flowing)
-        if self.updater is not None:
-            self.updater.step()
         self.device.wait()
 
 

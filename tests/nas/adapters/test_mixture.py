@@ -10,7 +10,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.model import Model
-from lolat.nas import Position, Space, spaces
+from lolat.nas import Part, Position, Space, spaces
 from lolat.nas.adapters.mixture import TorchExpectedLatency
 from tests import synthetic
 from tests.nas.test_scorer import bent_model
@@ -88,53 +88,30 @@ def test_a_matrix_or_a_dict_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([2, 3, 3, 2], "nothing for position 'width 3'; expected a vector of 2"),
-        ([2, 3, 4, 2, 2], "shape \\(4,\\) for position 'width 2'; expected a vector of 3"),
-        ([2, 3, 3, 2, 2, 2], "no position 5; expected width 1, kernel 2"),
-        ({"width 1": 2, "depth": 2}, "no position 'depth'; expected width 1, kernel 2"),
-        ({"width 1": 2, "kernel 2": 3}, "nothing for position 'width 2'; expected a vector of 3"),
-    ],
-)  # fmt: skip
-def test_wrong_vectors(given: Any, said: str) -> None:
+    "sizes",
+    [[2, 3, 3, 2], [2, 3, 4, 2, 2], [2, 3, 3, 2, 2, 2], {"width 1": 2, "depth": 2}, {"width 1": 2}],
+)
+def test_wrong_vectors(sizes: Any) -> None:
     latency = made(small(), MODEL)
-    zeros = (
-        {k: tensor(np.zeros(n)) for k, n in given.items()}
-        if isinstance(given, dict)
-        else [tensor(np.zeros(n)) for n in given]
-    )
-    with pytest.raises(InputError, match=said):
-        latency(zeros)
+    pairs = sizes.items() if isinstance(sizes, dict) else enumerate(sizes)
+    zeros = {key: tensor(np.zeros(n)) for key, n in pairs}
+    with pytest.raises(InputError):
+        latency(zeros if isinstance(sizes, dict) else list(zeros.values()))
 
 
 def test_positions_with_one_choice_need_no_vector() -> None:
-    wide = spaces.SPACES["nasbench201"]()
-    names = [
-        Position(p.name, p.choices[:1] if i else p.choices) for i, p in enumerate(wide.positions)
-    ]
+    names = [Position("width", (8, 16)), Position("kernel", (3,))]
 
-    def build(*chosen: Any) -> Any:
-        raise AssertionError("tables are enough")
+    def shape(*chosen: int) -> tuple[int, ...]:
+        return (1, 8, 8, 3)
 
-    class Narrow:
-        """The tables of the first edge alone."""
+    def write(layers: Any, x: int, width: int, kernel: int) -> int:
+        return layers.conv(x, width, kernel)
 
-        def __init__(self, table: Any) -> None:
-            self.table, self.positions = table, table.positions
-
-        def at(self, batch_size: int) -> np.ndarray:
-            found: np.ndarray = self.table.at(batch_size)
-            return found[:, :1, :1, :1, :1, :1] if len(self.positions) == 6 else found
-
-    space = Space("narrow", names, list(map(Narrow, wide.tables)), build)
-    latency = made(space, MODEL)
-    first = names[0].name
-    chances = np.random.default_rng(0).dirichlet(np.ones(5))
-    candidates = [[c, 0, 0, 0, 0, 0] for c in range(5)]
-    wanted = chances @ wide.scorer(MODEL).latency(np.array(candidates))
-    found = latency.of_probabilities({first: tensor(chances)})
-    assert float(found) == pytest.approx(float(wanted))
+    space = Space.of_parts("narrow", names, [Part("only", (0, 1), shape, write)])
+    found = made(space, MODEL).of_probabilities({"width": tensor(np.array([0.25, 0.75]))})
+    times = space.scorer(MODEL).latency(np.array([[0, 0], [1, 0]]))
+    assert float(found) == pytest.approx(0.25 * times[0] + 0.75 * times[1])
 
 
 @pytest.mark.parametrize("mode", [None, {"dtype": "amp", "launch": "compiled"}])

@@ -46,15 +46,6 @@ def test_the_parameters_of_a_space() -> None:
     }
 
 
-def test_a_reported_latency_is_not_predicted_again() -> None:
-    def never(config: Any) -> Any:
-        raise AssertionError
-
-    latency = TrialLatency(MODEL, never, 5.0)
-    assert latency.stop("1", {"latency_ms": 5.1})
-    assert not latency.stop("1", {"latency_ms": 5.0})
-
-
 def test_no_budget() -> None:
     with pytest.raises(InputError, match="max_ms is 0"):
         TrialLatency(MODEL, small(), 0)

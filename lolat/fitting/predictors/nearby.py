@@ -1,0 +1,63 @@
+"""What operations of nearly the same shape took more, or less, than the formula says.
+
+A formula of a few terms does not tell which of its kernels a library takes for a shape. The mean of a
+Gaussian process on the logarithms of the shapes, with operations that were timed alone (Rasmussen and
+Williams 2006, 8.3.1: subset of regressors), is added to the logarithm of the formula; far from all of them
+it is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lolat.arrays import np
+from lolat.graph.work import SHAPE, Work
+from lolat.io.documents import Number, Positive
+
+REACH = 2.0  # logarithms of a size over which operations have much in common
+ERROR_SPREAD = 0.3  # standard deviation of the correction, as a logarithm
+TIME_VARIANCE = 0.02  # of one time, as a logarithm
+OUTLIER = 0.15  # residuals beyond it count less
+MOST_SHAPES = 200  # in a model file
+LEAST_OPERATIONS = 20  # operations of a class
+ALIGNED_SIZE = 32  # sizes that this divides are unlike others
+WEIGHING_ROUNDS = 4
+Row = tuple[Positive, Positive, Positive, Positive, Number]
+"""SHAPE of a product and its weight."""
+
+
+def near_rows(work: Work, residuals: np.ndarray) -> tuple[Row, ...]:
+    """Shapes and weights from products timed alone, with (steps,) log(measured / predicted)."""
+    shapes = _shapes(work)
+    chosen = shapes
+    if len(shapes) > MOST_SHAPES:
+        chosen = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
+    chosen = np.unique(chosen, axis=0)
+    between, own = _covariance(chosen, shapes), _covariance(chosen, chosen)
+    own += 1e-6 * np.eye(len(chosen))  # equal up to rounding
+    counting = np.ones(len(residuals))
+    for _ in range(WEIGHING_ROUNDS):
+        counted = between * counting
+        weights = np.linalg.solve(counted @ between.T + TIME_VARIANCE * own, counted @ residuals)
+        counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / OUTLIER) ** 2)
+    table = np.column_stack([chosen, weights])
+    return tuple(tuple(round(float(n), 4) for n in row) for row in table)  # type: ignore[misc]
+
+
+def near_factors(rows: Sequence[Row], work: Work) -> np.ndarray:
+    """(steps,) by which the formula's times of products are to be multiplied."""
+    table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
+    return np.asarray(np.exp(_covariance(_shapes(work), table[:, :-1]) @ table[:, -1]))
+
+
+def _shapes(work: Work) -> np.ndarray:
+    return np.column_stack([getattr(work, size) for size in SHAPE])
+
+
+def _covariance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(one, other) how much shapes have in common, up to ERROR_SPREAD**2."""
+    a, b = (
+        np.column_stack([np.log(s) / REACH, s[:, 2:] % ALIGNED_SIZE == 0]) for s in (one, other)
+    )
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
+    return np.asarray(ERROR_SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))

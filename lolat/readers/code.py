@@ -1,0 +1,102 @@
+"""`package.module:attribute`: what the user's own code makes, imported and called quietly."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lolat.errors import LolatError, MissingPackageError, NetworkError
+from lolat.units import did_you_mean, one_line
+
+PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
+"""What a name of a network begins with; others are modules."""
+
+
+def is_function(spec: str) -> bool:
+    """Whether a string is written as `package.module:attribute`."""
+    module, colon, attribute = spec.partition(":")
+    names = [*module.split("."), *attribute.split(".")]
+    is_named = bool(colon) and module not in PREFIXES and all(n.isidentifier() for n in names)
+    return is_named and not os.path.exists(spec)
+
+
+def attribute_of(spec: str, what: str, expected: str) -> Any:
+    """The object that `module:attribute` names; the working directory can be imported from.
+
+    `what` it is and what is `expected`, in a message. NetworkError when there is none.
+    """
+    module, _, attribute = spec.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    _import_keras_before(module)
+    try:
+        value: Any = importlib.import_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the module raises, SystemExit too
+        why = f"{brief(error)}; looked in {os.getcwd()} and among the installed packages"
+        raise NetworkError(
+            f"cannot import {module!r} for {what} {spec!r}: {why}; expected {expected}",
+            code="user-code",
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            names = {n: n for n in dir(value) if not n.startswith("_")}
+            hint = did_you_mean(part, names, f"expected {expected}")
+            raise NetworkError(
+                f"module {module!r} has no {attribute!r} ({what} {spec!r}); {hint}",
+                code="user-code",
+            )
+        value = getattr(value, part)
+    return value
+
+
+def called(spec: str, function: Callable[[], Any]) -> Any:
+    """What a function of the user's returns; NetworkError for what it raises."""
+    try:
+        return function()
+    except (LolatError, MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise NetworkError(
+            f"calling {spec!r} failed: {brief(error)}; expected a function that returns a network when it "
+            "is called without arguments",
+            code="user-code",
+        ) from error
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """What is written to stdout goes to stderr, what code in C or os.write puts there too."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a program without them
+            stdout = os.dup(1)
+            stack.callback(os.close, stdout)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, stdout, 1)
+        yield
+
+
+def _import_keras_before(module: str) -> None:
+    """Import Keras quietly where a module's text names it: on its own, TensorFlow greets on stderr."""
+    text = ""
+    with contextlib.suppress(Exception):
+        found = importlib.util.find_spec(module)
+        text = Path(str(found and found.origin)).read_text(encoding="utf-8", errors="replace")
+    if "keras" in text or "tensorflow" in text:
+        with contextlib.suppress(MissingPackageError):
+            from lolat.readers.keras import import_keras
+
+            import_keras()
+
+
+def brief(error: BaseException) -> str:
+    """An exception in one line, with its type."""
+    text, kind = one_line(error), type(error).__name__
+    return kind if text == kind else f"{kind}: {text}"

@@ -1,0 +1,406 @@
+"""Each ONNX operator as a call (see `lolat.readers.ops`).
+
+Names and order of the operands are those of the ONNX operator documentation. An operator that needs no
+more than its name is in no table here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import NetworkError
+from lolat.graph import Graph, GraphBuilder
+from lolat.readers.onnx.patterns import Patterns, clip_limits
+from lolat.readers.ops import Call, Writer
+from lolat.units import one_line, shortened
+
+Rule = Callable[["OnnxReader", Any], list[int]]
+
+
+class OnnxReader:
+    """Writes an onnx_ir network into a Graph, operator by operator.
+
+    `inputs`: name -> whether it has a batch; `constants`: names of parameters that stand among the inputs.
+    """
+
+    def __init__(
+        self, name: str, network: Any, inputs: dict[str, bool], parameters: set[str]
+    ) -> None:
+        self.builder = GraphBuilder(name, "onnx")
+        self.writer = Writer(self.builder)
+        self.graph, self.opset = network.graph, network.opset_imports.get("", 1)
+        self.parameters = parameters
+        self.index: dict[Any, int] = {}  # onnx_ir's value -> tensor of the graph
+        for value in self.graph.inputs:
+            if value.name in inputs:
+                shape, batched = value.shape.numpy(), inputs[value.name]
+                self.index[value] = self.builder.input(shape, _dtype(value), batched)
+        live = set(self.index)
+        for node in self.graph:
+            if any(value in live for value in (*node.inputs, *_captured(node))):
+                live.update(out for out in node.outputs if out.name)
+        self.live, self.patterns = live, Patterns(self.graph, live)
+        self.places = {
+            node: _place(node) for node in self.patterns.nodes if node not in self.patterns.parts
+        }
+        self.within = Counter(path for path, _ in self.places.values())
+        self.named = Counter(self.places.values())
+        parts = [path.split("/") for path in self.within]
+        self.parents = {"/".join(p[:at]) for p in parts for at in range(len(p))}
+
+    def read(self) -> Graph:
+        """The whole network; NetworkError where an operator is not as ONNX has it."""
+        for node in self.places:
+            try:
+                written = self._write(node)
+            except (
+                AttributeError,
+                IndexError,
+                KeyError,
+                TypeError,
+                ValueError,
+                ZeroDivisionError,
+            ) as error:
+                raise NetworkError(
+                    f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
+                    f"{self.builder.name!r} is not as ONNX has it ({type(error).__name__}: "
+                    f"{one_line(error)}); export it again"
+                ) from error
+            self.index |= zip(self.outputs(node), written, strict=False)
+        return self.builder.build([self.tensor(value) for value in self.graph.outputs])
+
+    def _write(self, node: Any) -> list[int]:
+        patterns = self.patterns
+        if node in patterns.fused:
+            kind, source = patterns.fused[node]
+            return self.call(node, [source], kind)
+        if node.domain in ("", "ai.onnx"):
+            if node.op_type in UNCHANGED and len(patterns.operands(node)) == 1:
+                (source,) = patterns.operands(node)
+                out = node.outputs[0]
+                if (source.shape, source.dtype) == (out.shape, out.dtype):
+                    return [self.tensor(source)]
+            if node.op_type in RULES:
+                return RULES[node.op_type](self, node)
+            return self.call(node, op=OPERATORS.get(node.op_type, node.op_type))
+        return self.call(node, op=f"{node.domain}.{node.op_type}")
+
+    def call(
+        self, node: Any, inputs: Sequence[Any] | None = None, op: str = "", **parameters: Any
+    ) -> list[int]:
+        """Write a node as one call: of all operands but single constant numbers, unless given."""
+        if inputs is None:
+            every = (*node.inputs, *_captured(node))
+            inputs = [v for v in every if v is not None and not self.is_number(v)]
+        shapes = [self.shape(out) for out in self.outputs(node)]
+        return self.write(node, op or node.op_type, map(self.tensor, inputs), shapes, **parameters)
+
+    def write(
+        self, node: Any, op: str, inputs: Iterable[int], shapes: Sequence[tuple[int, ...]],
+        suffix: str = "", **parameters: Any,
+    ) -> list[int]:  # fmt: skip
+        """Write a call that is a node or a part of it, of the part's name in `suffix`."""
+        path, name = self.name(node)
+        name = f"{name or op}_{suffix}" if suffix else name
+        dtype = _dtype(self.outputs(node)[0])
+        return self.writer.write(Call(op, list(inputs), shapes, name, path, parameters, dtype))
+
+    def outputs(self, node: Any) -> list[Any]:
+        """What a node writes that something reads; its first output if nothing reads any."""
+        node = self.patterns.biases.get(node, node)
+        return [o for o in node.outputs if o.uses() or o.is_graph_output()] or list(
+            node.outputs[:1]
+        )
+
+    def tensor(self, value: Any) -> int:
+        """The tensor of a value; one that nothing writes is a constant."""
+        if value not in self.index:
+            self.index[value] = self.writer.constant(self.shape(value), _dtype(value))
+        return self.index[value]
+
+    def shape(self, value: Any) -> tuple[int, ...]:
+        """The shape of a value at batch size 1."""
+        return tuple(value.shape.numpy())
+
+    def is_number(self, value: Any) -> bool:
+        """Whether a value is a constant of one element."""
+        return value not in self.live and prod(self.shape(value)) == 1
+
+    def name(self, node: Any) -> tuple[str, str]:
+        """(path, name) of an operation: a module with one operation in it is that operation."""
+        path, name = self.places[node]
+        if path and self.within[path] == 1 and path not in self.parents:
+            above, _, module = path.rpartition("/")
+            return above, module
+        name = "" if self.named[path, name] > 1 or node in self.patterns.fused else name
+        name = name.removeprefix("node_").strip("_")
+        return path, name.lower() if name[:1].isupper() else name
+
+    def numbers(self, node: Any, attribute: str, position: int) -> list[int] | None:
+        """Numbers that are an attribute, or in later opsets an input; None where they are not known."""
+        if attribute in node.attributes:
+            return [int(n) for n in np.ravel(node.attributes[attribute].value)]
+        value = _input(node, position)
+        if value is None or value.const_value is None:
+            return None
+        return [int(n) for n in np.ravel(value.const_value.numpy())]
+
+
+def _attribute(node: Any, name: str, default: Any = None) -> Any:
+    return node.attributes[name].value if name in node.attributes else default
+
+
+def _input(node: Any, position: int) -> Any:
+    """An input; None where it is left out."""
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype.numpy()) if value.dtype else "float32"
+
+
+def _captured(node: Any) -> list[Any]:
+    """What the graphs inside of an operation read from outside."""
+    nested = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
+    inner = [n for graph in nested for n in graph]
+    read = [v for n in inner for v in (*n.inputs, *_captured(n)) if v is not None]
+    return [v for v in dict.fromkeys(read) if v.graph not in nested]
+
+
+# ---- Names of operators.
+
+
+def _place(node: Any) -> tuple[str, str]:
+    """(path, name) of an operation: where the exporter wrote in which module it is.
+
+    PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv", its second one has the modules in
+    the node's metadata; tf2onnx writes "model/block/conv/Conv2D".
+    """
+    scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
+    modules = [
+        part for text in scopes.strip("[]").split(",") if (part := text.strip().strip("'\""))
+    ]
+    if modules:
+        weights = (
+            node.inputs[1].name.split(".")[:-1] if len(node.inputs) > 1 and node.inputs[1] else []
+        )
+        if "batch_norm" in modules[-1] and node.op_type == "Conv" and weights:
+            # Folded into the convolution, whose name is left on its weights alone.
+            return "/".join(_parts(".".join(weights[: i + 1]) for i in range(len(weights)))), "conv"
+        return "/".join(_parts(modules[:-1])), modules[-1]
+    # "node_7" is what onnx_ir calls a node without a name.
+    name = re.sub(r"^node(_\d+)?$", "", node.name or "")
+    parts = [part for part in name.split(";")[0].split("/") if part]
+    return ("/".join(parts[:-1]), parts[-1]) if parts else ("", "")
+
+
+def _parts(modules: Iterable[str]) -> list[str]:
+    """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
+    parts: list[str] = []
+    before = ""
+    for module in modules:
+        own = module.removeprefix(f"{before}.") if before else module
+        parts.append(f"{parts[-1]}.{own}" if parts and own.isdigit() else own)
+        before = module
+    return parts
+
+
+# ---- Operators that are more than their name.
+
+
+def _padding(r: OnnxReader, node: Any) -> Any:
+    """ "valid", "same" (what keeps the size but for the stride), or (before, after) of each axis."""
+    before, after = r.shape(node.inputs[0])[2:], r.shape(node.outputs[0])[2:]
+    auto = _attribute(node, "auto_pad", "NOTSET")
+    pads = _attribute(node, "pads") or [0] * (2 * len(after))
+    strides = _attribute(node, "strides") or [1] * len(after)
+    sizes = list(zip(before, strides, after, strict=True))
+    if node.op_type == "ConvTranspose":  # "same" where it enlarges by its stride
+        same, valid = all(n * s == m for n, s, m in sizes), not any(pads)
+    else:
+        valid = auto == "VALID" or (not any(pads) and auto == "NOTSET")
+        same = not valid and all(-(-n // s) == m for n, s, m in sizes)
+    if auto.startswith("SAME") or same:
+        return "same"
+    return "valid" if valid else tuple(zip(pads[: len(after)], pads[len(after) :], strict=True))
+
+
+def _convolution(r: OnnxReader, node: Any) -> list[int]:
+    at = 3 if node.op_type == "QLinearConv" else 1
+    source, weights, groups = node.inputs[0], node.inputs[at], _attribute(node, "group", 1)
+    kernel, transposed = r.shape(weights), node.op_type == "ConvTranspose"
+    vector = None if node.op_type == "ConvInteger" else _input(node, 8 if at == 3 else 2)
+    # PyTorch's exporter gives zeros to a convolution without biases.
+    values = None if vector is None or vector.name in r.parameters else vector.const_value
+    is_zero = values is not None and not np.any(values.numpy())
+    has_bias, window = vector is not None and not is_zero, len(kernel) - 2
+    return r.call(
+        node, [source, weights] if weights in r.live else [source], "convolution",
+        kernel=kernel[2:], strides=tuple(_attribute(node, "strides") or (1,) * window),
+        dilation=tuple(_attribute(node, "dilations") or (1,) * window), padding=_padding(r, node),
+        bias=has_bias or node in r.patterns.biases, in_channels=r.shape(source)[1],
+        out_channels=kernel[1] * groups if transposed else kernel[0], groups=groups, transposed=transposed,
+    )  # fmt: skip
+
+
+def _pool(r: OnnxReader, node: Any) -> list[int]:
+    kernel = tuple(_attribute(node, "kernel_shape"))
+    strides = tuple(_attribute(node, "strides") or (1,) * len(kernel))
+    window = {"kernel": kernel, "strides": strides, "padding": _padding(r, node)}
+    return r.call(node, node.inputs[:1], **window)
+
+
+def _product(r: OnnxReader, node: Any) -> list[int]:
+    """A product of matrices; the third operand of a Gemm is a bias where it is constant."""
+    left, right = node.inputs[0], node.inputs[3 if node.op_type == "QLinearMatMul" else 1]
+    third = _input(node, 2) if node.op_type == "Gemm" else None
+    contracted = (r.shape(left) or (1,))[-1]
+    if _attribute(node, "transA", 0):
+        contracted = r.shape(left)[0]
+    bias = node in r.patterns.biases or (third is not None and third not in r.live)
+    made = r.call(node, [left, right], "matmul", contracted=contracted, bias=bias)
+    if third not in r.live:
+        return made
+    return r.write(node, "add", [*made, r.tensor(third)], [r.shape(node.outputs[0])], "add")
+
+
+def _einsum(r: OnnxReader, node: Any) -> list[int]:
+    return r.call(
+        node, node.inputs, equation=_attribute(node, "equation"), bias=node in r.patterns.biases
+    )
+
+
+def _recurrent(r: OnnxReader, node: Any) -> list[int]:
+    """One operation per direction, and the concatenation of what two directions give."""
+    batch_first, outputs = bool(_attribute(node, "layout")), r.outputs(node)
+    shape, shapes = r.shape(node.inputs[0]), [r.shape(out) for out in outputs]
+    inputs = [r.tensor(v) for v in (node.inputs[0], *node.inputs[4:]) if v in r.live]
+    kind = {"LSTM": "lstm", "GRU": "gru", "RNN": "simple_rnn"}[node.op_type]
+    parameters: dict[str, Any] = {
+        "units": int(_attribute(node, "hidden_size") or r.shape(node.inputs[2])[-1]),
+        "in_features": shape[-1], "timesteps": shape[1 if batch_first else 0],
+        "bias": _input(node, 3) is not None, "sequences": node.outputs[0] in outputs,
+        "bias_vectors": 2,  # of the input and of the state, as in PyTorch; Keras' LSTM has one
+    }  # fmt: skip
+    if _attribute(node, "direction") != "bidirectional":
+        return r.write(node, kind, inputs, shapes, **parameters)
+    axes = [1 + batch_first if out is node.outputs[0] else int(batch_first) for out in outputs]
+    halves = [(*s[:axis], 1, *s[axis + 1 :]) for s, axis in zip(shapes, axes, strict=True)]
+    ways = [r.write(node, kind, inputs, halves, w, **parameters) for w in ("forward", "backward")]
+    merged = []
+    for whole, *parts in zip(shapes, *ways, strict=True):
+        merged += r.write(node, "concatenate", parts, [whole], "merge")
+    return merged
+
+
+def _attention(r: OnnxReader, node: Any) -> list[int]:
+    """The operator of opset 23; keys and values of earlier steps are put in front of the new ones."""
+    operands = [r.tensor(value) for value in node.inputs[:3]]
+    for at in (1, 2):
+        past, present = _input(node, at + 3), node.outputs[at] if at < len(node.outputs) else None
+        if present is not None and present.name:
+            if past is not None:
+                both, shape = [r.tensor(past), operands[at]], r.shape(present)
+                (operands[at],) = r.write(node, "concatenate", both, [shape], "cache")
+            r.index[present] = operands[at]
+    mask = [r.tensor(_input(node, 3))] if _input(node, 3) is not None else []
+    heads = tuple(_attribute(node, name) for name in ("q_num_heads", "kv_num_heads"))
+    parameters: dict[str, Any] = {"heads": heads} if len(r.shape(node.inputs[0])) == 3 else {}
+    shape = r.shape(node.outputs[0])
+    return r.write(node, "attention", [*operands, *mask], [shape], **parameters)
+
+
+def _clip(r: OnnxReader, node: Any) -> list[int]:
+    kinds = {(0, 6): "relu6", (0, None): "relu", (-1, 1): "hard_tanh"}
+    limits: Any = clip_limits(node)
+    return r.call(node, node.inputs[:1], kinds.get(limits, "clip"))
+
+
+def _cast(r: OnnxReader, node: Any) -> list[int]:
+    return r.call(node, node.inputs[:1], "cast")
+
+
+def _pad(r: OnnxReader, node: Any) -> list[int]:
+    before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
+    pads, half = r.numbers(node, "pads", 1), len(before)
+    pairs = [(0, n - m) for m, n in zip(before, after, strict=True)]  # where they are not known
+    if pads is not None and len(pads) == 2 * half:
+        pairs = list(zip(pads[:half], pads[half:], strict=True))
+    spatial = pairs[1:] if len(pairs) > 1 and any(pairs[1]) else pairs[2:]
+    return r.call(node, node.inputs[:1], padding=tuple(pairs if any(pairs[0]) else spatial))
+
+
+def _gather(r: OnnxReader, node: Any) -> list[int]:
+    """An embedding where a table of parameters is read, a slice where the place is fixed, else a gather."""
+    data, indices = node.inputs[:2]
+    shape, axis = r.shape(data), _attribute(node, "axis", 0)
+    if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:
+        return r.call(node, [indices], "embedding", rows=shape[0], out_features=shape[1])
+    if r.is_number(indices):
+        return r.call(node, [data], "slice")
+    return r.call(node, node.inputs)
+
+
+def _split(r: OnnxReader, node: Any) -> list[int]:
+    return r.call(node, node.inputs[:1])
+
+
+def _reduce(r: OnnxReader, node: Any) -> list[int]:
+    """A reduction; the mean or the largest of each channel is global pooling."""
+    source, axes = node.inputs[0], r.numbers(node, "axes", 1)
+    kinds = {"ReduceMean": "global_average_pool", "ReduceMax": "global_max_pool"}
+    rank = len(r.shape(source))
+    left = sorted({*range(rank)} - {axis % rank for axis in axes or range(rank)})
+    if node.op_type in kinds and rank > 3 and left in ([0, 1], [0, rank - 1]):
+        return r.call(node, [source], kinds[node.op_type])
+    return r.call(node, [source], "reduce")
+
+
+def _reshape(r: OnnxReader, node: Any) -> list[int]:
+    before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
+    if prod(before) != prod(after):
+        raise ValueError(f"{before} as {after}: the batch size may be fixed in it")
+    return r.call(node, node.inputs[:1])
+
+
+def _graphs_inside(r: OnnxReader, node: Any) -> list[int]:
+    count = sum(len(a.value) for a in node.attributes.values() if a.type.name == "GRAPH")
+    r.builder.warnings.append(
+        f"{node.op_type} {str(node.name or node.outputs[0].name)!r} has {count} operations inside, which "
+        "are not looked into: counted as memory traffic of its inputs and outputs"
+    )
+    return r.call(node)
+
+
+UNCHANGED = frozenset(["Expand", "Identity", "Pad", "Resize", "Tile", "Slice", "Upsample", "Cast"])
+"""Operators that do nothing where their output is of the shape and type of their input."""
+OPERATORS = {
+    "Sum": "add", "Mean": "average", "Max": "maximum", "Min": "minimum",
+    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike", "Bernoulli", "EyeLike"), "fill"),
+}  # fmt: skip
+"""Operators whose names mean something else in `lolat.readers.ops`."""
+_REDUCTIONS = ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+RULES: dict[str, Rule] = {
+    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(
+        ("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "DeformConv"), _convolution
+    ),
+    **dict.fromkeys(("MatMul", "QLinearMatMul", "MatMulInteger", "Gemm"), _product),
+    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    **dict.fromkeys(("If", "Loop", "Scan"), _graphs_inside),
+    "Attention": _attention,
+    "Clip": _clip,
+    "Einsum": _einsum,
+    "Gather": _gather,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Split": _split,
+}

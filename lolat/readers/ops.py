@@ -1,0 +1,341 @@
+"""The operations of Keras, PyTorch and ONNX in one form, and the kind of operation that each of them is.
+
+A reader makes a `Call` of each operation of its framework and gives it to `Writer.write`, which appends
+operations to the graph and returns the tensors that the call yields:
+
+    writer = Writer(GraphBuilder(name, "onnx"))
+    image = writer.builder.input((1, 3, 32, 32))
+    table = writer.constant((1, 16, 24))            # a parameter, or whatever depends on parameters alone
+    (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
+
+A tensor is its index in the builder. A name of an operation is looked up in lower case and without
+underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one row of `KINDS`. Where one name means
+two things in two frameworks (ONNX' Sum adds operands, PyTorch's sum reduces one), the reader gives the name
+that this table means. `Call.parameters` are the attributes that the Graph has for the kind; the operations
+of `RULES` say in their rule which parameters they expect. A layer that is several operations is several
+calls. An operation that is in no table keeps its name, is reported, and counts as the traffic of its inputs
+and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from lolat.graph import GraphBuilder, Operation
+from lolat.graph.kinds import CONVOLUTIONS
+
+KINDS = {
+    # activations
+    "relu": "relu", "relu6": "relu6", "leaky_relu": "leaky_relu rrelu",
+    "prelu": "prelu _prelu_kernel", "elu": "elu", "selu": "selu", "celu": "celu", "silu": "silu swish",
+    "sigmoid": "sigmoid", "hard_sigmoid": "hard_sigmoid", "hard_silu": "hard_silu hard_swish",
+    "gelu": "gelu", "tanh": "tanh", "hard_tanh": "hard_tanh", "softplus": "softplus", "mish": "mish",
+    "softmax": "softmax special_softmax _safe_softmax hardmax", "log_softmax": "log_softmax",
+    "softsign": "softsign", "log_sigmoid": "log_sigmoid log_sigmoid_forward", "glu": "glu",
+    "threshold": "threshold thresholded_relu", "hard_shrink": "hard_shrink",
+    "soft_shrink": "soft_shrink shrink", "tanh_shrink": "tanh_shrink", "squareplus": "squareplus",
+    "sparse_plus": "sparse_plus", "sparse_sigmoid": "sparse_sigmoid", "sparsemax": "sparsemax",
+    # element by element
+    "add": "add addcmul addcdiv", "subtract": "sub subtract rsub diff",
+    "multiply": "mul multiply lerp",
+    "divide": "div divide true_divide floor_divide divide_no_nan remainder fmod mod",
+    "power": "pow power float_power cbrt", "maximum": "maximum fmax", "minimum": "minimum fmin",
+    "average": "average", "scale": "deg2rad rad2deg", "rescale": "rescaling",
+    "sqrt": "sqrt hypot", "rsqrt": "rsqrt", "square": "square", "absolute": "abs absolute fabs",
+    "exp": "exp exp2 expm1 exponential", "log": "log log2 log10 log1p logaddexp logaddexp2",
+    "erf": "erf erfc erfinv special_erf", "negative": "neg negative", "reciprocal": "reciprocal",
+    "sign": "sign sgn", "round": "round floor ceil trunc frac fix",
+    "clip": "clip clamp clamp_min clamp_max nan_to_num",
+    "where": "where masked_fill tril triu trilu",
+    "compare": "eq ne lt le gt ge equal not_equal less less_equal less_or_equal greater greater_equal "
+    "greater_or_equal and or xor not logical_and logical_or logical_xor logical_not isclose isnan isinf "
+    "isfinite isneginf isposinf signbit heaviside is_in",
+    "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert bitwise_left_shift "
+    "bitwise_right_shift left_shift right_shift bit_shift",
+    "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh arcsin arccos arctan "
+    "arcsinh arccosh arctanh atan2 arctan2 sinc",
+    "one_hot": "one_hot multi_hot", "fill": "fill zero zeros_like ones_like full_like empty_like rand_like "
+    "randn_like",
+    # normalization and pooling
+    "batch_norm": "batch_norm batch_normalization native_batch_norm cudnn_batch_norm "
+    "_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_no_update",
+    "layer_norm": "layer_norm layer_normalization native_layer_norm mean_variance_normalization",
+    "rms_norm": "rms_norm rms_normalization _fused_rms_norm simplified_layer_normalization",
+    "group_norm": "group_norm group_normalization native_group_norm",
+    "instance_norm": "instance_norm instance_normalization",
+    "unit_norm": "unit_normalization normalize lp_normalization",
+    "max_pool": "max_pool", "average_pool": "average_pool global_lp_pool",
+    "adaptive_pool": "adaptive_pool adaptive_average_pool adaptive_max_pool",
+    "global_average_pool": "global_average_pool", "global_max_pool": "global_max_pool",
+    # reductions
+    "reduce": "reduce mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "
+    "logsumexp any all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean median "
+    "count_nonzero trace cosine_similarity moments ptp quantile percentile nanargmax nanargmin nanmax "
+    "nanmedian nanmin nanprod nanstd nanvar segment_reduction",
+    "cumulative": "cumsum cumprod cummax cummin logcumsumexp nancumsum nancumprod",
+    "sort": "sort argsort topk top_k kthvalue argpartition in_top_k",
+    # moving data
+    "concatenate": "cat concat concatenate hstack vstack dstack append", "stack": "stack",
+    "gather": "gather index index_select take take_along_dim take_along_axis _unsafe_index "
+    "gather_elements gather_nd",
+    "scatter": "scatter scatter_add scatter_reduce scatter_update scatter_nd scatter_elements "
+    "tensor_scatter slice_update slice_scatter select_scatter diagonal_scatter index_put _index_put_impl "
+    "index_add index_copy index_reduce index_fill masked_scatter put col2im fold",
+    "transpose": "flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
+    "native_channel_shuffle depth_to_space space_to_depth rearrange reverse_sequence",
+    "repeat": "repeat repeat_vector repeat_interleave tile expand broadcast_to", "roll": "roll",
+    "unfold": "unfold im2col extract_patches", "slice": "slice diagonal", "crop": "crop crop_images",
+    "resize": "resize resizing up_sampling upsample",
+    # free
+    "reshape": "reshape flatten squeeze unsqueeze expand_dims ravel",
+    "identity": "identity stop_gradient copy convert_to_tensor activity_regularization",
+    # of their attributes alone
+    "dense": "dense", "embedding": "embedding", "lstm": "lstm", "gru": "gru", "simple_rnn": "simple_rnn",
+    "dropout": "dropout",
+}  # fmt: skip
+"""Kind of operation -> its names in the three frameworks."""
+
+OPERANDS = frozenset(
+    ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
+     "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter"]
+)  # fmt: skip
+"""Kinds of which constant operands count too; of others only the first input may be constant."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation of a framework.
+
+    `inputs`: the tensors that it reads, without the kernel and biases of a layer unless the network
+    computes them. `shapes`: of its outputs, at batch size 1. `name`: "" for a plain operation.
+    """
+
+    op: str
+    inputs: Sequence[int]
+    shapes: Sequence[tuple[int, ...]]
+    name: str = ""
+    path: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str | None = None
+
+    def label(self, kind: str, suffix: str = "") -> str:
+        """The name of one of its operations; a number gets the kind in front: "conv_0"."""
+        label = f"{kind}_{self.name}" if self.name.isdigit() else self.name or kind
+        return f"{label}_{suffix}" if suffix else label
+
+
+Rule = Callable[["Writer", Call], list[int]]
+
+
+class Writer:
+    """Appends calls to a GraphBuilder. `constants`: tensors that do not depend on the network's inputs."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.constants: set[int] = set()
+
+    def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
+        """A tensor that does not depend on the network's inputs."""
+        tensor = self.builder.tensor(shape, batched, dtype)
+        self.constants.add(tensor)
+        return tensor
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """The shape of a tensor at batch size 1."""
+        return self.builder.tensors[tensor].shape
+
+    def elements(self, tensor: int) -> int:
+        """Elements of a tensor at batch size 1."""
+        return prod(self.shape(tensor))
+
+    def write(self, call: Call) -> list[int]:
+        """Append the operations of a call; the tensors that it yields, one for each of its shapes."""
+        name = normalized(call.op)
+        if name in RULES:
+            return RULES[name](self, call)
+        kind = KIND_OF.get(name)
+        if kind is None:
+            return self.unknown(call)
+        inputs = call.inputs if kind in OPERANDS else self.activations(call)
+        return self.append(call, kind, inputs, **call.parameters)
+
+    def unknown(self, call: Call) -> list[int]:
+        """Append an operation under its own name, which says whose it is: so it is reported."""
+        return self.append(call, call.op, call.inputs)
+
+    def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
+        """Append one operation, which writes all outputs of the call."""
+        label = call.label(kind.rpartition(".")[2])
+        return self.builder.add_several(
+            kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
+        )
+
+    def prune(self, outputs: Sequence[int]) -> list[int]:
+        """Drop operations that no output needs, and tensors that nobody reads or writes.
+
+        Returns the outputs, whose tensors have other numbers then.
+        """
+        builder, needed, operations = self.builder, set(outputs), []
+        for operation in reversed(builder.operations):
+            if not needed.isdisjoint(operation.outputs):
+                needed.update(operation.inputs, operation.outputs)
+                operations.append(operation)
+        needed.update(builder.inputs)
+        number = {tensor: i for i, tensor in enumerate(sorted(needed))}
+        builder.tensors[:] = [builder.tensors[tensor] for tensor in number]
+        builder.operations.clear()
+        for o in reversed(operations):
+            read, written = ([number[i] for i in tensors] for tensors in (o.inputs, o.outputs))
+            builder.operations.append(
+                Operation(o.name, o.kind, tuple(read), tuple(written), o.attributes, o.path)
+            )
+        builder.inputs[:] = [number[i] for i in builder.inputs]
+        return [number[i] for i in outputs]
+
+    def activations(self, call: Call) -> list[int]:
+        """The first input, and the others that the network computes, each once."""
+        others = (i for i in call.inputs[1:] if i not in self.constants)
+        return list(dict.fromkeys([*call.inputs[:1], *others]))
+
+
+def normalized(name: str) -> str:
+    """The name of an operation as the tables have it: "aten.leaky_relu" and "LeakyReLU" are one."""
+    return name.removeprefix("aten.").replace("_", "").lower()
+
+
+KIND_OF = {
+    normalized(name): kind for kind, names in KINDS.items() for name in [kind, *names.split()]
+}
+"""Normalized name -> kind; a kind is a name of itself."""
+
+
+# ---- Rules of what multiplies.
+
+
+def convolution(writer: Writer, call: Call) -> list[int]:
+    """A convolution of any sort; its inputs are the activation, and the kernel where it is computed.
+
+    Parameters: those of the graph (`kernel`, `strides`, `dilation`, `padding`, `bias`, `in_channels`,
+    `out_channels`, `groups`), and `transposed`, or a `kind` where the framework says which one it is. With
+    as many groups as channels it is depthwise.
+    """
+    parameters = dict(call.parameters)
+    transposed, groups = parameters.pop("transposed", False), parameters["groups"]
+    depthwise = groups == parameters["in_channels"]
+    kind = "conv" if groups == 1 else "depthwise_conv" if depthwise else "grouped_conv"
+    kind = parameters.pop("kind", "transposed_conv" if transposed else kind)
+    return writer.append(call, kind, writer.activations(call), **parameters)
+
+
+def product(writer: Writer, call: Call) -> list[int]:
+    """A product of two operands; a dense layer where only the right one is constant.
+
+    Parameters: `contracted`, the products that are summed for each result (the last axis of the left
+    operand unless given); `bias`, whether a constant vector is added.
+    """
+    left, right = call.inputs[:2]
+    contracted = call.parameters.get("contracted", (writer.shape(left) or (1,))[-1])
+    if right in writer.constants and left not in writer.constants:
+        features = writer.elements(right) // max(contracted, 1)
+        bias = call.parameters.get("bias", False)
+        return writer.append(
+            call, "dense", [left], in_features=contracted, out_features=features, bias=bias
+        )
+    return writer.append(call, "matmul", [left, right], contracted=contracted)
+
+
+def einsum(writer: Writer, call: Call) -> list[int]:
+    """A product over the labels that the second operand has and the result has not.
+
+    Parameter: `equation`. Of one operand a transposition or a reduction; of three or more it is unknown.
+    """
+    inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
+    if len(inputs) == 1:
+        whole = len(set(labels[0])) == len(result)
+        return writer.append(call, "transpose" if whole else "reduce", inputs)
+    if len(inputs) != 2:
+        return writer.unknown(call)
+    if inputs[0] in writer.constants and inputs[1] not in writer.constants:
+        inputs.reverse()
+        labels.reverse()
+    contracted, _ = einsum_features(labels[1], result, writer.shape(inputs[1]))
+    parameters = {**call.parameters, "contracted": contracted}
+    return product(writer, replace(call, inputs=inputs, parameters=parameters))
+
+
+def attention(writer: Writer, call: Call) -> list[int]:
+    """softmax(q k' * scale + mask) v; q, k, v of (batch, heads, steps, size), or (..., steps, features).
+
+    Inputs: query, key, value, and the mask where one is added to the scores. Parameters: `heads`, those of
+    q and those of k and v, where the features of all heads lie side by side; others that the graph has for
+    the kind, where they are not as the shapes say (`keys`, `scaled`). A framework that keeps the weights
+    of the softmax gives a second shape for them.
+    """
+    parameters = dict(call.parameters)
+    q, k, v = (writer.shape(i) for i in call.inputs[:3])
+    heads = parameters.pop("heads", None)
+    own, shared = heads or (q[1], k[1])
+    sizes = (q[-1] // own, v[-1] // shared) if heads else (q[-1], v[-1])
+    known = {
+        "heads": own, "key_heads": shared, "queries": q[-2], "keys": k[-2], "head_size": sizes[0],
+        "value_size": sizes[1],
+    }  # fmt: skip
+    return writer.append(call, "attention", call.inputs, **{**known, **parameters})
+
+
+# ---- Rules of what moves data.
+
+
+def split(writer: Writer, call: Call) -> list[int]:
+    """One slice for each output."""
+    parts = (replace(call, shapes=[shape]) for shape in call.shapes)
+    return [writer.append(part, "slice", call.inputs[:1])[0] for part in parts]
+
+
+def pad(writer: Writer, call: Call) -> list[int]:
+    """Elements added at the ends of axes, or taken away there.
+
+    Parameter: `padding`, (before, after) of each axis that a convolution would slide over.
+    """
+    amounts = [n for pair in call.parameters["padding"] for n in pair]
+    if not any(amounts):
+        return writer.append(call, "identity", call.inputs[:1])
+    if min(amounts) < 0:
+        return writer.append(call, "crop", call.inputs[:1])
+    return writer.append(call, "pad", call.inputs[:1], padding=call.parameters["padding"])
+
+
+def cast(writer: Writer, call: Call) -> list[int]:
+    """To another type; to the same one it is nothing."""
+    same = writer.builder.tensors[call.inputs[0]].dtype == call.dtype
+    return writer.append(call, "identity" if same else "cast", call.inputs[:1])
+
+
+_RULES: dict[Rule, str] = {
+    convolution: " ".join(("convolution", *sorted(CONVOLUTIONS))),
+    product: "matmul mm bmm dot", einsum: "einsum", attention: "attention",
+    split: "split unstack", pad: "pad", cast: "cast",
+}  # fmt: skip
+RULES = {normalized(name): rule for rule, names in _RULES.items() for name in names.split()}
+"""Normalized name -> the rule of an operation that is more than its kind."""
+
+
+# ---- The labels of an einsum.
+
+
+def einsum_terms(equation: str) -> tuple[list[str], str]:
+    """(labels of each operand, labels of the result) of "abc,cde->abde", without "..."."""
+    left, arrow, result = equation.replace(" ", "").replace("...", "").partition("->")
+    if not arrow:  # the labels that occur once, in alphabetical order
+        result = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
+    return left.split(","), result
+
+
+def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int, int]:
+    """(product of the summed sizes, of the other sizes) of an operand; "..." stands for its first axes."""
+    sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
+    summed = prod(n for label, n in sizes if label not in result)
+    return summed, prod(n for label, n in sizes if label in result)

@@ -1,0 +1,114 @@
+"""The one rule of `--input-size`: the shapes of a network's inputs, with the sizes that a user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+from lolat.errors import InputError, NetworkError, arg, worded
+from lolat.graph import Graph
+
+Shape = tuple[int | None, ...]
+
+
+def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
+    """An input size as a tuple; () for none. InputError when it is not of positive integers."""
+    if size is None:
+        return ()
+    sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
+    if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
+        raise InputError(
+            f"input size {size!r}: expected a positive whole number (224) or several (3,224,224)"
+        )
+    return tuple(int(n) for n in sizes)
+
+
+def as_sizes(size: Any) -> Any:
+    """An input size as `as_size` gives it, or several: a tuple of them, or a dict by the input's name."""
+    if isinstance(size, Mapping):
+        return {str(name): as_size(one) for name, one in size.items()}
+    several = isinstance(size, Sequence) and not isinstance(size, str)
+    if several and any(isinstance(one, Sequence) for one in size):
+        return tuple(as_size(one) for one in size)
+    return as_size(size)
+
+
+def filled(
+    inputs: Mapping[str, Shape], size: Any, network: str, channels: int = 0, fixed: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each input without the batch, in which nothing is open.
+
+    `inputs`: name -> shape without the batch, None where the network leaves a size open; `channels`: the
+    axis of the channels among those (0 or -1). `fixed`: whether a size that is not open must stay.
+    `size` is as `as_sizes` returns it: () for the network's own; one number for each open size, or where
+    none is open for each but the channels; as many numbers as sizes are open; a whole shape. One size for
+    a network of several inputs is for the images and for what leaves something open. NetworkError where
+    a size does not fit, or one stays open.
+    """
+    sizes = _by_name(inputs, size, network)
+    shapes, fits = dict[str, Shape](inputs), False
+    for name, shape in inputs.items():
+        wanted = _sized(shape, sizes.get(name, ()), channels)
+        if wanted and (
+            not fixed or all(n in (None, m) for n, m in zip(shape, wanted, strict=True))
+        ):
+            shapes[name], fits = wanted, True
+    if (size and not fits) or any(None in shape for shape in shapes.values()):
+        shown = "; ".join(f"{n}: {'x'.join(str(m or '?') for m in s)}" for n, s in inputs.items())
+        why = f"the inputs of {network!r} are {shown}"
+        if size:
+            why = f"{arg('input_size')} {_shown(size)} does not fit: {why}"
+        raise NetworkError(
+            f"{why}; give a number where it says ?, or the whole shape without the batch, with "
+            f"{arg('input_size')}, for example 224 or 3,224,224",
+            code="input-size", why=worded(why),
+        )  # fmt: skip
+    return {name: tuple(n for n in shape if n is not None) for name, shape in shapes.items()}
+
+
+def _by_name(inputs: Mapping[str, Shape], size: Any, network: str) -> dict[str, tuple[int, ...]]:
+    """The size of each input that gets one."""
+    if size and (isinstance(size, Mapping) or not isinstance(size[0], int)):
+        sizes = dict(size) if isinstance(size, Mapping) else dict(zip(inputs, size, strict=False))
+        if sizes.keys() != inputs.keys() or len(size) != len(inputs):
+            raise NetworkError(
+                f"{network!r} has the inputs {', '.join(inputs)}; give each of them a size with "
+                f"{arg('input_size')}",
+                code="input-size",
+            )
+        return sizes
+    flexible = [name for name, shape in inputs.items() if None in shape or len(shape) > 1]
+    return dict.fromkeys(flexible or inputs, size) if size else {}
+
+
+def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...]:
+    """`shape` with a size in it; () where it does not fit or stays open."""
+    axes = [axis for axis, n in enumerate(shape) if n is None]
+    if not axes and len(shape) > 1:
+        axes = list(range(len(shape)))
+        axes.pop(channels)
+    if len(size) == len(shape) > 1:
+        return size
+    if not size or len(size) not in (1, len(axes or shape)):
+        return ()
+    numbers = iter(size if len(size) > 1 else size * len(shape))
+    return tuple(next(numbers) if a in (axes or (0,)) else n or 0 for a, n in enumerate(shape))
+
+
+def _shown(size: Any) -> str:
+    """A size as a user writes it."""
+    if isinstance(size, Mapping):
+        return "; ".join(f"{name}: {_shown(one)}" for name, one in size.items())
+    return ",".join(map(str, size)) if isinstance(size[0], int) else "; ".join(map(_shown, size))
+
+
+def is_of_size(graph: Graph, size: Any) -> bool:
+    """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
+    shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
+    if not size or [size] == shapes:
+        return True
+    if not isinstance(size, tuple):
+        return False  # by name, which a graph's inputs have not
+    sides = size * 2 if len(size) == 1 else size
+    return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])

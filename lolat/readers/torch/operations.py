@@ -1,0 +1,487 @@
+"""ATen operations as calls of `lolat.readers.ops`; a rule for those whose arguments need a translation.
+
+Tensors are in PyTorch's own layout: an image is (N, C, H, W), tokens are (N, T, C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from msgspec import structs
+
+from lolat.graph import GraphBuilder
+from lolat.graph import Operation as Step
+from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS, POOLINGS
+from lolat.readers.ops import KIND_OF, Call, Writer, normalized
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One ATen operation: its arguments by the names of its schema, and the shapes that it writes.
+
+    `op` is without the underscore of an operation in place; `tensor` gives the graph's tensor of an
+    argument, `layout` the axis of a tensor's channels.
+    """
+
+    op: str
+    arguments: Mapping[str, Any]
+    shapes: Sequence[tuple[int, ...]]
+    name: str
+    path: str
+    dtype: str
+    writer: Writer
+    tensor: Callable[[Any], int | None]
+    layout: Layout
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument; `default` when the operation has none of that name, or None in it."""
+        value = self.arguments.get(name)
+        return default if value is None else value
+
+    def operand(self, name: str) -> int | None:
+        """The tensor that an argument is."""
+        return self.tensor(self.get(name))
+
+    @property
+    def operands(self) -> list[int]:
+        """Every tensor that it reads, in order; those without a shape only where no other is there."""
+        leaves = flat(list(self.arguments.values()))
+        tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
+        return [i for i in tensors if self.writer.shape(i)] or tensors
+
+    def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
+        """The operation as a call, for its first output."""
+        inputs = self.operands if inputs is None else inputs
+        return self.writer.write(self.call(op, inputs, self.shapes[:1], **parameters))
+
+    def call(
+        self, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]], **parameters: Any
+    ) -> Call:
+        """The operation in the form of all frameworks."""
+        return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
+
+
+Rule = Callable[[Operation], list[int]]
+
+
+def write(operation: Operation) -> list[int]:
+    """Append an operation to the graph; the tensors that it yields."""
+    rule = RULES.get(operation.op)
+    if rule is not None:
+        return rule(operation)
+    name = operation.op if "." in operation.op else f"aten.{operation.op}"
+    return operation.write(NAMES.get(operation.op, name))
+
+
+def flat(value: Any) -> Sequence[Any]:
+    """The leaves of nested tuples, lists and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in flat(item)]
+    return [value]
+
+
+def sizes_of(value: Any, count: int) -> tuple[int, ...]:
+    """One number for each axis, from one for all."""
+    sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return tuple(sizes * count if len(sizes) == 1 else sizes)
+
+
+# ---- What multiplies: convolutions, products, attention, recurrent layers, embeddings.
+
+
+def _convolution(o: Operation) -> list[int]:
+    kernel = tuple(o.get("weight").shape)
+    spatial, groups = len(kernel) - 2, int(o.get("groups", 1))
+    strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
+    padding = o.get("padding", 0)
+    transposed = o.op.startswith("conv_transpose") or bool(o.get("transposed"))
+    inside, outside = (
+        (kernel[0], kernel[1] * groups) if transposed else (kernel[1] * groups, kernel[0])
+    )
+    padded: dict[str, Any]
+    if transposed:
+        padded = {"padding": "same" if any(sizes_of(padding, spatial)) else "valid"}
+    else:
+        padded = _padding(padding, kernel[2:], strides, dilation)
+    return o.write(
+        "convolution", transposed=transposed, kernel=kernel[2:], strides=strides, dilation=dilation,
+        in_channels=inside, out_channels=outside, groups=groups, bias=o.get("bias") is not None,
+        **padded,
+    )  # fmt: skip
+
+
+def _padding(
+    padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> dict[str, Any]:
+    """Padding as Keras has it: "same", "valid", or a valid convolution of what was padded before."""
+    if isinstance(padding, str):
+        return {"padding": padding}
+    amounts = sizes_of(padding, len(kernel))
+    if not any(amounts):
+        return {"padding": "valid"}
+    keeps = all(2 * p == d * (k - 1) for p, k, d in zip(amounts, kernel, dilation, strict=True))
+    if keeps and set(strides) == {1}:
+        return {"padding": "same"}
+    return {"padding": "valid", "pad_before": tuple((p, p) for p in amounts)}
+
+
+def _linear(o: Operation) -> list[int]:
+    """A dense layer, also of a table of parameters; a product where the network computes the weights."""
+    (*rows, features), bias = o.get("weight").shape, o.get("bias") is not None
+    if o.operand("weight") not in o.writer.constants:
+        return o.write("matmul", contracted=features)
+    return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
+
+
+def _matmul(o: Operation) -> list[int]:
+    """A product of two tensors, and where there is a third to which it is added, the addition."""
+    *added, left, right = o.operands
+    bias = o.op == "addmm" and o.writer.constants.issuperset(added)
+    product = o.write("matmul", [left, right], bias=bias)
+    is_bias = o.writer.constants.issuperset([*added, right])
+    return product if not added or is_bias else o.write("add", [*added, *product])
+
+
+def _einsum(o: Operation) -> list[int]:
+    return o.write("aten.einsum", equation=str(o.get("equation")))
+
+
+def _attention(o: Operation) -> list[int]:
+    """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several.
+
+    A mask of yes and no is no operand, as in Keras.
+    """
+    query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)
+    mask = o.operand("attn_mask")
+    added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
+    q, k = o.writer.shape(query), o.writer.shape(key)
+    if len(q) == 4:
+        return o.write("attention", [query, key, value, *added])
+    scores = replace(o, shapes=[(*q[:-1], k[-2])])
+    weights = scores.write("matmul", [query, key], contracted=q[-1])
+    weights = scores.write("scale", weights)
+    if added:
+        weights = scores.write("add", [*weights, *added])
+    weights = scores.write("softmax", weights)
+    return o.write("matmul", [*weights, value], contracted=k[-2])
+
+
+def _embedding(o: Operation) -> list[int]:
+    rows, features = o.get("weight").shape
+    others = [i for i in o.operands if i not in o.writer.constants]
+    indices = [i for i in [o.operand("indices")] if i is not None]
+    return o.write("embedding", [*indices, *others], rows=rows, out_features=features)
+
+
+_RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
+
+
+def _recurrent(o: Operation) -> list[int]:
+    """An operation for each layer and direction; two directions are concatenated.
+
+    Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
+    """
+    params, kind = o.get("params"), _RECURRENT[o.op]
+    biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
+    ways = 2 if o.get("bidirectional") else 1
+    if "batch_first" not in o.arguments or len(params) != layers * ways * (4 if biased else 2):
+        inputs = o.operands[:1]  # packed sequences, projected states
+        return o.writer.unknown(o.call(f"aten.{o.op}", inputs, o.shapes))
+    x, writer, weights = o.operands[0], o.writer, iter(params[:: 4 if biased else 2])
+    initial = _states(o)
+    shape = writer.shape(x)
+    steps = shape[1] if o.get("batch_first") and len(shape) > 2 else shape[0]
+    states: list[list[int]] = [[] for _ in o.shapes[1:]]
+    for layer in range(layers):
+        outputs = []
+        for way in range(ways):
+            rows, features = next(weights).shape
+            units = rows // GATES[kind]
+            part = f"l{layer}{'_reverse' * way}" if layers * ways > 1 else ""
+            single = [(*writer.shape(x)[:-1], units), *(s[1:] for s in o.shapes[1:])]
+            call = o.call(
+                kind, [x, *initial], single, units=units, in_features=features, timesteps=steps,
+                bias=biased, bias_vectors=2, sequences=True,
+            )  # fmt: skip
+            output, *last = writer.write(replace(call, name=call.label(kind, part)))
+            outputs.append(output)
+            for state, tensor in zip(states, last, strict=True):
+                state.append(tensor)
+        x = outputs[0]
+        if ways > 1:
+            merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
+            x = writer.write(o.call("concatenate", outputs, [merged]))[0]
+    kind = "reshape" if layers * ways == 1 else "stack"
+    return [
+        x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in states)
+    ]  # fmt: skip
+
+
+def _states(o: Operation) -> list[int]:
+    """The initial states that the network computes."""
+    states = (o.tensor(s) for s in flat(o.get("hx")))
+    return [i for i in states if i is not None and i not in o.writer.constants]
+
+
+# ---- What moves or chooses data: slices, splits, pads, pools, copies.
+
+
+def _slice(o: Operation) -> list[int]:
+    """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
+    source = o.operands[:1]
+    whole = prod(o.shapes[0]) == o.writer.elements(source[0])
+    return o.write("reshape" if whole else "slice", source)
+
+
+def _split(o: Operation) -> list[int]:
+    return o.writer.write(o.call("split", o.operands[:1], o.shapes))
+
+
+def _expand(o: Operation) -> list[int]:
+    """The same values again; nothing where no axis grows, at any batch size."""
+    source = o.operands[:1]
+    grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source[0]].batched
+    same = prod(o.shapes[0]) == o.writer.elements(source[0]) and not grows
+    return o.write("reshape" if same else "repeat", source)
+
+
+def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
+    """Whether an operation makes a tensor as large as the batch without reading an input.
+
+    That is zeros(x.size(0), 8) or token.expand(x.size(0), -1, -1): at batch size 1 a size of 1 in front,
+    which nobody writes for another reason. `reads`: whether it reads any tensor.
+    """
+    size = arguments.get("size")
+    starts_with_one = isinstance(size, (tuple, list)) and len(size) > 1 and size[0] == 1
+    return starts_with_one and (op == "expand" or op.startswith("new_") or not reads)
+
+
+def _pad(o: Operation) -> list[int]:
+    amounts = [int(n) for n in o.get("pad", o.get("padding"))]
+    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
+    return o.write("pad", padding=tuple(pairs))
+
+
+def _pool(o: Operation) -> list[int]:
+    """A pooling with a window."""
+    spatial = int(o.op.partition("pool")[2][0])
+    kernel = sizes_of(o.get("kernel_size"), spatial)
+    strides = sizes_of(o.get("stride") or kernel, spatial)
+    padding = sizes_of(o.get("padding", 0), spatial)
+    same = all(2 * p >= k - 1 > 0 for p, k in zip(padding, kernel, strict=True))
+    return o.write(
+        "max_pool" if "max" in o.op else "average_pool", kernel=kernel, strides=strides,
+        padding="same" if same else "valid",
+    )  # fmt: skip
+
+
+def _adaptive_pool(o: Operation) -> list[int]:
+    """A pooling to a given size; to one position it is a global one."""
+    spatial = int(o.op.partition("pool")[2][0])
+    whole = prod(o.shapes[0][-spatial:]) == 1
+    kind = "global_max_pool" if "max" in o.op else "global_average_pool"
+    return o.write(kind if whole else "adaptive_pool")
+
+
+def _copy(o: Operation) -> list[int]:
+    """Values written into a tensor, or a part of it, that is there already."""
+    source = o.operand("src")
+    return o.write("fill") if source is None else o.write("scatter", [source])
+
+
+# ---- What depends on an argument.
+
+
+def _hardtanh(o: Operation) -> list[int]:
+    """ReLU6 is a hardtanh between 0 and 6."""
+    limits = (o.get("min_val", -1), o.get("max_val", 1))
+    return o.write("relu6" if limits == (0, 6) else "hard_tanh")
+
+
+def _extreme(o: Operation) -> list[int]:
+    """max and min: of one tensor or, element by element, of two."""
+    if "other" in o.arguments:
+        return o.write("maximum" if o.op == "max" else "minimum")
+    return o.write("reduce")
+
+
+def _dropout(o: Operation) -> list[int]:
+    """Nothing, unless the code asks for it outside training too."""
+    if o.get("train"):
+        return o.write("multiply")
+    rate = o.get("p")
+    # What it drops in training, where somebody asks how long that takes.
+    known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
+    return o.write("dropout", None, **known)
+
+
+def _mean(o: Operation) -> list[int]:
+    """The mean over all positions of an image is a global average pooling."""
+    source = o.operands[0]
+    rank = len(o.writer.shape(source))
+    axes = sorted(axis % rank for axis in flat(o.get("dim", ())))
+    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == [*range(2, rank)]
+    return o.write("global_average_pool" if image else "reduce")
+
+
+def _cast(o: Operation) -> list[int]:
+    """To another type; to the same one (or another device or memory format) it is nothing."""
+    source = o.operands[:1]
+    same = o.writer.builder.tensors[source[0]].dtype == o.dtype
+    return _reshaped(o) if same else o.write("cast", source)
+
+
+def _reshaped(o: Operation) -> list[int]:
+    """The same data in another shape; free."""
+    source = o.operands[:1]
+    if o.writer.shape(source[0]) != o.shapes[0]:
+        return o.write("reshape", source)
+    return source if o.op != "clone" else o.write("identity", source)
+
+
+# ---- Transpositions. One counts as a copy, whether PyTorch copies there or in what reads it. It is free
+# where it only turns an image into tokens or back, as around a layer norm.
+
+_IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
+_TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
+_MIXED = {"matmul", "unfold", "reduce", "gather"}
+
+
+class Layout:
+    """The axis of the channels of each tensor: 1 of an image, -1 of tokens."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self._axes: dict[int, int] = {}
+        self._followed = 0  # operations
+
+    def channels(self, tensor: int) -> int | None:
+        """The axis of a tensor's channels; None where it is not known."""
+        for operation in self.builder.operations[self._followed :]:
+            axis = self._written(operation)
+            if axis is not None:
+                self._axes.update(dict.fromkeys(operation.outputs, axis))
+        self._followed = len(self.builder.operations)
+        return self._axes.get(tensor)
+
+    def _written(self, operation: Step) -> int | None:
+        """The axis of the channels of what an operation writes."""
+        kind, tensors = operation.kind, self.builder.tensors
+        shape = tensors[operation.outputs[0]].shape
+        known = [i for i in operation.inputs if i in self._axes]
+        first = self._axes.get(operation.inputs[0]) if operation.inputs else None
+        if kind in _IMAGE and not (known and kind in NORMALIZATIONS):
+            return 1 if len(shape) > 2 else None
+        if kind in _TOKENS or kind in _MIXED:
+            return -1 if kind in _TOKENS else None
+        if "permutation" in operation.attributes:
+            order, last = operation.attributes["permutation"], len(shape) - 1
+            return None if first is None else {1: 1, last: -1}.get(order.index(first % len(shape)))
+        if kind == "transpose":
+            return None
+        if kind == "reshape":
+            before = tensors[operation.inputs[0]].shape
+            stays = first is not None and len(shape) > 1 and before[first] == shape[first]
+            return first if stays else None
+        return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
+
+
+def _transposed(o: Operation) -> list[int]:
+    """A transposition: free where it turns an image into tokens or back, or moves axes of one element."""
+    source = o.operands[0]
+    shape = o.writer.shape(source)
+    order = _permutation(o, len(shape))
+    last, channels = len(order) - 1, o.layout.channels(source)
+    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
+    turned = last > 1 and (
+        (channels == 1 and order == to_last)
+        or (channels == -1 and order == to_first and last > 2)
+        or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
+    )
+    moving = [a for a in order if shape[a] > 1]
+    free = turned or moving == sorted(moving)
+    back = {"to_image": True} if not free and channels == -1 and order == to_first else {}
+    return o.write("reshape" if free else "transpose", [source], permutation=order, **back)
+
+
+def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
+    """Which axis of the input each axis of the output is."""
+    if o.op == "permute":
+        return tuple(int(axis) % rank for axis in o.get("dims"))
+    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
+
+
+def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
+    """The operations; a transposition from (N, T, C) to (N, C, T) is free where an image is made of it.
+
+    Or where a convolution reads it as a signal. `shapes`: of all tensors.
+    """
+    images: set[int] = set()  # tensors of which an image is made
+    turned = []
+    for operation in reversed(operations):
+        is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}
+        seen_anew = operation.kind in FREE and "permutation" not in operation.attributes
+        is_image |= seen_anew and not images.isdisjoint(operation.outputs)
+        if is_image or any(len(shapes[i]) > 3 for i in operation.outputs):
+            images.update(operation.inputs)
+        if operation.attributes.get("to_image"):
+            kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
+            attributes = {"permutation": operation.attributes["permutation"]}
+            operation = structs.replace(operation, kind=kind, attributes=attributes)
+        turned.append(operation)
+    return turned[::-1]
+
+
+# ---- The tables.
+
+
+def _names(pattern: str, **choices: str) -> str:
+    """Every name of a pattern: "{how}_pool{d}" with the words of each choice."""
+    names = [pattern]
+    for key, words in choices.items():
+        names = [n.replace(f"{{{key}}}", word) for n in names for word in words.split(" ")]
+    return " ".join(names)
+
+
+_D = "1d 2d 3d"
+_CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpose", d=_D)
+_PRODUCTS = "matmul mm bmm addmm baddbmm"
+_RULES: dict[Rule, str] = {
+    _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
+    _embedding: "embedding", _attention: "scaled_dot_product_attention flex_attention",
+    _recurrent: " ".join(_RECURRENT),
+    _slice: "slice select",
+    _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",
+    _expand: "expand", _copy: "copy",
+    _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
+    _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
+    _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
+    _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
+    _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
+    _cast: "to _to_copy",
+    _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
+    "lift_fresh lift_fresh_copy",
+    _transposed: "permute transpose t",
+}  # fmt: skip
+RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
+"""ATen operation -> its rule."""
+NAMES = {
+    **{f"__{name}__": f"bitwise_{name}" for name in ("and", "or", "xor")},
+    **dict.fromkeys(_names("upsample_{how}", how="nearest1d nearest2d nearest3d bilinear2d linear1d "
+                           "bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa").split(), "resize"),
+}  # fmt: skip
+"""ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
+HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
+"""Operations that are never folded into a constant, however constant their operands are."""
+
+
+def is_known(op: str) -> bool:
+    """Whether an operation has a rule or a kind; others may consist of operations that have one."""
+    return op in RULES or op in NAMES or normalized(op) in KIND_OF

@@ -1,0 +1,307 @@
+"""A PyTorch module called once on fake tensors, its operations written into a graph as they come.
+
+In inference mode PyTorch hands a `TorchDispatchMode` each operation as the code calls it (a convolution, a
+layer norm, an attention), before it is taken apart. Under `FakeTensorMode` tensors have a shape and no
+values, so nothing is computed, and weights need no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lolat.errors import NetworkError
+from lolat.graph import Graph, GraphBuilder, Tensor
+from lolat.readers.ops import Writer
+from lolat.readers.torch import operations
+from lolat.readers.torch.operations import Layout, Operation
+
+_HOLDERS = (
+    "torch.nn.modules.transformer", "torch.nn.modules.container",
+    "torch.nn.modules.activation.MultiheadAttention",
+)  # fmt: skip
+"""Modules of PyTorch's own that are several operations."""
+_BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
+
+
+class Tracer(TorchDispatchMode):
+    """Writes the operations that run while it lasts; `known`: id of a tensor -> the graph's tensor."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, builder: GraphBuilder, modules: dict[Any, list[str]]) -> None:
+        super().__init__()
+        self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
+        self.known: dict[int, int] = {}
+        self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
+        self.views: dict[int, Any] = {}  # id of a tensor -> the tensor of which it is a view
+        self.modules = modules  # module -> its paths
+        self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
+
+    def input(self, tensor: Any) -> None:
+        """An input of the network; it grows with the batch where its first size is 1."""
+        shape = tuple(tensor.shape)
+        self.learn(tensor, self.builder.input(shape, dtype_name(tensor), shape[:1] == (1,)))
+
+    def learn(self, tensor: Any, index: int) -> None:
+        """From now on a tensor of PyTorch's is this one of the graph."""
+        self.known[id(tensor)] = index
+        self.alive.append(tensor)
+
+    def index(self, value: Any) -> int | None:
+        """The graph's tensor; a tensor that nobody wrote is a constant. None for what is no tensor."""
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) not in self.known:
+            self.learn(value, self.writer.constant(tuple(value.shape), dtype_name(value)))
+        return self.known[id(value)]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation on fake tensors, and write it."""
+        kwargs = kwargs or {}
+        schema = getattr(func, "_schema", None)
+        if schema is None and str(func) in _BRANCHES:
+            raise NetworkError(
+                f"network {self.builder.name!r} chooses what it computes while it runs ({func}); give a "
+                "module without that choice, or one for each branch",
+                code="data-dependent",
+            )
+        unknown = func.namespace == "aten" and not operations.is_known(base_name(schema))
+        if unknown and func._can_decompose():
+            with self:  # the operations that it consists of
+                return func.decompose(*args, **kwargs)
+        result = quick_result(func, args)
+        if result is None:
+            result = func(*args, **kwargs)
+        results = [t for t in operations.flat(result) if isinstance(t, torch.Tensor)]
+        if not results:
+            return result  # sizes, assertions
+        if schema is None:  # flex_attention: what its function does to the scores is not counted
+            named = dict(zip(("query", "key", "value"), args, strict=False))
+            self.write(str(func), named, results)
+            return result
+        named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
+        named |= dict(zip(named, args, strict=False))
+        changed = [
+            named[a.name] for a in schema.arguments if a.alias_info and a.alias_info.is_write
+        ]
+        bases = [t for t in args if isinstance(t, torch.Tensor)]
+        self.write(base_name(schema), named, results)
+        if changed and isinstance(changed[0], torch.Tensor):
+            self.overwrite(changed[0], self.known[id(results[0])])
+        elif bases and any(r.alias_info is not None for r in schema.returns):
+            self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
+        return result
+
+    def write(self, op: str, named: dict[str, Any], results: Sequence[Any]) -> None:
+        """Write an operation; what depends on constants alone is a constant, unless it multiplies."""
+        sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
+        made = operations.for_batch(op, named, bool(sources))
+        grows = made or any(self.builder.tensors[i].batched for i in sources)
+        constant = self.writer.constants.issuperset(sources) and not (sources and grows)
+        # new_zeros(x) is of the type of x, not of its values
+        if op.startswith("new_") or (constant and op not in operations.HEAVY):
+            written = []
+        else:
+            shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
+            written = operations.write(
+                Operation(
+                    op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
+                )
+            )
+            if made:
+                self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
+        for tensor in results[len(written) :]:
+            shape, batched = tuple(tensor.shape), made and not written
+            written.append(self.writer.constant(shape, dtype_name(tensor), batched))
+        for tensor, index in zip(results, written, strict=True):
+            self.learn(tensor, index)
+
+    def overwrite(self, changed: Any, index: int) -> None:
+        """After an operation in place: the new value of what it changed and of what that is a view of."""
+        self.learn(changed, index)
+        while id(changed) in self.views:
+            changed = self.views[id(changed)]
+            before = self.known[id(changed)]
+            if {index, before} <= self.writer.constants:
+                continue
+            shape = self.writer.shape(before)
+            whole = self.writer.elements(index) == prod(shape)
+            sources = [index] if whole else [before, index]
+            index = self.builder.add("identity", sources, shape)
+            self.learn(changed, index)
+
+    def place(self) -> tuple[str, str]:
+        """(name, path): a layer of PyTorch's own by its name in the module it is in; others have none."""
+        path, layer = self.stack[-1]
+        if path and layer.startswith("torch.nn.modules.") and not layer.startswith(_HOLDERS):
+            above, _, name = path.rpartition(".")
+            return name, above
+        return "", path
+
+    @contextlib.contextmanager
+    def follow_modules(self) -> Iterator[None]:
+        """While it lasts, `stack` says which modules are being called."""
+
+        def enter(module: Any, args: Any) -> None:
+            cls = type(module)
+            above = self.stack[-1][0]
+            paths = self.modules.get(module, [above])
+            path = next((p for p in paths if p.startswith(f"{above}.")), paths[0])
+            self.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
+
+        def leave(module: Any, args: Any, output: Any) -> None:
+            self.stack.pop()
+
+        hooks = torch.nn.modules.module
+        handles = [
+            hooks.register_module_forward_pre_hook(enter),
+            hooks.register_module_forward_hook(leave, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def quick_result(func: Any, args: Sequence[Any]) -> Any:
+    """The result of an operation of which fake tensors take long to find the shape; None of others.
+
+    Where the sizes do not fit it is None too, so that PyTorch says what is wrong.
+    """
+    x: Any
+    x, *parameters = args or (None,)
+    if func is torch.ops.aten.linear.default and parameters[0].dim() == 2:
+        weight = parameters[0]
+        if (x.shape[-1], x.dtype) == (weight.shape[1], weight.dtype):
+            return x.new_empty((*x.shape[:-1], weight.shape[0]))
+    if func is torch.ops.aten.layer_norm.default and len(parameters[0]) <= x.dim():
+        return (
+            torch.empty_like(x) if [*x.shape[-len(parameters[0]) :]] == [*parameters[0]] else None
+        )
+    if func is torch.ops.aten.batch_norm.default and parameters[2] is not None:
+        return torch.empty_like(x) if x.shape[1:2] == parameters[2].shape else None
+    return None
+
+
+def dtype_name(tensor: Any) -> str:
+    """float32, int64 ... of a tensor."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def base_name(schema: Any) -> str:
+    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for operations of others."""
+    space, _, name = schema.name.partition("::")
+    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if space == "aten" else f"{space}.{name}"
+
+
+def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """The graph of a module called with inputs at batch size 1; whatever exception its code raises.
+
+    The module is in evaluation mode meanwhile, and stays as it is. Operations that no output needs are left
+    out. NetworkError when no output depends on the inputs.
+    """
+    builder = GraphBuilder(name, "torch")
+    modules: dict[Any, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        modules.setdefault(module, []).append(path)
+    tracer = Tracer(builder, modules)
+    leaves = [*model.parameters(), *model.buffers()]
+    modes = [t.fake_mode for t in leaves if isinstance(t, FakeTensor)]
+    mode = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+    with _evaluated(model), _quietly(), torch.inference_mode(), mode:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
+        for tensor in pytree.tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                tracer.input(tensor)
+        with tracer.follow_modules(), tracer:
+            result = model(*args, **kwargs)
+        outputs = [i for t in _tensors(result) if (i := tracer.index(t)) is not None]
+    outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
+    if not outputs:
+        raise NetworkError(
+            f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
+            "it computed"
+        )
+    outputs = tracer.writer.prune(outputs)
+    shapes = [t.shape for t in builder.tensors]
+    builder.operations[:] = operations.free_turns(builder.operations, shapes)
+    return builder.build(outputs)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors in what a network returns: nested tuples, lists, dicts, dataclasses."""
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors(vars(leaf))
+
+
+@contextlib.contextmanager
+def _evaluated(model: Any) -> Iterator[None]:
+    """While it lasts, all parts of a module are in evaluation mode; then their attributes are as before.
+
+    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
+    tensors in its module, which are fake ones here.
+    """
+    before = []
+    for module in model.modules():
+        attributes = vars(module)
+        holders = [v for v in attributes.values() if type(v) in (dict, list)]
+        before.append((attributes, dict(attributes), [(v, copy.copy(v)) for v in holders]))
+    for module in model.modules():
+        module.training = False
+    try:
+        yield
+    finally:
+        for attributes, values, holders in before:
+            for holder, held in holders:
+                holder.clear()
+                holder.extend(held) if isinstance(holder, list) else holder.update(held)
+            attributes.clear()
+            attributes.update(values)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without PyTorch's remarks, its compiler and its one layer of attention that hides its parts.
+
+    Code that asks is told that it is compiled: then it does not look at the values of tensors. What a
+    network prints goes to stderr.
+    """
+    silent, mha = logging.root.manager.disable, torch.backends.mha.get_fastpath_enabled()
+    flags = ("_is_compiling_flag", "_is_exporting_flag")
+    before = {flag: getattr(torch.compiler, flag, False) for flag in flags}
+    logging.disable(logging.CRITICAL)  # its loggers have levels of their own
+    torch.backends.mha.set_fastpath_enabled(False)
+    for flag in flags:
+        setattr(torch.compiler, flag, True)
+    try:
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            warnings.catch_warnings(),
+            torch.compiler.set_stance("force_eager"),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(silent)
+        torch.backends.mha.set_fastpath_enabled(mha)
+        for flag, value in before.items():
+            setattr(torch.compiler, flag, value)

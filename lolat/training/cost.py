@@ -1,0 +1,186 @@
+"""How long training takes on one device or several, its memory, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat import readers
+from lolat.errors import InputError, arg
+from lolat.graph.analysis import FLOAT_BYTES, parameters
+from lolat.io.results import Result, plain_data
+from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
+from lolat.training.link import Link, assumed_link
+from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.prices import Prices, read_prices
+from lolat.training.rental import Rental, device_of, find_rental, given_price, priced
+from lolat.units import dollars, duration, milliseconds, plain, plural
+
+NOT_INCLUDED = ("storage", "data transfer", "setting up the machines")
+"""Further items of a bill, which are not in a cost."""
+
+
+@dataclass(frozen=True, repr=False)
+class Cost(Result):
+    """The time, memory and money of a training on each number of devices.
+
+    `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
+    than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
+    None or empty without a price, or without samples. `memory_bytes`: of an iteration on each device;
+    `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
+    `not_included`: further items of a bill.
+    """
+
+    model: str
+    network: str
+    batch_size: int
+    samples: int | None
+    epochs: int
+    optimizer: str
+    coverage: float
+    strategy: str
+    memory_bytes: int
+    weights_bytes: int
+    available_bytes: int | None
+    largest_batch: int | None
+    prices: str | None
+    options: tuple[TrainingPrediction, ...]
+    cheapest: int | None
+    fastest: int | None
+    frontier: tuple[int, ...]
+    not_included: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def option(self, devices: int) -> TrainingPrediction:
+        """The option with that number of devices."""
+        return next(o for o in self.options if o.devices == devices)
+
+    def words(self) -> str:
+        """An iteration's time, or the cheapest and the fastest option."""
+        title = f"{plain(self.network)} on {plain(self.model)}, batch {self.batch_size}"
+        if self.fastest is None:
+            return f"{title}: {milliseconds(self.options[0].iteration_ms)} an iteration"
+        names = {"cheapest": self.cheapest, "fastest": self.fastest}
+        return "\n".join([title, *(f"{n}: {self.summary(k)}" for n, k in names.items() if k)])
+
+    def summary(self, devices: int) -> str:
+        """One option in words: devices, time, dollars."""
+        option = self.option(devices)
+        words = [plural(devices, "device"), duration(option.total_s or 0.0)]
+        words += [] if option.dollars is None else [dollars(option.dollars)]
+        return ", ".join(words)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each number of devices: times in ms and s, money in US$."""
+        rows = []
+        for option in self.options:
+            row: dict[str, Any] = plain_data(option)
+            row |= {f"{name}_ms": ms for name, ms in row.pop("parts_ms").items()}
+            row |= row.pop("rented") or {}
+            rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
+        return rows
+
+
+def cost(
+    training: Training,
+    network: Any,
+    run: TrainingRun,
+    replicas: Sequence[int] = (1,),
+    *,
+    link_gbps: float | None = None,
+    price_per_hour: float | None = None,
+    prices: str | Prices | None = None,
+    accelerator: str | None = None,
+    memory_gib: float | None = None,
+    input_size: Any = None,
+) -> Cost:
+    """Time, memory and money of training a network on each number of devices in `replicas`.
+
+    Further arguments: see `lolat.api.Model.cost`. InputError for what cannot be.
+    """
+    document, given_link = training.document, None if link_gbps is None else Link(link_gbps)
+    available = _available_bytes(document, memory_gib)
+    for devices in replicas or (0,):
+        run.check_batch(devices)
+    rental = _rental(document, price_per_hour, prices, accelerator)
+    graph = readers.read(network, input_size)  # last, as it takes long
+    options = []
+    for devices in replicas:
+        link = given_link
+        if link is None and devices > 1:
+            device = device_of(document)
+            link = rental.link(devices) if rental else assumed_link(device, devices)
+        option = predict(training, graph, run, devices, link)
+        options.append(priced(option, rental) if rental else option)
+    timed = [o for o in options if o.total_s is not None]
+    paid = [(o.total_s or 0.0, o.dollars, o.devices) for o in timed if o.dollars is not None]
+    best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
+    optimizer = optimizer_named(run.optimizer)
+    return Cost(
+        model=training.name,
+        network=graph.name,
+        batch_size=run.batch_size,
+        samples=run.samples,
+        epochs=run.epochs,
+        optimizer=run.optimizer,
+        coverage=run.coverage,
+        strategy=run.strategy,
+        memory_bytes=memory_bytes(graph, run.batch_size, optimizer),
+        weights_bytes=parameters(graph) * FLOAT_BYTES,
+        available_bytes=available,
+        largest_batch=None if available is None else largest_batch(graph, optimizer, available),
+        prices=rental.prices if rental else None,
+        options=tuple(options),
+        cheapest=min(paid, key=lambda o: (o[1], o[0], o[2]))[2] if paid else None,
+        fastest=min(timed, key=lambda o: (o.total_s, o.dollars or 0.0, o.devices)).devices
+        if timed
+        else None,
+        frontier=tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
+        not_included=NOT_INCLUDED,
+        warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
+    )
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """For each (time, dollars) whether no other is at least as good in both and better in one."""
+    return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
+
+
+def _rental(
+    document: Mapping[str, Any],
+    price_per_hour: float | None,
+    prices: str | Prices | None,
+    accelerator: str | None,
+) -> Rental | None:
+    """Where the device is rented; None if the price list built in has nothing like it."""
+    if price_per_hour is not None:
+        if prices is not None:
+            raise InputError(
+                f"{arg('price_per_hour')} and {arg('prices')} are two prices; give one of them"
+            )
+        return given_price(document, price_per_hour)
+    found = prices if isinstance(prices, Prices) else read_prices(prices)
+    rental = find_rental(document, found, accelerator)
+    if rental is None and isinstance(prices, str):
+        raise InputError(
+            f"{found.prices} has no accelerator like {device_of(document)!r}, the device of the model; "
+            f"give {arg('price_per_hour')}"
+        )
+    return rental
+
+
+def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
+    """Memory of a device: as given, as the file says, or what was free when a CPU was learned; None if
+    unknown.
+    """
+    if memory_gib is not None:
+        if not 0.0 < memory_gib < 2**30:
+            raise InputError(
+                f"{arg('memory_gib')} {memory_gib:g}: expected more than 0 GiB, such as 16"
+            )
+        return int(memory_gib * 2**30)
+    environment = document.get("environment") or {}
+    free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
+    size = environment.get("memory_bytes", free)
+    return size if isinstance(size, int) and size > 0 else None

@@ -1,0 +1,165 @@
+"""A device's training from a table of epochs that somebody timed: the fit, and what it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lolat.errors import InputError, ModelFileError
+from lolat.fitting.intervals import conformal_quantile
+from lolat.fitting.least_squares import fit_relative, leave_out, require_points
+from lolat.graph import Graph
+from lolat.graph.analysis import parameters
+from lolat.graph.counts import behaviors
+from lolat.io.documents import NotNegative, Number, converted
+from lolat.io.tables import read_table
+from lolat.model.file import made
+from lolat.training.iteration import PASS_TERMS, Optimizer, optimizer_named, pass_rows
+from lolat.training.model import Iteration, Training, TrainingRun
+
+COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
+TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
+"""An iteration's time depends on operations, normalizations of tensors without positions (many operations
+each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and 1."""
+Terms: Any = msgspec.defstruct("Terms", [(term, NotNegative) for term in TERMS])
+BALANCE = 800.0  # multiplications while an element is moved: more than any device does
+
+
+class EpochSection(msgspec.Struct):
+    """`epochs` of a model file: ms for each unit of TERMS; log(measured / predicted) of networks left out
+    of the fit; optimizers and kinds of operation of the rows.
+    """
+
+    coefficients_ms: Terms
+    residuals: list[Number]
+    optimizers: tuple[str, ...]
+    kinds: list[str]
+
+
+def operation_rows(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations, 4) of the first four TERMS, one count for both passes on the same tensors."""
+    counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
+    elements = counts["acts"] + counts["inp"] + counts["traffic"]
+    return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements]).T
+
+
+def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer) -> np.ndarray:
+    """(TERMS,) of the iterations of an epoch, the last one with what is left of `samples`."""
+    full, rest = divmod(samples, batch_size)
+    work, steps = full * operation_rows(graph, batch_size).sum(axis=0), full + bool(rest)
+    if rest:
+        work += operation_rows(graph, rest).sum(axis=0)
+    return np.array([*work, steps * parameters(graph) * optimizer.accesses, steps])
+
+
+class EpochTraining(Training):
+    """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
+
+    def __init__(self, document: Mapping[str, Any], source: str) -> None:
+        """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
+        self.document, self.name = document, str(document["device"])
+        try:
+            self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
+        except ModelFileError as error:
+            again = "fit them again: lolat fit EPOCHS.csv --output MODEL"
+            raise ModelFileError(f"{error}; {again}") from error
+        self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
+        self.optimizers = self.section.optimizers
+
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        """See `Training`: both passes together."""
+        *work, update, step = self.coefficients.tolist()
+        moved = parameters(graph) * optimizer.accesses
+        return Iteration(operation_rows(graph, batch_size) @ work, None, update * moved, step)
+
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
+        remarks, no_row = list(graph.warnings), "no row that the model was fitted on"
+        if optimizer.name not in self.optimizers:
+            remarks.append(f"{no_row} used {optimizer.name}, only {', '.join(self.optimizers)}")
+        if unknown := sorted(behaviors(graph.operations).difference(self.section.kinds)):
+            remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
+        return tuple(remarks)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        return min(conformal_quantile(self.section.residuals, coverage), 100.0)
+
+
+def is_of_epochs(columns: Collection[str]) -> bool:
+    """Whether a table with these columns is one of epochs."""
+    return "epoch_s" in columns
+
+
+def epochs_document(
+    path: str,
+    name: str,
+    device: str | None,
+    read: Callable[[str], Graph],
+    said: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
+
+    `read`: NETWORK -> Graph, called once for each network; `said`: is told (how many were read, of how many,
+    the name). InputError, with its line, for a row that is wrong, and for too few of them.
+    """
+    table = read_table(path, COLUMNS, rows="timed epoch")
+    networks = len({row["network"] for row in table})
+    points: list[dict[str, Any]] = []
+    rows, graphs = [], dict[str, Graph]()
+    for row in table:
+        seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
+        batch_size, samples = row.whole("batch_size"), row.whole("samples")
+        network = row["network"]
+        try:
+            run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
+            if network not in graphs:
+                graphs[network] = read(network)
+                if said is not None:
+                    said(len(graphs), networks, network)
+            graph = graphs[network]
+        except InputError as error:
+            raise error.reworded(f"{row.where}: {error.message}") from error
+        rows.append(epoch_row(graph, batch_size, samples, optimizer_named(run.optimizer)))
+        values = (network, batch_size, samples, run.optimizer, seconds)
+        points.append(dict(zip(COLUMNS, values, strict=True)))
+    require_points(len(rows), len(TERMS))
+    times_ms = np.array([1e3 * p["epoch_s"] for p in points])
+    # Networks of the same work are left out together, whatever their names.
+    work = {n: str(operation_rows(graph, 1).sum(axis=0)) for n, graph in graphs.items()}
+    coefficients, residuals = fit_terms(
+        np.array(rows), times_ms, [work[p["network"]] for p in points]
+    )
+    environment = {"device": device or Path(path).stem, "source": "a table of epochs"}
+    section = {
+        "coefficients_ms": dict(zip(TERMS, coefficients.tolist(), strict=True)),
+        "residuals": residuals.tolist(),
+        "optimizers": sorted({p["optimizer"] for p in points}),
+        "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
+        "points": points,
+    }
+    return {**made(name, environment["device"], environment), "epochs": section}
+
+
+def fit_terms(
+    rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(TERMS,) coefficients of at least 0, ms, and (epochs,) log(measured / predicted) of networks left
+    out.
+
+    `rows`: (epochs, TERMS); `networks`: (epochs,) names, the same for rows that are left out together.
+    """
+    rows, flops, moved = rows.copy(), TERMS.index("flops"), TERMS.index("elements")
+    rows[:, moved] += rows[:, flops] / BALANCE  # if they cannot be separated, neither is free
+    predicted = np.zeros(len(times_ms))
+    for fitted in leave_out(networks):
+        if fitted.any():
+            predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], times_ms[fitted])
+    coefficients = fit_relative(rows, times_ms)
+    coefficients[flops] += coefficients[moved] / BALANCE
+    residuals = np.log(times_ms / np.maximum(predicted, 1e-6 * times_ms))
+    return coefficients, np.round(residuals, 6)

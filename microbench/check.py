@@ -1,0 +1,184 @@
+"""Measures whole networks on this machine: those of a user, and some of a model's own again.
+
+A network is timed in a loop of its own, in rounds of random order. The model's own networks tell how fast
+the machine is: a ratio is the new over the learned time.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from lolat.fitting.points import Point
+from lolat.graph import Graph
+from lolat.graph.counts import count
+from lolat.io.progress import Progress
+from lolat.readers import read
+from microbench import backends
+from microbench.blocks import NETWORKS, Predefined, known_blocks
+from microbench.learn import REFERENCES
+from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
+from microbench.timing import BUSY, Levels, levels
+
+DOCTOR = Settings(rounds=6)
+EVALUATE = Settings(rounds=8)
+SAME_COUNTS = ("acts", "inp", "flops", "weights")
+"""Counts that two networks of one name must share to be the same network."""
+
+
+@dataclass(frozen=True)
+class NetworkAgain:
+    """A network of the model measured again, ms; `ratio`: new over learned time."""
+
+    name: str
+    batch_size: int
+    learned_ms: float
+    now_ms: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A NETWORK to measure at a size."""
+
+    spec: str
+    batch_size: int = 1
+    input_size: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key of its job."""
+        size = "x".join(map(str, self.input_size))
+        return job_key(f"{self.spec} {size}".rstrip(), self.batch_size)
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """A case, measured: its latency on the machine as it was throughout the run."""
+
+    case: Case
+    graph: Graph
+    latency_ms: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Networks measured in one run; `failures`: a job's key -> the reason; `levels`: see `timing`."""
+
+    networks: tuple[MeasuredNetwork, ...]
+    again: tuple[NetworkAgain, ...]
+    failures: Mapping[str, str]
+    levels: Levels
+
+
+def cases(
+    networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[int, ...] = ()
+) -> list[Case]:
+    """Every network at every batch size, none twice."""
+    sizes = list(dict.fromkeys(batch_sizes))
+    return [Case(spec, n, input_size) for spec in dict.fromkeys(networks) for n in sizes]
+
+
+def references_of(
+    points: Sequence[Point], backend: str, networks: Sequence[Predefined] = NETWORKS
+) -> list[tuple[Point, Graph]]:
+    """The points of the REFERENCES, one of each, with their networks, as `backend` has these.
+
+    Where there are none of those, the points of all whole networks of this version.
+    """
+    known = {n.name: n for n in known_blocks(backend, networks)}
+    able: dict[str, tuple[Point, Graph]] = {}
+    for point in points:
+        if point.whole and point.name in known and point.name not in able:
+            graph = known[point.name].make()
+            counts = count(graph).total(point.batch_size)._asdict()
+            if all(point.counts.get(c) == counts[c] for c in SAME_COUNTS):
+                able[point.name] = point, graph
+    return [able[name] for name in able if name in REFERENCES] or list(able.values())
+
+
+def read_cases(cases: Sequence[Case]) -> list[tuple[Case, Graph]]:
+    """The cases with their networks; what is raised, see `lolat.readers.read`."""
+    keys = dict.fromkeys((case.spec, case.input_size) for case in cases)
+    graphs = {key: read(*key) for key in keys}
+    return [(case, graphs[case.spec, case.input_size]) for case in cases]
+
+
+def measure(
+    runner: Runner,
+    backend: str,
+    wanted: Sequence[tuple[Case, Graph]],
+    references: Sequence[tuple[Point, Graph]],
+    settings: Settings,
+) -> Measured:
+    """Measure networks as a user would, and a model's own in the same rounds; errors: `Runner.run`."""
+    jobs = [_job(case, graph) for case, graph in wanted]
+    again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
+    outcome = runner.run([*jobs, *again], [], settings)
+    result = levels(outcome.visits)
+    networks = tuple(
+        MeasuredNetwork(case, as_run(backend, graph), level.latency_ms, level.spread)
+        for case, graph in wanted
+        if (level := result.jobs.get(case.key))
+    )
+    repeated = tuple(
+        NetworkAgain(p.name, p.batch_size, p.latency_ms, ms, ms / p.latency_ms)
+        for (p, _), job in zip(references, again, strict=True)
+        if job.key in result.jobs
+        for ms in [result.jobs[job.key].latency_ms]
+    )
+    return Measured(networks, repeated, outcome.failures, result)
+
+
+def measure_again(
+    points: Sequence[Point], backend: str, device: str, progress: Progress | None = None
+) -> tuple[NetworkAgain, ...]:
+    """Some networks of `points` as a process of its own times them now, in some ten seconds.
+
+    () where there are none among them. LolatError where they cannot be measured.
+    """
+    references = references_of(points, backend)
+    if not references:
+        return ()
+    with Runner(backend, device, progress) as runner:
+        return measure(runner, backend, (), references, DOCTOR).again
+
+
+def as_run(backend: str, graph: Graph) -> Graph:
+    """`graph` in the data type that `backend` runs it in: float16 where it has the option `half`."""
+    if "half" not in backends.split(backend)[1]:
+        return graph
+    tensors = (replace(t, dtype=t.dtype.replace("float32", "float16")) for t in graph.tensors)
+    return replace(graph, tensors=tuple(tensors))
+
+
+def _job(case: Case, graph: Graph) -> Job:
+    """A network, which is built by its own framework's code."""
+    payload = {
+        "network": case.spec, "input_size": list(case.input_size), "batch_size": case.batch_size
+    }  # fmt: skip
+    return Job(case.key, payload, keep_bytes(graph, case.batch_size), whole=True)
+
+
+def median_ratio(again: Sequence[NetworkAgain]) -> float | None:
+    """New over learned time, the median over networks; None without any."""
+    return statistics.median(a.ratio for a in again) if again else None
+
+
+def repeatability(again: Sequence[NetworkAgain], noise: Mapping[str, Any]) -> float:
+    """How far repeated times are apart, relative, as a standard deviation: at the end of learning, or from
+    moment to moment of it, whichever is more.
+
+    At the end: the root of the mean square of the logarithms of the ratios. From moment to moment: `quiet`
+    and `busy` of `noise` are the first and the last tenth of a normal distribution.
+    """
+    squares = [math.log(a.ratio) ** 2 for a in again]
+    at_the_end = math.sqrt(statistics.fmean(squares)) if squares else 0.0
+    tenth = statistics.NormalDist().inv_cdf(BUSY)
+    return math.expm1(max(at_the_end, math.log(noise["busy"] / noise["quiet"]) / (2.0 * tenth)))

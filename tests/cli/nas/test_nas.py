@@ -1,0 +1,303 @@
+"""`lolat nas fit`, `search` and `score`: a story each, and wrong calls; Ray is in tests/nas."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lolat.cli.common import run
+from lolat.cli.main import lolat as main
+from tests.cli.commands import ROOT, Command, one_line, process, valid_answer
+from tests.nas.few_devices import everything, only_needed, some_cells, some_layers, write_samples
+
+CELLS = "nasbench201"
+MODULE = """
+import os
+import time
+
+from lolat.nas import Part, Position, Space
+
+
+def shape(*chosen):
+    return (1, 16, 16, 8)
+
+
+def write(layers, x, kernel, width):
+    return layers.conv(layers.conv(x, width, kernel), 8, 1)
+
+
+def space():
+    print("a space that talks")
+    positions = [Position("kernel", (1, 3, 5)), Position("width", (8, 16, 32))]
+    return Space.of_parts("tiny", positions, [Part("only", (0, 1), shape, write)])
+
+
+def score(choices):
+    print("an objective that talks")
+    return choices["kernel"] * 10 + choices["width"]
+
+
+def fails(arch):
+    raise ValueError("no data")
+
+
+def slow(candidate):
+    time.sleep(0.3)
+    return sum(candidate)
+
+
+def writes(choices):
+    os.write(1, b"by its number")
+    return 1
+
+
+def leaves(arch):
+    raise SystemExit(0)
+
+
+def width(rows):
+    return rows[:, 1]
+"""
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a module of the user's."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "searched.py").write_text(MODULE)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "searched", raising=False)
+    return folder
+
+
+# ---- fit
+
+
+@pytest.mark.parametrize(("device", "words"), [(everything, "every"), (only_needed, "operations")])
+def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any, words: str) -> None:
+    samples, output = write_samples(tmp_path / "s.csv", some_cells(12), device), tmp_path / "m.json"
+    ask = ("nas", "fit", CELLS, samples, "--output", output)
+    answer = lolat.json(*ask)
+    assert (answer["samples"], answer["space"], answer["warnings"]) == (12, CELLS, [])
+    assert answer["assumptions"][0]["words"].startswith(words)
+    assert answer["assumptions"][0]["weight"] > 0.9
+    assert 0.0 < answer["typical_error"] < 0.05
+    lines = lolat.text(*ask).splitlines()
+    assert lines[-1] == f"written: {output}"
+    assert max(map(len, lines[:-1])) <= 80
+    archs, result = some_cells(30, seed=9), tmp_path / "latencies.csv"
+    among = write_samples(tmp_path / "archs.csv", archs)
+    ask = ("nas", "score", CELLS, output, "--among", among, "--output", result)
+    assert lolat.json(*ask)["predictor"] == "samples"
+    for row, arch in zip(rows(result), archs, strict=True):
+        assert row["arch"] == arch
+        assert float(row["low_ms"]) < device(arch) < float(row["high_ms"])
+
+
+def test_few_samples_are_warned_of(lolat: Command, tmp_path: Path) -> None:
+    samples = write_samples(tmp_path / "s.csv", some_cells(9))
+    found = lolat.done("nas", "fit", CELLS, samples, "--output", tmp_path / "m.json")
+    assert found.err.startswith("lolat: warning: 9 samples")
+    assert "noise" not in found.out  # of so few readings it is not known
+
+
+def test_a_space_of_ones_own_is_fitted_and_searched(
+    lolat: Command, here: Path, model: Path
+) -> None:
+    samples = [f"{k}-{w},{1 + k + 0.5 * w}" for k in range(3) for w in range(3)]
+    (here / "s.csv").write_text("\n".join(["arch,latency_ms", *samples]))
+    lolat.done("nas", "fit", "searched:space", "s.csv", "--output", model)
+    ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
+    answer = lolat.answer(*ask)
+    assert answer["predictor"] == "samples"
+    for found in answer["front"]:
+        kernel, width = found["candidate"]
+        assert found["latency_ms"] == pytest.approx(1 + kernel + 0.5 * width, rel=0.1)
+
+
+# ---- search
+
+
+def test_a_search(lolat: Command, model: Path, here: Path) -> None:
+    ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
+    found = lolat.done(*ask, "--output", "front.csv")
+    assert "talks" not in found.out
+    assert "talks" in found.err
+    assert all(len(line) <= 80 for line in found.out.splitlines())
+    assert {(row["arch"], float(row["score"])) for row in rows(here / "front.scores.csv")} == {
+        (f"{k}-{w}", kernel * 10.0 + width)
+        for k, kernel in enumerate((1, 3, 5))
+        for w, width in enumerate((8, 16, 32))
+    }
+    again = lolat(*ask, "--output", "front.csv", "--max-ms", 500, "--json")
+    answer = json.loads(again.out)
+    assert (answer["method"], answer["max_ms"], answer["scored"]) == ("exhaustive", 500.0, 9)
+    assert "9 scores are in front.scores.csv already" in again.err
+    for row, candidate in zip(rows(here / "front.csv"), answer["front"], strict=True):
+        assert row["arch"] == candidate["arch"]
+        assert float(row["latency_ms"]) == pytest.approx(candidate["latency_ms"], rel=1e-5)
+        assert float(row["score"]) == candidate["score"]
+
+
+def test_scores_of_a_table(lolat: Command, model: Path, here: Path) -> None:
+    (here / "scores.csv").write_text("arch,score\n0-0,0.5\n2-2,0.9\n1-1,0.4\n")
+    ask = ("nas", "search", "searched:space", model, "--objective", "scores.csv")
+    front = lolat.answer(*ask)["front"]
+    assert [(c["arch"], c["candidate"]) for c in front] == [("0-0", [0, 0]), ("2-2", [2, 2])]
+    assert [c["arch"] for c in lolat.answer(*ask, "--lower-is-better")["front"]] == ["0-0", "1-1"]
+    assert list(here.glob("*.scores.csv")) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("tiny", "--objective", "searched:score"), (CELLS,), (CELLS, "--objective", "score"),
+     (CELLS, "--objective", "gone.csv"), ("fbnet", "--objective", "searched:fails"),
+     ("searched:space", "--objective", "searched:leaves"),
+     (CELLS, "--objective", "searched:score", "--output", "no/front.csv"),
+     (CELLS, "--objective", "searched:score", "--predictor", "magic")],
+)  # fmt: skip
+def test_a_wrong_search(
+    lolat: Command, model: Path, here: Path, arguments: tuple[str, ...]
+) -> None:
+    space, *options = arguments
+    found = lolat("nas", "search", space, model, "--json", *options)
+    assert (found.code, found.out) == (2, "")
+    assert found.err.splitlines()[-1].startswith("lolat: ")
+
+
+def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
+    ask = ("nas", "search", "fbnet", model, "--objective", "searched:slow", "--max-ms", "0.001")
+    found = lolat(*ask, "--json")
+    answer = json.loads(found.out)
+    assert (found.code, answer["scored"], answer["front"]) == (3, 0, [])
+    assert answer["fastest_ms"] > 0.001
+
+
+def test_a_function_that_writes_to_descriptor_1(
+    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["nas", "search", "searched:space", str(model), "--objective", "searched:writes"]
+    assert run(main, [*words, "--json"], "lolat") == 0
+    out, err = capfd.readouterr()
+    assert valid_answer([*words, "--json"], out)["scored"] == 9
+    assert err.count("by its number") == 9
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
+def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
+    call = ["nas", "search", "searched:space", str(model), "--objective", "searched:slow"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "lolat.cli.main", *call],
+        cwd=here, env={"PYTHONPATH": str(ROOT), "PATH": ""}, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    scores = here / "tiny.scores.csv"
+    for _ in range(600):
+        if scores.exists() and len(scores.read_text().splitlines()) >= 3:
+            break
+        time.sleep(0.1)
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=60)
+    count = len(rows(scores))
+    assert (started.returncode, out) == (130, "")
+    assert f"interrupted; {count} new scores" in err.splitlines()[-1]
+    assert 2 <= count < 9
+
+
+def test_keras_greets_nobody(model: Path, here: Path) -> None:
+    """TensorFlow writes to stderr from C++ when a module imports it; a refusal stays one line."""
+    (here / "keras.py").write_text(
+        "import os\nos.write(2, b'a greeting from C++')\nStatelessScope = object\n"
+    )
+    (here / "talking.py").write_text("import keras\n")
+    ask = ["nas", "search", "talking:space", model, "--objective", "talking:score"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
+    done = process(ask, cwd=here, env=env)
+    assert done.returncode == 2
+    assert one_line(done.stderr)
+
+
+# ---- score
+
+
+@pytest.fixture
+def score(model: Path, here: Path) -> tuple[object, ...]:
+    return ("nas", "score", CELLS, model, "--output", here / "out")
+
+
+def test_a_scored_space(lolat: Command, score: tuple[object, ...], here: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    lines = lolat.done(*score, "--max-ms", 6).out.splitlines()
+    frame = pandas.read_parquet(here / "out")
+    assert lines[0].startswith(f"{CELLS}: 15,625 candidates scored in ")
+    assert lines[0].endswith(f" s, {len(frame):,} within 6 ms")
+    assert lines[4].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
+    assert lines[-1] == f"written: {here / 'out'}, 1 Parquet file and _best.csv"
+    again = lolat.done(*score, "--max-ms", 6, "--json")
+    answer = json.loads(again.out)
+    assert (answer["kept"], answer["files"], answer["reused"]) == (len(frame), 1, 1)
+    assert "going on" in again.err
+    assert "another run" in lolat.refused(*score, "--best", 5)
+
+
+def test_a_space_scored_by_a_value(lolat: Command, model: Path, here: Path) -> None:
+    pytest.importorskip("pyarrow")
+    ask = ("nas", "score", "searched:space", model, "--output", here / "best", "--best", 2)
+    answer = lolat.answer(*ask, "--value", "searched:width")
+    assert [(row["index"], row["value"]) for row in answer["best"]] == [(2, 2.0), (5, 2.0)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--value", "nothing"], ["--best", "0"], ["--batch-size", "9" * 17], ["--among", "gone.csv"],
+     ["--ray", "fbnet"], ["--ray", "127.0.0.1:1"], ["--ray", "auto", "--among", "archs.csv"]],
+)  # fmt: skip
+def test_a_wrong_score(lolat: Command, score: tuple[object, ...], options: list[str]) -> None:
+    pytest.importorskip("ray")
+    lolat.refused(*score, *options)
+
+
+def test_a_wrong_space_or_table(lolat: Command, model: Path, tmp_path: Path) -> None:
+    archs = write_samples(tmp_path / "archs.csv", some_layers(2), len)
+    for space, *options in (("fbnet",), ("fbnot",), (CELLS, "--among", archs)):
+        lolat.refused("nas", "score", space, model, "--output", tmp_path / "out", *options)
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("variable", [None, "127.0.0.1"])
+def test_the_ray_that_is_asked(
+    lolat: Command, score: tuple[object, ...], variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up Ray, which prints and then refuses."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    addresses: list[str] = []
+
+    def init(address: str, **options: Any) -> None:
+        addresses.append(address)
+        print("a page about a dead worker")
+        raise ConnectionError("no raylet here")
+
+    ray = SimpleNamespace(init=init, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    found = lolat(*score, "--ray")
+    assert (found.code, found.out, addresses) == (2, "", [variable or "local"])

@@ -1,0 +1,183 @@
+"""Users' networks and some of a model's own, measured in the same rounds; a fake worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from lolat.fitting.points import Point
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
+from lolat.graph.layers import Layers
+from microbench import check
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
+from microbench.check import Case, NetworkAgain
+from microbench.learn import REFERENCES
+from microbench.runner import Runner
+from tests.microbench.fakes import START_S, FakeDevice, tiny
+
+
+def graph(*_: object) -> Graph:
+    n = Layers.on("tiny", 8, 8, 3)
+    return n.done(n.conv(n.input, 4))
+
+
+OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))
+
+
+def point(of: Predefined, batch_size: int = 1, whole: bool = True, **counts: int) -> Point:
+    """A point of a predefined network, 10 ms."""
+    known = count(of.make()).total(batch_size)._asdict() | counts
+    return Point(of.name, batch_size, known, 10.0, whole=whole)
+
+
+POINTS = [point(network) for network in OWN]
+
+
+@pytest.fixture(autouse=True)
+def networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "read", graph)
+
+
+def measure(wanted: Sequence[Case] = (), backend: str = "fake") -> check.Measured:
+    """Some networks, with the three of POINTS."""
+    references = check.references_of(POINTS, "fake", OWN)
+    with Runner(backend, "cpu") as runner:
+        return check.measure(runner, backend, check.read_cases(wanted), references, check.EVALUATE)
+
+
+def test_every_network_at_every_batch_size_none_twice() -> None:
+    cases = check.cases(["a", "b", "a"], [4, 1, 4], (96,))
+    assert cases == [
+        Case("a", 4, (96,)),
+        Case("a", 1, (96,)),
+        Case("b", 4, (96,)),
+        Case("b", 1, (96,)),
+    ]
+    assert [c.key for c in cases[:2]] == ["a 96 x4", "a 96 x1"]
+
+
+def test_networks_in_loops_of_their_own_with_those_of_the_model(device: FakeDevice) -> None:
+    device.ms = {"a x1": 30.0, "a 96 x2": 50.0, "own 0 x1": 12.0, "own 1 x1": 9.0, "own 2 x1": 10.0}
+    found = measure([Case("a"), Case("a", 2, (96,))])
+    assert [(m.case.key, m.latency_ms) for m in found.networks] == [
+        ("a x1", pytest.approx(30.0)), ("a 96 x2", pytest.approx(50.0)),
+    ]  # fmt: skip
+    assert [(a.name, a.learned_ms, a.now_ms, a.ratio) for a in found.again] == [
+        (f"own {i}", 10.0, pytest.approx(ms), pytest.approx(ms / 10))
+        for i, ms in enumerate((12, 9, 10))
+    ]
+    assert {r["before"] for r in device.requests if r["do"] == "sample"} == {""}
+    keys = device.keys("sample")
+    assert [sorted(keys[i : i + 5]) for i in range(0, len(keys), 5)] == [
+        sorted(device.ms)
+    ] * check.EVALUATE.rounds
+    assert (found.failures, found.networks[0].spread) == ({}, pytest.approx(0.0))
+
+
+def test_a_machine_that_slows_down_meanwhile_moves_no_ratio(device: FakeDevice) -> None:
+    # Eight rounds of three networks, three calls each: 72 moments, a tenth of a second apart.
+    device.slowness = lambda at: 1.0 if at - START_S < 3.6 else 1.8
+    found = measure()
+    assert found.levels.busy / found.levels.quiet == pytest.approx(1.8, rel=0.02)
+    ratios = [a.ratio for a in found.again]
+    assert max(ratios) / min(ratios) == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDevice) -> None:
+    for key in ("b x1", "own 1 x1"):
+        device.refuses["prepare", key] = 1
+    found = measure([Case("a"), Case("b")])
+    assert [m.case.spec for m in found.networks] == ["a"]
+    assert found.failures == dict.fromkeys(["b x1", "own 1 x1"], "ResourceExhausted: no")
+    assert [a.name for a in found.again] == ["own 0", "own 2"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtypes"),
+    [("torch+half", {"float16", "int64"}), ("torch", {"float32", "int64"})],
+)
+def test_a_network_is_of_the_type_that_it_was_run_in(
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch, backend: str, dtypes: set[str]
+) -> None:
+    """So that a model of half precision is not told that it was asked for float32."""
+    b = GraphBuilder("typed")
+    indices = b.input((1, 4), dtype="int64")
+    table = b.add("embedding", [indices], (1, 4, 8), dtype="float32", rows=9, out_features=8)
+    typed = b.build([table])
+    monkeypatch.setattr(check, "read", lambda *_: typed)
+    found = measure([Case("a")], backend)
+    assert {t.dtype for t in found.networks[0].graph.tensors} == dtypes
+    assert {t.dtype for t in typed.tensors} == {"float32", "int64"}
+
+
+def test_another_process_times_the_networks_once_more(
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    references = check.references_of(POINTS, "fake", OWN)
+    monkeypatch.setattr(check, "references_of", lambda points, _: references if points else [])
+    device.ms = {f"own {i} x1": 12.5 for i in range(3)}
+    again = check.measure_again(POINTS, "fake", "cpu")
+    assert [a.ratio for a in again] == pytest.approx([1.25] * 3)
+    assert check.repeatability(again, CALM) == pytest.approx(0.25)
+    assert check.measure_again([], "fake", "cpu") == ()
+    assert len(device.workers) == 1
+
+
+# ---- Which of a model's points are measured again
+
+A, B = (Predefined(name, tiny(c), (1, 4), True) for name, c in (("a", 4), ("b", 5)))
+FEW = {k: v for k, v in point(A).counts.items() if k in check.SAME_COUNTS}
+
+
+@pytest.mark.parametrize(
+    ("points", "names"),
+    [
+        ([point(A), point(B)], ["a", "b"]),
+        *(([point(A, **{c: 1}), point(B)], ["b"]) for c in check.SAME_COUNTS),
+        ([point(A), point(B, ops=999)], ["a", "b"]),
+        ([point(Predefined("gone", tiny(4), (1,))), point(A, whole=False), point(B)], ["b"]),
+        ([Point("a", 1, FEW, 2.0, whole=True)], ["a"]),
+        ([], []),
+    ],
+)
+def test_networks_of_the_same_name_and_counts(points: list[Point], names: list[str]) -> None:
+    found = check.references_of(points, "tensorflow", [B, A])
+    assert [p.name for p, _ in found] == names
+    assert all(g == {"a": A, "b": B}[p.name].make() for p, g in found)
+    ((first, _),) = check.references_of([point(A, 4), *points, point(A, 1)], "tensorflow", [A])
+    assert first.batch_size == 4, "one of each, at the batch size that comes first"
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "onnxruntime+threads=1"])
+def test_of_a_model_of_this_version_the_five_references(backend: str) -> None:
+    """As the backend knows them: ONNX Runtime has its networks without batch norms."""
+    known = known_blocks(backend, [*BLOCKS[:3], *NETWORKS])
+    points = [point(b, n, b.whole) for b in known for n in b.batch_sizes]
+    found = check.references_of(points, backend)
+    assert sorted(p.name for p, _ in found) == sorted(REFERENCES)
+    assert {p.batch_size for p, _ in found} == {1}
+    others = [p for p in points if p.name not in REFERENCES]
+    assert len(check.references_of(others, backend)) == len(NETWORKS) - len(REFERENCES)
+
+
+# ---- How well times repeat
+
+CALM = {"quiet": 1.0, "busy": 1.0}
+
+
+def test_repeatability_by_hand() -> None:
+    """The root of the mean square of log(1.1), log(1 / 1.1), 0 and log(1.21); or what moments differ by, if
+    that is more: a tenth of a normal distribution is beyond 1.2816 standard deviations on either side.
+    """
+    again = [NetworkAgain("n", 1, 2.0, 2.0 * r, r) for r in (1.1, 1 / 1.1, 1.0, 1.21)]
+    expected = math.exp(math.sqrt((1 + 1 + 0 + 4) / 4) * math.log(1.1)) - 1.0
+    assert check.repeatability(again, CALM) == pytest.approx(expected, rel=1e-9)
+    assert check.repeatability([], CALM) == 0.0
+    moments = {"quiet": 1.2**-1.2816, "busy": 1.2**1.2816}
+    for times in (again, []):
+        assert check.repeatability(times, moments) == pytest.approx(0.2, rel=1e-4)
+    assert check.median_ratio(again) == pytest.approx(1.05)
+    assert check.median_ratio([]) is None

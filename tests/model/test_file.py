@@ -1,0 +1,406 @@
+"""A model file: what is accepted, what is refused, written whole or not at all, sections added."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import lolat
+from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.mlp.layer_model import read_layer_model
+from lolat.model import Model
+from lolat.model import file as model_file
+from lolat.model.file import OF_INFERENCE, OF_TRAINING, lacks, put, read, with_sections, write
+from lolat.training.file import load_training
+from tests import synthetic
+from tests.model_documents import as_json, large, small
+from tests.strategies import models
+from tests.training import epoch_tables, known_device
+
+_ROOT = Path(model_file.__file__).parents[2]
+Place = tuple[str | int, ...]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model file that is there already."""
+    write(tmp_path / "model.json", small())
+    return tmp_path / "model.json"
+
+
+def unchanged(path: Path) -> bool:
+    """Whether the file is as it was, and alone."""
+    return read(path) == small() and os.listdir(path.parent) == [path.name]
+
+
+def refusal(document: Any) -> LolatError:
+    with pytest.raises(ModelFileError) as caught:
+        model_file.validate(document, "here")
+    message = str(caught.value)
+    assert message.isprintable(), "one line, and nothing that a terminal would act on"
+    assert message.startswith("here: ")
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+# ---- Reading
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf", b"\n  "])
+def test_what_plain_json_holds_is_what_is_read(path: Path, prefix: bytes) -> None:
+    path.write_bytes(prefix + as_json(small()))
+    assert read(path) == read(str(path)) == small()
+
+
+def test_later_minor_additions_are_accepted_and_kept(path: Path) -> None:
+    document = small()
+    later = {"anything": [1, "two", None, {"three": True}]}
+    for holder in (document, *document["predictors"].values(), *document["points"]):
+        holder["added_later"] = later
+    document["predictors"]["mlp"] = {"coefficients": {}, "layers": [[1.5], [-2]]}
+    path.write_bytes(as_json(document))
+    assert read(path) == document
+
+
+@pytest.mark.parametrize(
+    "document", [[1, 2], None, "text", {}, {"schema": "onnx"}, {"schema": ["lolat-model"]}]
+)
+def test_something_else_than_a_model(document: Any) -> None:
+    assert refusal(document).code == "not-a-model"
+
+
+@pytest.mark.parametrize("version", [2, 10**40, 0, 1.0, True, None])
+def test_other_versions(version: Any) -> None:
+    document = small() | {"version": version, "points": "elsewhere"}
+    error = refusal(document)
+    assert error.code == "not-a-model"
+    assert "learn the model again with `lolat learn cpu`" in str(error)
+
+
+def full() -> dict[str, Any]:
+    """A valid document with the fields that may be left out, too."""
+    document = small()
+    document["predictors"]["extended"] |= {
+        "six_counts": {
+            "coefficients": {"acts": 1e-7, "ops": 0},
+            "error": {"fitted": {"median": 0.1}},
+        },
+        "interval": {"exponent": 0.25, "ops": [3, 60.0], "scores": [0.1, 0]},
+        "networks": {"ops": 98.5, "spread": 0.05, "count": 12},
+        "families": {"flops": 1e-8},
+    }
+    document["predictors"]["kernels"] = known_device.document(
+        nearby={"dense": [[1, 512, 64, 64, -0.25]]},
+        sustained=1e9,
+        host={"start_ms": 0.04, "factor": 2.0, "source": "assumed", "launch": "eager"},
+    )["predictors"]["kernels"]
+    document["noise"] = {"floor": 0.01, "quiet": 0.9, "busy": 1.25, "repeatability": 0.02}
+    document["domain"] = {
+        "kinds": ["conv", "relu"],
+        "dtypes": ["float32"],
+        "ratios": {"FLOPs per element": [2.5, 25]},
+        "sizes": {"weights": [0, 1e6]},
+        "least": {"operation_ms": 0.1},
+    }
+    document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
+    document["points"][0] |= {"whole": True, "border": 7}
+    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None, "exps": None}
+    return document
+
+
+UNREAD = {"environment", "schema", "version"}
+"""Not checked, or refused otherwise."""
+
+
+def places(value: Any, before: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Every place in a document (of a list the first two), and the value there."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2])
+    for key, inner in items:
+        if (not before and key in UNREAD) or key in ("offset_ms", "mode"):
+            continue
+        yield (*before, key), inner
+        if isinstance(inner, (dict, list)):
+            yield from places(inner, (*before, key))
+
+
+def changed(place: Place, value: Any) -> dict[str, Any]:
+    document = copy.deepcopy(full())
+    holder: Any = document
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is ...:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return document
+
+
+PLACES = [pytest.param(p, v, id=".".join(map(str, p))) for p, v in places(full())]
+
+
+@pytest.mark.parametrize(("place", "value"), PLACES)
+def test_each_field_has_a_type_and_a_range(place: Place, value: Any) -> None:
+    """Something of another type, not a number, or of no size is refused, and its place is named."""
+    wrong: list[Any] = (
+        [{"x": "y"}, 10**400] if isinstance(value, bool | str | list | None) else [[], "x"]
+    )
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        wrong += [math.nan, math.inf, True, "1", -1e300]
+    for other in wrong:
+        assert " - at `$" in str(refusal(changed(place, other)))
+
+
+@pytest.mark.parametrize(("place", "value"), PLACES)
+def test_a_field_that_is_missing_is_refused_or_changes_nothing(place: Place, value: Any) -> None:
+    """Where a file without it is accepted, predictions are as before or an error says what lacks."""
+    document = changed(place, ...)
+    try:
+        model_file.validate(document, "here")
+    except ModelFileError:
+        refusal(document)
+        return
+    counts = (1e6, 1e6, 1e8)
+    if "coefficients" not in place and place[:2] != ("predictors", "two-regime"):
+        assert Model(document).predict_counts(*counts) == Model(full()).predict_counts(*counts)
+
+
+def test_a_default_that_is_not_there() -> None:
+    assert "'extended', 'two-regime'" in str(refusal(small() | {"default": "paleo"}))
+    assert "in the file: none" in str(refusal(small() | {"predictors": {}}))
+    place = ("predictors", "a\nb\x1b[31m" + "x" * 500)
+    assert len(str(refusal(changed(place, 1) | {"default": "x\n"}))) < 700
+
+
+def test_checking_costs_no_more_than_a_few_parsings(path: Path) -> None:
+    path.write_bytes(as_json(large()))
+
+    def took(job: Any) -> float:
+        started = time.perf_counter()
+        job()
+        return time.perf_counter() - started
+
+    # In turns, so that both see the same machine.
+    turns = [(took(lambda: json.loads(path.read_bytes())), took(lambda: read(path)))] * 25
+    parsing, reading = map(min, zip(*turns, strict=True))
+    assert reading < 5 * parsing
+
+
+# ---- Writing; of any file: tests/io/test_writing.py
+
+
+def _sorted(document: Any) -> str:
+    return json.dumps(document, sort_keys=True)
+
+
+@given(models())
+@settings(max_examples=40)
+def test_what_is_written_is_what_json_reads(
+    tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("written") / "model.json"
+    document["points"] = [document["points"][0] | {"extra": document["environment"]}]
+    write(path, document)
+    # As text as well: 1 == 1.0 == True, and a reader must not change one to another.
+    oracle = json.loads(path.read_bytes())
+    assert oracle == document
+    assert _sorted(oracle) == _sorted(document) == _sorted(read(path))
+    assert json.dumps(oracle) == json.dumps(oracle, sort_keys=True), "keys are sorted"
+    content = path.read_bytes()
+    write(path, read(path))
+    assert path.read_bytes() == content
+
+
+def test_a_point_takes_a_line_and_no_line_is_split_in_a_list_of_times(path: Path) -> None:
+    document = large(points=20, samples=7)
+    write(path, document)
+    lines = path.read_text().splitlines()
+    for point in document["points"]:
+        line = next(line for line in lines if f'"{point["name"]}"' in line)
+        assert json.loads(line.rstrip(",")) == point
+    assert ' "name": "desk",' in lines
+    assert len(lines) < 20 + 60
+
+
+_CIRCLE: list[Any] = []
+_CIRCLE.append(_CIRCLE)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {**small(), "points": None},
+        *({**small(), "extra": v} for v in ({1: 2}, {"a"}, math.nan, _CIRCLE, b"x", {None: [1]})),
+    ],
+    ids=lambda document: "",
+)
+def test_what_is_no_model_or_no_json_changes_nothing(path: Path, document: dict[str, Any]) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        write(path, document)
+    assert str(caught.value).isprintable()
+    assert unchanged(path)
+
+
+_WRITES_FOR_EVER = """
+import sys
+from lolat.model import file as model_file
+from tests.model_documents import large
+documents = [large(seed=1), large(seed=2)]
+print("ready", flush=True)
+while True:
+    for document in documents:
+        model_file.write(sys.argv[1], document)
+        print("written", flush=True)
+"""
+
+
+def writer(path: Path) -> subprocess.Popen[bytes]:
+    """A process that writes two models to `path` in turns, for ever; it is ready."""
+    command = [sys.executable, "-c", _WRITES_FOR_EVER, str(path)]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def test_killed_at_any_instant_the_file_is_whole(path: Path) -> None:
+    documents = [large(seed=1), large(seed=2)]
+    write(path, documents[0])
+    moments = random.Random(0)
+    for _ in range(6):
+        process = writer(path)
+        assert process.stdout is not None
+        for _ in range(moments.randint(1, 2)):
+            began = time.monotonic()
+            assert process.stdout.readline() == b"written\n"
+        time.sleep(moments.uniform(0, time.monotonic() - began))  # while it writes the next one
+        process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+        process.communicate()
+        assert json.loads(path.read_bytes()) in documents
+    # What a kill leaves behind is never taken for a model.
+    assert [n for n in os.listdir(path.parent) if n.endswith(".json")] == [path.name]
+
+
+# ---- One file for a device: a section is added and the others stay, lacks have a remedy
+
+
+def test_a_layer_model_is_no_model_of_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"schema": "lolat-layer-model", "version": 1}))
+    for ask in (lolat.load, load_training):
+        with pytest.raises(ModelFileError, match=r"a layer model, .*`lolat mlp predict`"):
+            ask(path)
+    path.write_text(json.dumps(epoch_tables.document()))
+    with pytest.raises(ModelFileError, match="is a model of a device, which `lolat predict` takes"):
+        read_layer_model(path)
+
+
+def test_a_model_without_inference(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    write(path, epoch_tables.document())
+    model = lolat.load(path)
+    for ask in (
+        lambda: model.predict(synthetic.network()),
+        lambda: model.predict_counts(1, 1, 1),
+        lambda: model.predictor("extended"),
+        lambda: model.domain,
+    ):
+        with pytest.raises(ModelFileError, match="knows epochs of training, but no latencies"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("what", "command"),
+    [
+        (OF_INFERENCE, "lolat learn gpu --backend torch --half --threads 2 --output 'a b.json'`"),
+        (OF_TRAINING, "`lolat learn gpu --backend torch --half --threads 2 --mode training --output"),
+        ("fbnet", "lolat nas fit fbnet SAMPLES.csv --output 'a b.json'`"),
+    ],
+)  # fmt: skip
+def test_each_lack_has_its_command(what: str, command: str) -> None:
+    where = {"device": "gpu", "framework": "torch", "half": True, "threads_asked": 2}
+    error = lacks({"environment": where, "spaces": {"darts": {}}}, "a b.json", what)
+    assert "a b.json knows networks of darts, but no" in str(error)
+    assert command in str(error)
+
+
+def test_a_shipped_file_is_not_to_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lolat.model.file.shipped_folder", lambda: tmp_path)
+    error = lacks({"environment": {}}, str(tmp_path / "v100.json"), OF_TRAINING)
+    assert "--output v100.json`" in str(error)
+
+
+def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
+    path = tmp_path / "desk.json"
+    inference = synthetic.document()
+    write(path, inference)
+    added: dict[str, Any] = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {"x": 1}}}
+    for section, content in added.items():
+        put(path, section, content)
+    assert read(path) == {**inference, **added}
+    put(path, "spaces", {"nasbench201": {"y": 2}})
+    put(path, "spaces", {"fbnet": {"x": 3}}, inference["device"])
+    assert read(path)["spaces"] == {"fbnet": {"x": 3}, "nasbench201": {"y": 2}}
+    network = synthetic.network()
+    before = lolat.Model(inference).predict(network)  # numbers of what was known stay
+    assert lolat.load(path).predict(network).to_dict() == before.to_dict()
+
+
+def test_another_device_is_refused_and_nothing_lost(path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        put(path, "spaces", {"fbnet": {}}, "a GPU")
+    assert error.value.code == "other-device"
+    assert unchanged(path)
+    path.write_text("{}")
+    with pytest.raises(ModelFileError, match="not a LoLat model"):
+        put(path, "spaces", {"fbnet": {}})
+    assert path.read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        ("V100", None, "V100"),
+        ("V100", "v100", "V100"),
+        ("V100 (from 3 networks, float32)", "V100", "V100 (from 3 networks, float32)"),
+        ("unknown", "V100", "V100"),
+        ("V100", "unknown", "V100"),
+    ],
+)
+def test_names_of_a_device(known: str, asked: str | None, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    put(path, "spaces", {"darts": {}}, known)
+    assert put(path, "spaces", {"fbnet": {}}, asked)["device"] == expected
+
+
+def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    write(path, epoch_tables.document())
+    new = synthetic.document(device="unknown (from a table)")
+    found = with_sections(path, new)
+    assert found == {**new, "device": "V100 (from a table)", "epochs": epoch_tables.section()}
+    assert with_sections(tmp_path / "none.json", new) == new
+    assert with_sections(path, synthetic.document(device="V100"))["device"] == "V100"
+    with pytest.raises(InputError, match="another device: V100, and this is T4"):
+        with_sections(path, synthetic.document(device="T4 (from a table)"))
+
+
+@pytest.mark.parametrize("section", ["epochs", "spaces"])
+def test_a_section_of_another_shape_is_refused(section: str) -> None:
+    document = copy.deepcopy(synthetic.document()) | {section: 3}
+    assert f"at `$.{section}`" in str(refusal(document))

@@ -1,0 +1,59 @@
+"""The one rule of input sizes: which size of which input a number is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError, NetworkError
+from lolat.readers.size import as_size, filled
+
+
+@pytest.mark.parametrize(
+    "size", [0, -1, True, 2.5, "224", (224, 0), (True,), (2.5, 3), "2,3", ("2", "3")]
+)
+def test_sizes_are_positive_whole_numbers(size: Any) -> None:
+    with pytest.raises(InputError):
+        as_size(size)
+
+
+def test_sizes_as_tuples() -> None:
+    assert [as_size(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]
+
+
+IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "size", "fixed", "shapes"),
+    [
+        ([IMAGE], (), True, [IMAGE]),
+        ([IMAGE], (9,), False, [(9, 9, 3)]),
+        ([IMAGE], (8,), True, [IMAGE]),
+        ([OPEN], (9,), True, [(9, 9, 3)]),
+        ([OPEN], (9, 5), True, [(9, 5, 3)]),
+        ([OPEN], (9, 5, 3), True, [(9, 5, 3)]),
+        ([OPEN, FACTS], (9,), False, [(9, 9, 3), FACTS]),
+        ([IMAGE, FACTS], ((9, 9, 3), (6,)), False, [(9, 9, 3), (6,)]),
+        ([IMAGE], {"x0": (9, 9, 3)}, False, [(9, 9, 3)]),
+        ([FACTS], (5,), False, [(5,)]),
+    ],
+)
+def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> None:
+    named = {f"x{i}": shape for i, shape in enumerate(inputs)}
+    made = filled(named, size, "net", channels=-1, fixed=fixed)
+    assert list(made.values()) == shapes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "size", "fixed"),
+    [([OPEN], (), False), ([IMAGE], (9,), True), ([OPEN], (9, 5, 4), True), ([IMAGE], (1, 2, 3, 4), False),
+     ([IMAGE, FACTS], ((9, 9, 3),), False), ([IMAGE], {"y": (9,)}, False)],
+)  # fmt: skip
+def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
+    named = {f"x{i}": shape for i, shape in enumerate(inputs)}
+    with pytest.raises(NetworkError) as caught:
+        filled(named, size, "net", channels=-1, fixed=fixed)
+    assert caught.value.code == "input-size"

@@ -1,0 +1,52 @@
+"""The one printer of tables: what a screen shows, and the CSV file that `csv` reads again."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from lolat.report import tables
+from lolat.report.tables import table_lines, write_csv
+
+HEADS = ["network", "", "ms", "note"]
+ROWS = [["ResNet50", "", "29.1", "the first"], ["a", "", "2,910", ""]]
+
+
+def test_columns_are_aligned_and_empty_ones_left_out() -> None:
+    assert table_lines(HEADS, ROWS, left={0, 3}) == [
+        "network      ms  note",
+        "ResNet50   29.1  the first",
+        "a         2,910",
+    ]
+    assert table_lines(["", ""], [["a", "1"], ["bb", "10"]]) == ["a    1", "bb  10"]
+
+
+def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "screen_width", lambda: 30)
+    head, first, second = table_lines(["what", "ms"], [["w" * 60, "123456789"], ["x", "1"]])
+    assert first == "w" * 18 + "…  123456789"
+    assert len(head) == len(first) == len(second)
+    (number,) = table_lines(["", ""], [["w" * 60, "9" * 40]])
+    assert "9" * 40 in number
+
+
+def test_names_are_text() -> None:
+    (line,) = table_lines(["", ""], [["[red]x[/]\x1b[2J", "1"]])
+    assert line == r"[red]x[/]\x1b[2J  1"
+
+
+def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
+    rows = [
+        {"name": "=2+3", "ms": 1 / 3, "inside": True, "high": None},
+        {"name": "b, c", "ms": 2.0, "inside": False, "high": 7},
+    ]
+    write_csv(tmp_path / "t.csv", rows)
+    with open(tmp_path / "t.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [r["name"] for r in found] == ["'=2+3", "b, c"]
+    assert [r["high"] for r in found] == ["", "7"]
+    assert float(found[0]["ms"]) == pytest.approx(1 / 3, rel=1e-5)

@@ -1,0 +1,49 @@
+"""A training whose times are known by hand: what the tests of predictions, devices and cost share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.training.iteration import Optimizer
+from lolat.training.model import Iteration, Training
+
+
+@dataclass
+class KnownTraining(Training):
+    """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,
+    shared out among the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
+    """
+
+    name: str = "desk"
+    document: Mapping[str, Any] = field(default_factory=dict)
+    epoch_ms: float = 0.0
+    starts: bool = False
+    optimizers: tuple[str, ...] = ()
+    sample_ms: float = 10.0
+    passes: tuple[float, float] | None = None
+    each: Sequence[float] | None = None
+    factor: float | None = 1.25
+    remarks: tuple[str, ...] = ()
+
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        shares = np.ones(len(graph.operations)) if self.each is None else np.array(self.each)
+        shares = shares / shares.sum()
+        if self.passes is None:
+            return Iteration(shares * self.sample_ms * batch_size, None, 0.0)
+        forward, backward = self.passes
+        return Iteration(shares * forward, shares * backward, 10.0)
+
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        return self.remarks
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        if self.factor is None:
+            raise InputError("too few points")
+        return math.log(self.factor)

@@ -1,0 +1,212 @@
+"""A prediction of training by hand: epochs, intervals, several devices, the input pipeline, blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from lolat.errors import InputError
+from lolat.graph.analysis import parameters
+from lolat.training.epochs import EpochTraining
+from lolat.training.link import Link
+from lolat.training.model import (
+    Training,
+    TrainingPrediction,
+    TrainingRun,
+    iteration_blocks,
+    predict,
+)
+from tests import synthetic
+from tests.training import epoch_tables, known_device
+from tests.training.known import KnownTraining
+from tests.training.test_estimate import model as estimated
+from tests.training.test_exchange import MIB, three_dense
+from tests.training.test_learning import model as measured
+
+GRAPH = synthetic.network()
+
+
+def known(**more: Any) -> KnownTraining:
+    """2 ms a sample, 30 ms an epoch."""
+    return KnownTraining(sample_ms=2.0, epoch_ms=30.0, **more)
+
+
+def asked(model: Training, *run: Any, **more: Any) -> TrainingPrediction:
+    return predict(model, GRAPH, TrainingRun(*run, **more))
+
+
+# ---- One device.
+
+
+def test_an_epoch_with_a_last_batch_that_is_not_full() -> None:
+    """100 samples in batches of 32 are three and one of 4."""
+    found = asked(known(), 32, 100, 5, "Adam", 0.8)
+    assert (found.iterations, found.iteration_ms) == (4, 64.0)
+    assert found.epoch_s == pytest.approx((3 * 64 + 8 + 30) / 1e3)
+    assert found.total_s == pytest.approx(5 * found.epoch_s)
+    assert found.interval_s == pytest.approx((found.total_s / 1.25, found.total_s * 1.25))
+    assert (found.startup_s, found.evaluation_s) == (None, None)
+    assert asked(known(), 32, 96).iterations == 3
+
+
+def test_without_samples_there_are_only_iterations() -> None:
+    found = asked(known(remarks=("outside",)), 32)
+    assert found.warnings == ("outside",)
+    assert (found.iterations, found.epoch_s, found.total_s, found.interval_s) == (None,) * 4
+    assert found.parts_ms == {"forward": None, "backward": None, "update": None, "exchange": 0.0}
+
+
+def test_what_is_not_known_is_said() -> None:
+    found = asked(known(factor=None), 8, 80, coverage=0.95, validation=10)
+    assert found.interval_s is None
+    assert len(found.warnings) == 2
+    assert found.epoch_s == asked(known(), 8, 80).epoch_s
+    (start,) = asked(known(starts=True), 8, 80, optimizer="adam").warnings
+    assert "start of a training with adam" in start
+
+
+@pytest.mark.parametrize(
+    ("wrong", "argument"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 2.5}, "batch_size"),
+        ({"batch_size": True}, "batch_size"),
+        ({"samples": 0}, "samples"),
+        ({"samples": 4}, "batch_size"),
+        ({"samples": 80, "epochs": 0}, "epochs"),
+        ({"samples": 80, "validation": 0}, "validation_samples"),
+        ({"optimizer": "adamw"}, "optimizer"),
+        ({"coverage": 1.0}, "coverage"),
+        ({"strategy": "star"}, "strategy"),
+        ({"input_ms": -1.0}, "input_ms_per_sample"),
+        ({"input_ms": math.nan}, "input_ms_per_sample"),
+    ],
+)
+def test_a_run_that_cannot_be(wrong: dict[str, Any], argument: str) -> None:
+    with pytest.raises(InputError) as caught:
+        TrainingRun(**{"batch_size": 8, **wrong})
+    assert argument in caught.value.arguments
+
+
+@pytest.mark.parametrize("devices", [0, -1, 1.5, True, 101])
+def test_devices_that_cannot_be(devices: Any) -> None:
+    """101 of them have a batch for more samples than there are."""
+    with pytest.raises(InputError) as caught:
+        predict(known(), GRAPH, TrainingRun(10, 1000), devices, Link(10))
+    assert caught.value.arguments[0] == "replicas"
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+@pytest.mark.parametrize(
+    "model", [measured(), estimated(), EpochTraining(epoch_tables.document(), "m.json")]
+)
+def test_blocks_add_up_to_the_iteration(model: Training, batch_size: int) -> None:
+    blocks = iteration_blocks(model, GRAPH, batch_size, "adam")
+    prediction = asked(model, batch_size, optimizer="adam")
+    assert [b.name for b in blocks[-2:]] == ["update", "call"]
+    assert len(blocks) > 3
+    assert sum(b.iteration_ms for b in blocks) == pytest.approx(prediction.iteration_ms)
+    assert sum(b.share for b in blocks) == pytest.approx(1.0)
+    update = prediction.parts_ms["update"]
+    assert update is None or blocks[-2].iteration_ms == pytest.approx(update)
+
+
+def test_times_are_finite_for_any_batch() -> None:
+    run = TrainingRun(2**20, 2**20)
+    found = predict(estimated(), known_device.network(), run)
+    assert found.interval_s is not None
+    assert all(map(math.isfinite, (found.iteration_ms, found.total_s or 0, *found.interval_s)))
+
+
+# ---- Several devices: a replica's share of the samples, and the exchange.
+
+
+def test_four_devices_by_hand() -> None:
+    """A ring of four: six steps, each of a quarter of the gradients. Shares of 251 samples: 26 iterations."""
+    link = Link(1.6, 5.0)  # 200,000 bytes per ms
+    model = KnownTraining(sample_ms=10.0, epoch_ms=2000.0)
+    found = predict(model, GRAPH, TrainingRun(10, 1001, 3, "adam"), 4, link)
+    gradients = 4 * parameters(GRAPH)
+    exchange = 6 * (5 + gradients / 4 / 200_000)
+    assert found.parts_ms["exchange"] == pytest.approx(exchange)
+    assert found.iteration_ms == pytest.approx(100 + exchange)
+    assert found.iterations == 26
+    alone_s = 3 * (2 + (25 * 100 + 10) / 1e3)  # the last iteration has one sample
+    exchanged_s = 3 * 26 * exchange / 1e3
+    assert found.total_s == pytest.approx(alone_s + exchanged_s)
+    ends = (0.8 * alone_s + exchanged_s, 1.25 * alone_s + exchanged_s)
+    assert found.interval_s == pytest.approx(ends)
+
+
+def test_validation_samples_are_shared_out() -> None:
+    one = predict(measured(), GRAPH, TrainingRun(8, 800, validation=100))
+    four = predict(measured(), GRAPH, TrainingRun(8, 800, validation=397), 4, Link(100))
+    assert four.evaluation_s == one.evaluation_s
+
+
+PASSES = (30.0, 60.0)
+MIB_A_MS = Link(8 * MIB / 1e9 * 1e3, 0.0)  # 1 MiB a ms
+
+
+def two_devices(each: list[float], strategy: str = "tree") -> TrainingPrediction:
+    """A tree of two: up and down, 2 ms for each MiB. Each kernel is of 9 MiB: 18 ms."""
+    model = KnownTraining(passes=PASSES, each=each)
+    run = TrainingRun(8, 80, strategy=strategy)
+    return predict(model, three_dense(1536), run, 2, MIB_A_MS)
+
+
+def test_buckets_travel_during_the_backward_pass() -> None:
+    found = two_devices([0, 1, 0, 1, 0, 1])
+    # The last kernel leaves when it is ready, after 20 of 60 ms, alone as it is over 1 MiB; it arrives at
+    # 38. The other two, below 25 MiB, leave together at 60: 36 ms are waited for.
+    assert found.parts_ms["exchange"] == pytest.approx(36)
+    assert found.hidden_ms == pytest.approx(18)
+    assert found.iteration_ms == pytest.approx(136)
+    assert found.epoch_s == pytest.approx(5 * 0.136)
+    assert sum(ms or 0.0 for ms in found.parts_ms.values()) == pytest.approx(found.iteration_ms)
+
+
+def test_gradients_that_are_ready_at_the_end_hide_nothing() -> None:
+    found = two_devices([0, 0, 0, 0, 0, 90])
+    assert (found.parts_ms["exchange"], found.hidden_ms) == pytest.approx((54, 0))
+
+
+def test_mirrored_hides_nothing() -> None:
+    """A ring of two sends all bytes once, and MirroredStrategy has a cost of its own."""
+    found = two_devices([0, 1, 0, 1, 0, 1], "mirrored")
+    assert (found.parts_ms["exchange"], found.hidden_ms) == pytest.approx((27 + 1.4, 0))
+
+
+# ---- The input pipeline: the longer of both sets the pace.
+
+
+@pytest.mark.parametrize(
+    ("input_ms", "devices", "iteration_ms", "epoch_s", "total_s", "interval"),
+    [
+        (5.0, 1, 50.0, 5.0, 15.0, (15.0, 15.0)),  # 50 ms a batch; the pipeline's time is certain
+        (1.5, 1, 20.0, 2.0, 6.0, (4.8, 7.5)),  # not seen: the pipeline alone would take 4.5 s
+        (1.9, 1, 20.0, 2.0, 6.0, (5.7, 7.5)),  # no less than the pipeline takes
+        (2.0, 4, 80.0, 2.0, 6.0, (6.0, 6.0)),  # 40 samples at a time, 25 times
+    ],
+)
+def test_the_longer_sets_the_pace(
+    input_ms: float, devices: int, iteration_ms: float, epoch_s: float, total_s: float,
+    interval: tuple[float, float],
+) -> None:  # fmt: skip
+    """100 iterations of 20 ms, three times; an exchange that takes nothing."""
+    run, fast = TrainingRun(10, 1000, 3, input_ms=input_ms), Link(1e12, 0.0)
+    found = predict(KnownTraining(sample_ms=2.0), GRAPH, run, devices, fast)
+    assert found.iteration_ms == pytest.approx(iteration_ms)
+    assert found.parts_ms["input"] == pytest.approx(iteration_ms - 20.0)
+    assert (found.epoch_s, found.total_s) == pytest.approx((epoch_s, total_s))
+    assert found.interval_s == pytest.approx(interval)
+
+
+def test_a_pipeline_without_samples_or_interval() -> None:
+    model = KnownTraining(sample_ms=2.0, factor=None)
+    found = asked(model, 10, input_ms=5.0)
+    assert (found.iteration_ms, found.epoch_s, found.total_s) == (50.0, None, None)
+    found = asked(model, 10, 1000, input_ms=5.0)
+    assert (found.total_s, found.interval_s) == (pytest.approx(5.0), None)
