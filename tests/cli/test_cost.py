@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.training.known_training import KnownTraining
 
 from lolat.model.file import write
 from lolat.training.file import load_training
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
-from tests.training.known_training import KnownTraining
 
 LIST = """InstanceType,Price,AcceleratorName,AcceleratorCount,Region,vCPUs
 one,3.0,V100,1,there,8

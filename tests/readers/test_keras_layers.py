@@ -1,8 +1,7 @@
-"""Keras' layers, against counts done by hand."""
+"""Keras' layers of several operations, counted by hand; single ones are in tests/data/operations.toml."""
 
 from __future__ import annotations
 
-from math import prod as size
 from typing import Any
 
 import pytest
@@ -22,72 +21,12 @@ from tests.readers.keras_networks import (
 
 # ---- Convolutions, dense layers and what belongs to them.
 
-# Each: the layer, the input shape, the output shape, MACs per output element, weights.
-PLAIN = [
-    (lambda: layers.Conv1D(4, 3), (11, 2), (9, 4), 3 * 2, 3 * 2 * 4 + 4),
-    (lambda: layers.Conv1D(4, 3, padding="causal"), (11, 2), (11, 4), 3 * 2, 3 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(4, (3, 5)), (7, 9, 2), (5, 5, 4), 15 * 2, 15 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(4, 3, use_bias=False), (7, 9, 2), (5, 7, 4), 9 * 2, 9 * 2 * 4),
-    (lambda: layers.Conv2D(4, 3, strides=2), (7, 9, 2), (3, 4, 4), 9 * 2, 9 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(4, 3, strides=2, padding="same"), (7, 9, 2), (4, 5, 4), 18, 76),
-    (lambda: layers.Conv2D(4, 3, dilation_rate=2), (7, 9, 2), (3, 5, 4), 9 * 2, 9 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(6, 3, groups=2), (7, 9, 4), (5, 7, 6), 9 * 2, 9 * 2 * 6 + 6),
-    (lambda: layers.Conv2D(4, 3, groups=4), (7, 9, 4), (5, 7, 4), 9, 9 * 4 + 4),
-    (lambda: layers.Conv3D(3, 2), (4, 5, 6, 2), (3, 4, 5, 3), 8 * 2, 8 * 2 * 3 + 3),
-    (lambda: layers.DepthwiseConv1D(3), (11, 5), (9, 5), 3, 3 * 5 + 5),
-    (lambda: layers.DepthwiseConv2D(3), (7, 9, 5), (5, 7, 5), 9, 9 * 5 + 5),
-    (lambda: layers.DepthwiseConv2D(3, strides=2, depth_multiplier=2, padding="same"),
-     (7, 9, 5), (4, 5, 10), 9, 9 * 10 + 10),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "given", "made", "per_output", "weights"), PLAIN)
-def test_convolutions(make: Any, given: Any, made: Any, per_output: int, weights: int) -> None:
-    layer = make()
-    kind = "grouped_conv" if getattr(layer, "groups", 1) > 1 else "conv"
-    kind = "depthwise_conv" if "Depthwise" in type(layer).__name__ else kind
-    check(
-        graph_of(layer, given),
-        kind,
-        (size(made), size(given), size(made) * per_output, 0, weights, 1),
-    )
-    assert layer.count_params() == weights
-
 
 def test_patches_of_groups() -> None:
     """Output positions x kernel x input channels; none of a depthwise layer."""
     image = (7, 9, 4)
     assert counted(layers.Conv2D(8, 3, groups=2), image, batch_size=2).patches == 2 * 5 * 7 * 9 * 4
     assert counted(layers.DepthwiseConv2D(3), image).patches == 0
-
-
-@pytest.mark.parametrize(
-    ("make", "given", "made"),
-    [(layers.Conv1DTranspose, (5, 2), (10, 4)), (layers.Conv2DTranspose, (5, 3, 2), (10, 6, 4)),
-     (layers.Conv3DTranspose, (5, 3, 2, 2), (10, 6, 4, 4))],
-)  # fmt: skip
-def test_transposed_convolutions_work_from_their_input(make: Any, given: Any, made: Any) -> None:
-    layer = make(4, 3, strides=2, padding="same")
-    kernel = 3 ** (len(given) - 1)
-    macs, weights = size(given) * kernel * 4, kernel * 2 * 4 + 4
-    check(graph_of(layer, given), "transposed_conv", (size(made), size(given), macs, 0, weights, 1))
-    assert layer.count_params() == weights
-
-
-def test_separable_convolution_is_two() -> None:
-    graph = graph_of(layers.SeparableConv2D(4, 3, depth_multiplier=2, activation="relu"), (7, 9, 3))
-    between, out = 5 * 7 * 6, 5 * 7 * 4
-    counts = (
-        between + out,
-        7 * 9 * 3 + between,
-        between * 9 + out * 6,
-        2 * out,
-        9 * 6 + 6 * 4 + 4,
-        3,
-    )
-    check(graph, "depthwise_conv conv relu", counts)
-    line = graph_of(layers.SeparableConv1D(4, 3, strides=2, use_bias=False), (11, 3))
-    check(line, "depthwise_conv conv", (15 + 20, 33 + 15, 15 * 3 + 20 * 3, 0, 9 + 12, 2))
 
 
 def test_channels_first_counts_the_same() -> None:
@@ -105,13 +44,6 @@ def test_channels_first_counts_the_same() -> None:
         assert first == last
 
 
-@pytest.mark.parametrize("given", [(7,), (5, 7), (3, 5, 7)])
-def test_dense_on_any_rank(given: tuple[int, ...]) -> None:
-    rows = size(given[:-1])
-    counts = (0, 0, rows * 7 * 4, rows * (7 + 4), 7 * 4 + 4, 1)
-    check(graph_of(layers.Dense(4), given), "dense", counts)
-
-
 @pytest.mark.parametrize(
     ("layer", "given", "names"),
     [(layers.Dense(4, activation="softmax"), (7,), "dense softmax"),
@@ -121,14 +53,6 @@ def test_dense_on_any_rank(given: tuple[int, ...]) -> None:
 )  # fmt: skip
 def test_an_activation_inside_a_layer_is_an_operation(layer: Any, given: Any, names: str) -> None:
     assert " ".join(kinds(graph_of(layer, given))) == names
-
-
-def test_einsum_dense() -> None:
-    make = layers.EinsumDense("abc,cde->abde", output_shape=(None, 3, 5), bias_axes="de")
-    check(graph_of(make, (4, 7)), "dense", (0, 0, 4 * 15 * 7, 4 * (7 + 15), 7 * 15 + 15, 1))
-    assert make.count_params() == 7 * 15 + 15
-    joined = layers.EinsumDense("abcd,cde->abe", output_shape=(None, 9))
-    check(graph_of(joined, (4, 3, 5)), "dense", (0, 0, 4 * 9 * 15, 4 * (15 + 9), 15 * 9, 1))
 
 
 def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_pool() -> None:
@@ -143,67 +67,6 @@ def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_po
 
 IMAGE = (6, 8, 3)  # 144 elements
 
-SAME: dict[str, list[Any]] = {
-    "batch_norm": [layers.BatchNormalization, layers.Normalization],
-    "layer_norm": [layers.LayerNormalization],
-    "group_norm": [lambda: layers.GroupNormalization(3)],
-    "rms_norm": [layers.RMSNormalization],
-    "unit_norm": [layers.UnitNormalization],
-    "rescale": [lambda: layers.Rescaling(1 / 255)],
-    "relu": [layers.ReLU],
-    "relu6": [lambda: layers.ReLU(6.0)],
-    "leaky_relu": [lambda: layers.ReLU(negative_slope=0.1), layers.LeakyReLU],
-    "prelu": [lambda: layers.PReLU(shared_axes=(1, 2))],
-    "elu": [layers.ELU],
-    "softmax": [layers.Softmax],
-    "max_pool": [lambda: layers.MaxPooling2D(3, strides=1, padding="same")],
-    "transpose": [lambda: layers.Permute((3, 1, 2))],
-}
-"""Kind -> layers that read the elements of IMAGE and write as many."""
-# Each: the kind, the layer, the input shape, elements read and written.
-MOVING = [
-    *((kind, make, IMAGE, 288) for kind, makers in SAME.items() for make in makers),
-    ("max_pool", lambda: layers.MaxPooling2D(2), IMAGE, 144 + 36),
-    ("average_pool", lambda: layers.AveragePooling2D((2, 4)), IMAGE, 144 + 18),
-    ("max_pool", lambda: layers.MaxPooling1D(2), (9, 3), 27 + 12),
-    ("average_pool", lambda: layers.AveragePooling1D(2, padding="same"), (9, 3), 27 + 15),
-    ("max_pool", lambda: layers.MaxPooling3D(2), (4, 6, 8, 3), 576 + 72),
-    ("average_pool", lambda: layers.AveragePooling3D(2), (4, 6, 8, 3), 576 + 72),
-    ("global_average_pool", layers.GlobalAveragePooling2D, IMAGE, 144 + 3),
-    ("global_max_pool", layers.GlobalMaxPooling2D, IMAGE, 144 + 3),
-    ("global_average_pool", layers.GlobalAveragePooling1D, (9, 3), 27 + 3),
-    ("global_max_pool", layers.GlobalMaxPooling3D, (4, 6, 8, 3), 576 + 3),
-    ("adaptive_pool", lambda: layers.AdaptiveAveragePooling2D((2, 2)), IMAGE, 144 + 12),
-    ("adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12),
-    ("resize", lambda: layers.UpSampling2D(2), IMAGE, 144 + 576),
-    ("resize", lambda: layers.UpSampling1D(3), (9, 3), 27 + 81),
-    ("resize", lambda: layers.Resizing(3, 5), IMAGE, 144 + 45),
-    ("pad", lambda: layers.ZeroPadding2D(((1, 0), (2, 3))), IMAGE, 144 + 7 * 13 * 3),
-    ("pad", lambda: layers.ZeroPadding1D(2), (9, 3), 27 + 39),
-    ("crop", lambda: layers.Cropping2D(1), IMAGE, 2 * 4 * 6 * 3),
-    ("crop", lambda: layers.Cropping1D((1, 3)), (9, 3), 2 * 15),
-    ("repeat", lambda: layers.RepeatVector(5), (7,), 7 + 35),
-]
-
-ACTIVATIONS = ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "sigmoid", "hard_sigmoid",
-               "hard_silu", "gelu", "tanh", "softmax", "log_softmax", "softplus", "softsign", "mish",
-               "exponential", "squareplus", "hard_tanh", "log_sigmoid", "hard_shrink", "soft_shrink",
-               "tanh_shrink", "sparse_plus", "sparsemax", "threshold", "sparse_sigmoid"]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "make", "given", "moved"), MOVING)
-def test_layers_that_move_data(kind: str, make: Any, given: Any, moved: int) -> None:
-    check(graph_of(lambda x: make()(x), given), kind, (0, 0, 0, moved, 0, 1))
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(name: str) -> None:
-    if name == "threshold":  # it has arguments, so it cannot be given by name
-        graph = graph_of(lambda x: keras.activations.threshold(x, 0.1, 0.0), IMAGE)
-    else:
-        graph = graph_of(layers.Activation(name), IMAGE)
-    check(graph, {"exponential": "exp"}.get(name, name), (0, 0, 0, 288, 0, 1))
-
 
 def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
     assert kinds(graph_of(layers.Activation("swish"), IMAGE)) == ["silu"]
@@ -214,29 +77,6 @@ def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
 
     graph = graph_of(layers.Dense(4, activation=bent), (7,))
     assert kinds(graph) == ["dense", "bent"]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: layers.Dropout(0.5), lambda: layers.SpatialDropout2D(0.5), lambda: layers.GaussianNoise(1.0),
-     lambda: layers.AlphaDropout(0.5), lambda: layers.ActivityRegularization(0.1), layers.Identity,
-     layers.Flatten, lambda: layers.Reshape((8, 18)), lambda: layers.Reshape((-1,)),
-     lambda: layers.Activation("linear")],
-)  # fmt: skip
-def test_what_is_free(make: Any) -> None:
-    assert six(counted(lambda x: make()(x), IMAGE, batch_size=9)) == (0, 0, 0, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "make", "others", "moved"),
-    [*((name.lower(), getattr(layers, name), [IMAGE], 3 * 144)
-       for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")),
-     ("add", layers.Add, [IMAGE, IMAGE], 4 * 144), ("multiply", layers.Multiply, [(1, 1, 3)], 291),
-     ("concatenate", layers.Concatenate, [(6, 8, 5)], 144 + 240 + 384)],
-)  # fmt: skip
-def test_merging(kind: str, make: Any, others: Any, moved: int) -> None:
-    graph = graph_of(lambda *all_of: make()(list(all_of)), IMAGE, *others)
-    check(graph, kind, (0, 0, 0, moved, 0, 1))
 
 
 def test_dot_product_of_two_activations() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +17,6 @@ from tests.readers.counting import check
 from tests.readers.onnx_networks import NEWEST, graph_of, kinds, model, node, six, total
 
 OPSETS = [11, 13, 18, NEWEST]
-
-
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize(
-    ("attributes", "w", "out", "kind"),
-    [
-        ({"pads": [1, 1, 1, 1]}, (4, 3, 3, 3), 4 * 64, "conv"),
-        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, (4, 3, 5, 5), 4 * 16, "conv"),
-        ({"dilations": [2, 2]}, (4, 3, 3, 3), 4 * 16, "conv"),
-        ({"group": 3}, (3, 1, 3, 3), 3 * 36, "depthwise_conv"),
-        ({"group": 3}, (6, 1, 1, 1), 6 * 64, "depthwise_conv"),
-    ],
-)
-def test_convolutions(
-    tmp_path: Path, opset: int, attributes: Any, w: tuple[int, ...], out: int, kind: str
-) -> None:
-    made = model([node("Conv", "x w b", "y", **attributes)], opset=opset, w=w, b=w[:1])
-    counts = (out, 192, out * prod(w[1:]), 0, prod(w) + w[0], 1)
-    check(graph_of(tmp_path, made), kind, counts)
 
 
 def test_attributes_of_a_convolution_are_those_of_keras(tmp_path: Path) -> None:
@@ -61,15 +41,6 @@ def test_padding(tmp_path: Path, pads: list[int], strides: list[int], padding: A
     made = model([node("Conv", "x w", "y", pads=pads, strides=strides)], w=(8, 3, 3, 3))
     (operation,) = graph_of(tmp_path, made).operations
     assert operation.attributes["padding"] == padding
-
-
-def test_grouped_one_dimensional_and_transposed(tmp_path: Path) -> None:
-    grouped = model([node("Conv", "x w", "y", group=2)], x=("N", 4, 9), w=(6, 2, 3))
-    check(graph_of(tmp_path, grouped), "grouped_conv", (6 * 7, 36, 6 * 7 * 6, 0, 36, 1))
-    nodes = [node("ConvTranspose", "x w b", "y", strides=[2, 2])]
-    up = graph_of(tmp_path, model(nodes, w=(3, 5, 2, 2), b=(5,)))
-    check(up, "transposed_conv", (5 * 256, 192, 192 * 5 * 4, 0, 65, 1))
-    assert up.operations[0].attributes["padding"] == "same"
 
 
 def test_padding_in_front_of_a_convolution_belongs_to_it(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from lolat.training.model import Iteration, Training
 
 @dataclass
 class KnownTraining(Training):
-    """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,
-    shared out among the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
+    """`sample_ms`: of each sample; `passes`: instead, both passes of an iteration, shared out among
+    the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
     """
 
     name: str = "desk"
