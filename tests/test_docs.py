@@ -236,40 +236,6 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, A
     return names
 
 
-SEARCH = python_blocks("how-to/search.md")
-
-
-@pytest.mark.parametrize(
-    "code", [c for c in SEARCH if "ray" not in c], ids=lambda c: c[-30:].strip()
-)
-def test_the_python_of_the_page_of_searches_runs(
-    code: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for package in ("optuna", "torch"):
-        if f"import {package}" in code:
-            pytest.importorskip(package)
-    run(code, tmp_path, monkeypatch)
-    printed = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
-    assert bool(printed) == ("print(" in code), "a latency"
-    assert all(0 <= number < 1e4 for number in printed)
-
-
-def test_the_look_up_table_adds_up_to_whole_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = (code for code in SEARCH if "table.json" in code)
-    space = run(code, tmp_path, monkeypatch)["space"]
-    table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
-    model = api.load("epyc-2t")
-    for row in space.sample(5, seed=1):
-        chosen = space.values(row).items()
-        ms = table["constant_ms"] + sum(table["layers"][name][choice] for name, choice in chosen)
-        assert ms == pytest.approx(model.predict(space.network(row)).latency_ms, rel=1e-9)
-
-
 def test_the_calls_of_the_page_of_networks_have_their_parameters() -> None:
     """Every keyword in its Python is one of the call that it stands in."""
     text = (DOCS / "how-to/networks.md").read_text(encoding="utf-8")
