@@ -8,7 +8,7 @@ all, on an idle machine. `--measured FILE` keeps what was measured; what it hold
 The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
 
 The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
-milliseconds in between, the end of a short epoch waits for that thread (docs/results/training.md).
+milliseconds in between, the end of a short epoch waits for that thread (docs/results/index.md).
 """
 
 from __future__ import annotations
