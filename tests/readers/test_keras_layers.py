@@ -1,13 +1,18 @@
-"""Keras' layers, against counts done by hand."""
+"""Keras' layers and operations, against counts done by hand and Keras' own count of parameters."""
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from math import prod as size
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lolat.graph.counts import count
+from lolat.readers.keras.layers import OPERATION_RULES
+from lolat.readers.keras.layers import OPERATIONS as NAMES
 from tests.readers.keras_networks import (
     check,
     counted,
@@ -16,6 +21,8 @@ from tests.readers.keras_networks import (
     keras,
     kinds,
     layers,
+    ops,
+    since,
     six,
     total,
 )
@@ -24,18 +31,10 @@ from tests.readers.keras_networks import (
 
 # Each: the layer, the input shape, the output shape, MACs per output element, weights.
 PLAIN = [
-    (lambda: layers.Conv1D(4, 3), (11, 2), (9, 4), 3 * 2, 3 * 2 * 4 + 4),
     (lambda: layers.Conv1D(4, 3, padding="causal"), (11, 2), (11, 4), 3 * 2, 3 * 2 * 4 + 4),
     (lambda: layers.Conv2D(4, (3, 5)), (7, 9, 2), (5, 5, 4), 15 * 2, 15 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(4, 3, use_bias=False), (7, 9, 2), (5, 7, 4), 9 * 2, 9 * 2 * 4),
-    (lambda: layers.Conv2D(4, 3, strides=2), (7, 9, 2), (3, 4, 4), 9 * 2, 9 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(4, 3, strides=2, padding="same"), (7, 9, 2), (4, 5, 4), 18, 76),
-    (lambda: layers.Conv2D(4, 3, dilation_rate=2), (7, 9, 2), (3, 5, 4), 9 * 2, 9 * 2 * 4 + 4),
-    (lambda: layers.Conv2D(6, 3, groups=2), (7, 9, 4), (5, 7, 6), 9 * 2, 9 * 2 * 6 + 6),
     (lambda: layers.Conv2D(4, 3, groups=4), (7, 9, 4), (5, 7, 4), 9, 9 * 4 + 4),
-    (lambda: layers.Conv3D(3, 2), (4, 5, 6, 2), (3, 4, 5, 3), 8 * 2, 8 * 2 * 3 + 3),
     (lambda: layers.DepthwiseConv1D(3), (11, 5), (9, 5), 3, 3 * 5 + 5),
-    (lambda: layers.DepthwiseConv2D(3), (7, 9, 5), (5, 7, 5), 9, 9 * 5 + 5),
     (lambda: layers.DepthwiseConv2D(3, strides=2, depth_multiplier=2, padding="same"),
      (7, 9, 5), (4, 5, 10), 9, 9 * 10 + 10),
 ]  # fmt: skip
@@ -74,18 +73,7 @@ def test_transposed_convolutions_work_from_their_input(make: Any, given: Any, ma
     assert layer.count_params() == weights
 
 
-def test_separable_convolution_is_two() -> None:
-    graph = graph_of(layers.SeparableConv2D(4, 3, depth_multiplier=2, activation="relu"), (7, 9, 3))
-    between, out = 5 * 7 * 6, 5 * 7 * 4
-    counts = (
-        between + out,
-        7 * 9 * 3 + between,
-        between * 9 + out * 6,
-        2 * out,
-        9 * 6 + 6 * 4 + 4,
-        3,
-    )
-    check(graph, "depthwise_conv conv relu", counts)
+def test_a_separable_convolution_without_biases() -> None:
     line = graph_of(layers.SeparableConv1D(4, 3, strides=2, use_bias=False), (11, 3))
     check(line, "depthwise_conv conv", (15 + 20, 33 + 15, 15 * 3 + 20 * 3, 0, 9 + 12, 2))
 
@@ -103,13 +91,6 @@ def test_channels_first_counts_the_same() -> None:
         last = counted(make(data_format="channels_last"), (7, 9, 4), batch_size=2)
         first = counted(make(data_format="channels_first"), (4, 7, 9), batch_size=2)
         assert first == last
-
-
-@pytest.mark.parametrize("given", [(7,), (5, 7), (3, 5, 7)])
-def test_dense_on_any_rank(given: tuple[int, ...]) -> None:
-    rows = size(given[:-1])
-    counts = (0, 0, rows * 7 * 4, rows * (7 + 4), 7 * 4 + 4, 1)
-    check(graph_of(layers.Dense(4), given), "dense", counts)
 
 
 @pytest.mark.parametrize(
@@ -143,52 +124,23 @@ def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_po
 
 IMAGE = (6, 8, 3)  # 144 elements
 
-SAME: dict[str, list[Any]] = {
-    "batch_norm": [layers.BatchNormalization, layers.Normalization],
-    "layer_norm": [layers.LayerNormalization],
-    "group_norm": [lambda: layers.GroupNormalization(3)],
-    "rms_norm": [layers.RMSNormalization],
-    "unit_norm": [layers.UnitNormalization],
-    "rescale": [lambda: layers.Rescaling(1 / 255)],
-    "relu": [layers.ReLU],
-    "relu6": [lambda: layers.ReLU(6.0)],
-    "leaky_relu": [lambda: layers.ReLU(negative_slope=0.1), layers.LeakyReLU],
-    "prelu": [lambda: layers.PReLU(shared_axes=(1, 2))],
-    "elu": [layers.ELU],
-    "softmax": [layers.Softmax],
-    "max_pool": [lambda: layers.MaxPooling2D(3, strides=1, padding="same")],
-    "transpose": [lambda: layers.Permute((3, 1, 2))],
-}
-"""Kind -> layers that read the elements of IMAGE and write as many."""
-# Each: the kind, the layer, the input shape, elements read and written.
+# Each: the kind, the layer, the input shape, elements read and written. Others: tests/data/operations.toml.
 MOVING = [
-    *((kind, make, IMAGE, 288) for kind, makers in SAME.items() for make in makers),
-    ("max_pool", lambda: layers.MaxPooling2D(2), IMAGE, 144 + 36),
+    ("batch_norm", layers.Normalization, IMAGE, 288),
+    ("unit_norm", layers.UnitNormalization, IMAGE, 288),
+    ("leaky_relu", lambda: layers.ReLU(negative_slope=0.1), IMAGE, 288),
+    ("max_pool", lambda: layers.MaxPooling2D(3, strides=1, padding="same"), IMAGE, 288),
     ("average_pool", lambda: layers.AveragePooling2D((2, 4)), IMAGE, 144 + 18),
-    ("max_pool", lambda: layers.MaxPooling1D(2), (9, 3), 27 + 12),
-    ("average_pool", lambda: layers.AveragePooling1D(2, padding="same"), (9, 3), 27 + 15),
-    ("max_pool", lambda: layers.MaxPooling3D(2), (4, 6, 8, 3), 576 + 72),
-    ("average_pool", lambda: layers.AveragePooling3D(2), (4, 6, 8, 3), 576 + 72),
-    ("global_average_pool", layers.GlobalAveragePooling2D, IMAGE, 144 + 3),
-    ("global_max_pool", layers.GlobalMaxPooling2D, IMAGE, 144 + 3),
     ("global_average_pool", layers.GlobalAveragePooling1D, (9, 3), 27 + 3),
     ("global_max_pool", layers.GlobalMaxPooling3D, (4, 6, 8, 3), 576 + 3),
-    ("adaptive_pool", lambda: layers.AdaptiveAveragePooling2D((2, 2)), IMAGE, 144 + 12),
     ("adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12),
-    ("resize", lambda: layers.UpSampling2D(2), IMAGE, 144 + 576),
     ("resize", lambda: layers.UpSampling1D(3), (9, 3), 27 + 81),
     ("resize", lambda: layers.Resizing(3, 5), IMAGE, 144 + 45),
     ("pad", lambda: layers.ZeroPadding2D(((1, 0), (2, 3))), IMAGE, 144 + 7 * 13 * 3),
     ("pad", lambda: layers.ZeroPadding1D(2), (9, 3), 27 + 39),
-    ("crop", lambda: layers.Cropping2D(1), IMAGE, 2 * 4 * 6 * 3),
     ("crop", lambda: layers.Cropping1D((1, 3)), (9, 3), 2 * 15),
     ("repeat", lambda: layers.RepeatVector(5), (7,), 7 + 35),
 ]
-
-ACTIVATIONS = ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "sigmoid", "hard_sigmoid",
-               "hard_silu", "gelu", "tanh", "softmax", "log_softmax", "softplus", "softsign", "mish",
-               "exponential", "squareplus", "hard_tanh", "log_sigmoid", "hard_shrink", "soft_shrink",
-               "tanh_shrink", "sparse_plus", "sparsemax", "threshold", "sparse_sigmoid"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "make", "given", "moved"), MOVING)
@@ -196,19 +148,7 @@ def test_layers_that_move_data(kind: str, make: Any, given: Any, moved: int) -> 
     check(graph_of(lambda x: make()(x), given), kind, (0, 0, 0, moved, 0, 1))
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(name: str) -> None:
-    if name == "threshold":  # it has arguments, so it cannot be given by name
-        graph = graph_of(lambda x: keras.activations.threshold(x, 0.1, 0.0), IMAGE)
-    else:
-        graph = graph_of(layers.Activation(name), IMAGE)
-    check(graph, {"exponential": "exp"}.get(name, name), (0, 0, 0, 288, 0, 1))
-
-
-def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
-    assert kinds(graph_of(layers.Activation("swish"), IMAGE)) == ["silu"]
-    assert kinds(graph_of(layers.Activation("hard_swish"), IMAGE)) == ["hard_silu"]
-
+def test_an_activation_of_the_users_keeps_its_name() -> None:
     def bent(x: Any) -> Any:
         return x * keras.ops.sigmoid(x)
 
@@ -218,20 +158,17 @@ def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: layers.Dropout(0.5), lambda: layers.SpatialDropout2D(0.5), lambda: layers.GaussianNoise(1.0),
-     lambda: layers.AlphaDropout(0.5), lambda: layers.ActivityRegularization(0.1), layers.Identity,
-     layers.Flatten, lambda: layers.Reshape((8, 18)), lambda: layers.Reshape((-1,)),
-     lambda: layers.Activation("linear")],
+    [lambda: layers.SpatialDropout2D(0.5), lambda: layers.GaussianNoise(1.0),
+     lambda: layers.AlphaDropout(0.5), lambda: layers.ActivityRegularization(0.1),
+     lambda: layers.Reshape((8, 18)), lambda: layers.Activation("linear")],
 )  # fmt: skip
-def test_what_is_free(make: Any) -> None:
+def test_a_layer_that_is_free(make: Any) -> None:
     assert six(counted(lambda x: make()(x), IMAGE, batch_size=9)) == (0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("kind", "make", "others", "moved"),
-    [*((name.lower(), getattr(layers, name), [IMAGE], 3 * 144)
-       for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")),
-     ("add", layers.Add, [IMAGE, IMAGE], 4 * 144), ("multiply", layers.Multiply, [(1, 1, 3)], 291),
+    [("subtract", layers.Subtract, [IMAGE], 3 * 144), ("add", layers.Add, [IMAGE, IMAGE], 4 * 144),
      ("concatenate", layers.Concatenate, [(6, 8, 5)], 144 + 240 + 384)],
 )  # fmt: skip
 def test_merging(kind: str, make: Any, others: Any, moved: int) -> None:
@@ -240,8 +177,6 @@ def test_merging(kind: str, make: Any, others: Any, moved: int) -> None:
 
 
 def test_dot_product_of_two_activations() -> None:
-    graph = graph_of(lambda a, b: layers.Dot(axes=2)([a, b]), (5, 7), (3, 7))
-    check(graph, "matmul", (0, 0, 5 * 3 * 7, 35 + 21 + 15, 0, 1))
     graph = graph_of(lambda a, b: layers.Dot(axes=(1, 2), normalize=True)([a, b]), (7, 5), (3, 7))
     assert kinds(graph) == ["unit_norm", "unit_norm", "matmul"]
     assert total(graph).flops == 5 * 3 * 7
@@ -448,3 +383,142 @@ def test_masks_do_not_count_as_operands() -> None:
     assert total(graph).flops == (
         2 * 9 * 16 * (8 + 4) + multi_head(9, 9, 8, 2, 4, 4)[0] + 9 * 8 * 3 + 3 * 2
     )
+
+
+# ---- keras.ops. Others: tests/data/operations.toml.
+
+
+def constant(*shape: int) -> Any:
+    return np.ones(shape, "float32")
+
+
+# Each: the kind, the call, elements of 6 x 8 x 3 read and written.
+OPERATIONS = [
+    ("divide", lambda x: x // 2, 288), ("compare", ops.logical_not, 288),
+    ("transpose", lambda x: ops.transpose(x, (0, 3, 1, 2)), 288),
+    ("sort", lambda x: ops.argsort(x, axis=1), 288),
+    ("add", lambda x: x + constant(3), 144 + 3 + 144), ("where", lambda x: ops.where(x, x, 0.0), 3 * 144),
+    ("reduce", lambda x: ops.logsumexp(x, axis=(-1,)), 144 + 48),
+    ("reduce", lambda x: ops.norm(x, axis=-1), 144 + 48),
+    ("reduce", lambda x: ops.sum(x, axis=1, keepdims=True), 144 + 24),
+    ("slice", lambda x: x[..., 0], 2 * 48), ("repeat", lambda x: ops.tile(x, (1, 1, 1, 2)), 3 * 144),
+    ("resize", lambda x: ops.image.resize(x, (3, 4)), 144 + 36),
+    ("max_pool", lambda x: ops.max_pool(x, 2), 144 + 36),
+    ("average_pool", lambda x: ops.average_pool(x, (2, 4)), 144 + 18),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "call", "moved"), OPERATIONS)
+def test_operations_that_move_data(kind: str, call: Any, moved: int) -> None:
+    graph = graph_of(call, IMAGE)
+    assert kinds(graph) == [kind]
+    assert six(graph) == (0, 0, 0, moved, 0, 1)
+
+
+def test_a_constant_does_not_grow_with_the_batch() -> None:
+    assert counted(lambda x: x + constant(6, 8, 3), IMAGE, batch_size=5).traffic == 5 * 288 + 144
+
+
+@pytest.mark.parametrize(
+    "call",
+    [ops.stop_gradient, ops.copy, ops.convert_to_tensor],
+)
+def test_views_are_free(call: Any) -> None:
+    assert six(counted(call, IMAGE)) == (0, 0, 0, 0, 0, 0)
+
+
+def test_several_outputs() -> None:
+    graph = graph_of(lambda x: list(ops.moments(x, axes=(1, 2))), IMAGE)
+    assert [o.kind for o in graph.operations] == ["reduce"]
+    assert graph.shapes(graph.outputs) == [(1, 3), (1, 3)]
+    assert total(graph).traffic == 144 + 3 + 3
+    graph = graph_of(lambda x: list(ops.top_k(x, 2)), (9,))
+    assert six(graph) == (0, 0, 0, 9 + 2 + 2, 0, 1)
+    graph = graph_of(lambda x: ops.split(x, 3, axis=-1), IMAGE)
+    assert six(graph) == (0, 0, 0, 3 * 2 * 48, 0, 3)
+
+
+def test_products() -> None:
+    weights = constant(7, 4)
+    for call in (lambda x: ops.matmul(x, weights), lambda x: x @ weights, lambda x: ops.dot(x, weights),
+                 lambda x: ops.tensordot(x, weights, axes=1),
+                 lambda x: ops.einsum("bsi,io->bso", x, weights),
+                 lambda x: ops.tensordot(x, weights, axes=[[2], [0]])):  # fmt: skip
+        check(graph_of(call, (5, 7)), "dense", (0, 0, 5 * 7 * 4, 5 * (7 + 4), 28, 1))
+    graph = graph_of(lambda a, b: ops.matmul(a, ops.transpose(b, (0, 2, 1))), (5, 7), (3, 7))
+    assert kinds(graph) == ["transpose", "matmul"]
+    assert total(graph).flops == 5 * 7 * 3
+    graph = graph_of(lambda a, b: ops.einsum("bqhd,bkhd->bhqk", a, b), (5, 2, 7), (3, 2, 7))
+    check(graph, "matmul", (0, 0, 2 * 5 * 3 * 7, 70 + 42 + 30, 0, 1))
+
+
+KERNEL = constant(3, 3, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "layer"),
+    [
+        (lambda x: ops.conv(x, constant(3, 3, 4, 6)), layers.Conv2D(6, 3, use_bias=False)),
+        (lambda x: ops.depthwise_conv(x, KERNEL),
+         layers.DepthwiseConv2D(3, depth_multiplier=2, use_bias=False)),
+        (lambda x: ops.separable_conv(x, KERNEL, constant(1, 1, 8, 5)),
+         layers.SeparableConv2D(5, 3, depth_multiplier=2, use_bias=False)),
+        (lambda x: ops.conv_transpose(x, constant(3, 3, 6, 4), 2),
+         layers.Conv2DTranspose(6, 3, 2, use_bias=False)),
+    ],
+)  # fmt: skip
+def test_convolutions_count_as_the_layers(call: Any, layer: Any) -> None:
+    image = (7, 9, 4)
+    assert six(counted(call, image)) == six(counted(lambda x: layer(x), image))
+
+
+def test_dot_product_attention_of_operations() -> None:
+    graph = graph_of(
+        lambda q, k, v: ops.dot_product_attention(q, k, v), (5, 2, 7), (11, 2, 7), (11, 2, 7)
+    )
+    assert kinds(graph) == ["attention"]
+    assert total(graph).flops == 2 * (2 * 5 * 11 * 7)
+    assert graph.shapes(graph.outputs) == [(1, 5, 2, 7)]
+
+
+def test_windows_move_into_the_batch_and_back() -> None:
+    """Swin's window partition: 8 x 8 positions as 4 windows of 16."""
+
+    def windows(x: Any) -> Any:
+        x = ops.reshape(x, (-1, 2, 4, 2, 4, 3))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        x = ops.reshape(x, (-1, 16, 3))
+        x = layers.Dense(5)(x)
+        x = layers.MultiHeadAttention(1, 5)(x, x)
+        x = ops.reshape(x, (-1, 2, 2, 4, 4, 5))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, 8, 8, 5))
+
+    graph = graph_of(windows, (8, 8, 3))
+    inside = next(o for o in graph.operations if o.kind == "dense")
+    assert graph.shapes(inside.outputs) == [(4, 16, 5)]
+    assert graph.shapes(graph.outputs) == [(1, 8, 8, 5)]
+    attention = 4 * 16 * 25 * 4 + 4 * 2 * 16 * 16 * 5
+    assert total(graph, 3).flops == 3 * (64 * 3 * 5 + attention)
+
+
+@since(3, 14)
+def test_every_rule_is_of_an_operation_that_keras_has() -> None:
+    for name in (*OPERATION_RULES, *NAMES):
+        assert _operation(name) is not None, f"keras.ops has no operation {name}"
+
+
+def _operation(name: str) -> Any:
+    for module in pkgutil.iter_modules(keras.src.ops.__path__, "keras.src.ops."):
+        if not module.name.endswith("_test") and hasattr(import_module(module.name), name):
+            return getattr(import_module(module.name), name)
+    return None
+
+
+def test_an_operation_without_a_rule_is_named_and_counted() -> None:
+    graph = graph_of(lambda x: ops.linalg.cholesky(x), (5, 5))
+    counts = count(graph)
+    assert counts.total().traffic == 50
+    assert "no formula for operation Cholesky" in counts.warnings[0]
+    graph = graph_of(lambda x: list(ops.linalg.qr(x)), (5, 3))
+    assert count(graph).total().traffic == 15 + 15 + 9  # each output is written
