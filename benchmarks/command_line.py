@@ -25,8 +25,8 @@ OPENING = """\
 - SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), `ofa`, `mobile`, or
   `package.module:callable` that returns a `lolat.nas.Space`.
 
-An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet`, before or
-behind the command, errors only. `_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints
+An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` (or `--quiet`)
+errors only. `_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints
 what makes the shell complete commands and options.
 
 ## Exit codes
@@ -85,6 +85,12 @@ def options(command: click.Command) -> list[Shown]:
     return found
 
 
+def examples(command: click.Command) -> list[str]:
+    """The examples at the end of a command's help."""
+    lines = (command.epilog or "").splitlines()
+    return [line.strip() for line in lines if line.startswith("  lolat ")]
+
+
 def table() -> list[Shown]:
     """Each name of an option, once: its longest value, its defaults, the commands that have it."""
     every: dict[str, list[tuple[str, Shown]]] = {}
@@ -134,10 +140,9 @@ def lines() -> Iterator[str]:
         yield from text.strip().splitlines()
         yield from ("", "| option | value | default | |", "| --- | --- | --- | --- |")
         for one in options(command):
-            if one.name != "--quiet":
-                cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"))
-                yield f"| {' | '.join(cells)} |"
-        yield from ("", "```", *getattr(command, "examples", ()), "```")
+            cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"))
+            yield f"| {' | '.join(cells)} |"
+        yield from ("", "```", *examples(command), "```")
 
 
 def text() -> str:

@@ -243,7 +243,7 @@ def warm_up() -> None:
     import lolat.nas.fewshot
     import lolat.nas.scorer
     import lolat.readers.onnx
-    import lolat.report.text
+    import lolat.report.prediction
     import lolat.web.server  # noqa: F401
 
 

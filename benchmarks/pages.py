@@ -89,9 +89,11 @@ def _call(name: str, thing: Any) -> str:
 def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
-    from lolat.api import Model, measuring, report, training
-    from lolat.model import attribution, budget
+    from lolat.api import measuring
+    from lolat.model import Model, attribution, budget
+    from lolat.model.prediction import Predictions
     from lolat.nas import pareto, scoring
+    from lolat.training import cost
 
     public = {name: getattr(lolat, name) for name in lolat.__all__}
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
@@ -111,8 +113,8 @@ def python_page() -> str:
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [
-        report.Report, attribution.Explanation, budget.BudgetAnswer, training.TrainingAnswer,
-        training.CostAnswer, measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
+        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
+        measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
         pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]

@@ -24,19 +24,19 @@ from msgspec import UNSET, UnsetType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.api import fitting, measuring, summary, training
-from lolat.cli import mlp, mlp_fit, nas, networks
-from lolat.cli import training as cli_training
+from lolat.api import fitting, measuring
+from lolat.cli import mlp, mlp_fit, nas, show
 from lolat.io.results import VERSION, keys
 from lolat.io.writing import write_text
 from lolat.mlp.networks import NetworkTime
 from lolat.model.attribution import Explanation
 from lolat.model.budget import BudgetAnswer
-from lolat.model.prediction import Prediction
+from lolat.model.prediction import Prediction, Predictions
+from lolat.model.summary import ModelSummary
 from lolat.nas.pareto import SearchResult
 from lolat.nas.scoring import ScoreResult
-from lolat.report.several import Predictions
-from lolat.training.cost.prices import Prices
+from lolat.training.cost import Cost
+from lolat.training.prices import Prices
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "schema.json"
 
@@ -48,12 +48,10 @@ ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
     "evaluation": (measuring.Evaluation, ("evaluate",)),
     "table-evaluation": (measuring.TableEvaluation, ("evaluate",)),
     "diagnosis": (measuring.Diagnosis, ("doctor",)),
-    "network-file": (networks.NetworkFile, ("read",)),
-    "model-summary": (summary.ModelSummary, ("learn", "fit", "show")),
+    "network-file": (show.NetworkFile, ("read",)),
+    "model-summary": (ModelSummary, ("learn", "fit", "show")),
     "models": (fitting.Models, ("models",)),
-    "training": (training.TrainingAnswer, ("training predict",)),
-    "training-fit": (cli_training.TrainingFit, ("training fit",)),
-    "cost": (training.CostAnswer, ("cost",)),
+    "cost": (Cost, ("cost",)),
     "prices": (Prices, ("prices",)),
     "nas-fit": (nas.NasFit, ("nas fit",)),
     "nas-search": (SearchResult, ("nas search",)),

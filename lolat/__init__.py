@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat import nas
-    from lolat.api import Model, load
     from lolat.api.fitting import fit, models
     from lolat.api.learning import learn
     from lolat.errors import (
@@ -28,12 +27,13 @@ if TYPE_CHECKING:
         NetworkError,
     )
     from lolat.graph import Graph
+    from lolat.model import Model, load
     from lolat.model.prediction import Prediction
     from lolat.readers import read
 
 __version__ = "0.1.0"
 _HOMES = {
-    **dict.fromkeys(("Model", "load"), "lolat.api"),
+    **dict.fromkeys(("Model", "load"), "lolat.model"),
     **dict.fromkeys(("fit", "models"), "lolat.api.fitting"),
     "learn": "lolat.api.learning",
     "Graph": "lolat.graph",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.api import Model
 from lolat.devices.from_tables import (
     Timed,
     facts_document,
@@ -35,6 +34,7 @@ from lolat.io.progress import Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
+from lolat.model import Model
 from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, put, read, with_sections, write
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network

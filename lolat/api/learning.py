@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lolat.api import Model
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
+from lolat.model import Model
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
 from microbench import backends, check, environment, learn_training, worker

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
-from lolat.cli.parsing import Number
 
 prices_option = common.option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
@@ -31,19 +30,23 @@ accelerator_option = common.option(
     "--input-ms-per-sample",
     default=0,
     show_default=True,
-    type=Number("MS", "milliseconds", least=0.0, most=1e9),
+    type=click.FloatRange(0),
+    metavar="MS",
     help="Time of the input pipeline beside training; a device that is faster waits for it.",
 )
 @common.coverage_option
 @common.option(
     "--memory-gib",
-    type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
+    type=click.FloatRange(0, min_open=True),
+    metavar="GIB",
     help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
 )
 @common.replicas_option(more="Several numbers are compared.")
 @common.strategy_option
 @common.link_option
-@common.option("--price-per-hour", type=Number("USD", least=0.0), help="US$ for one device.")
+@common.option(
+    "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
+)
 @prices_option
 @accelerator_option(more="By the model's device if not given.")
 @common.size_option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ COMMANDS = {
         "Which term costs the time, what a change would save.",
     ),
     "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
-    "read": ("lolat.cli.networks:read", "A network as a file, which needs no framework again."),
+    "read": ("lolat.cli.show:read", "A network as a file, which needs no framework again."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
@@ -38,8 +37,6 @@ COMMANDS = {
     "models": ("lolat.cli.show:models", "The models that there are."),
 }
 """Each command: where it is, and what it does in a few words."""
-
-
 COMPLETE = "_LOLAT_COMPLETE"
 """The variable by which a shell asks click for completions."""
 FIRST = """\
@@ -52,19 +49,19 @@ How long does a neural network take on your device? Try:
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "torch", "onnx", "onnxruntime")
 
 
-def _say_versions(context: click.Context, _: click.Parameter, given: bool) -> None:
-    """LoLat's version and those of what is installed, without importing it."""
-    if not given or context.resilient_parsing:
+def _say_versions(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """LoLat's version and those of installed packages, without importing them."""
+    if not is_asked or context.resilient_parsing:
         return
     import importlib.metadata
     import platform
 
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    used = ", ".join(f"{name} {version}" for name, version in found.items())
-    click.echo(f"lolat {__version__} ({used})")
+            versions[name] = importlib.metadata.version(name)
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    click.echo(f"lolat {__version__} ({listed})")
     context.exit()
 
 
@@ -75,7 +72,9 @@ def _say_versions(context: click.Context, _: click.Parameter, given: bool) -> No
     invoke_without_command=True,
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_versions,
-              help="The versions of LoLat and of what it uses.")  # fmt: skip
+              help="The versions of LoLat and of the packages that it uses.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, expose_value=False,
+              help="Nothing on stderr but errors: no progress, no remarks, no warnings.")  # fmt: skip
 @click.pass_context
 def lolat(context: click.Context) -> None:
     """How long does a neural network take on your device? Measure once, then ask.
@@ -107,9 +106,6 @@ def _open_closed_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
-            stream.reconfigure(errors="replace")
     if instruction := os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 

@@ -157,7 +157,7 @@ MOST_NAMES = 3
 @click.argument("dense_model", metavar="DENSE_LAYER_MODEL", type=click.Path())
 @common.network_argument
 @common.option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@common.batch_option(default=(1,), show_default=True)
+@common.batch_option(default=1, show_default=True)
 @common.optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False), default="none", more="none: forward only."
 )

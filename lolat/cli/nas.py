@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from lolat.cli import common
-from lolat.cli.parsing import Number
 from lolat.io.writing import check_file, write_text
 from lolat.units import plain, plural
 
@@ -111,7 +110,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
                "evolutionary.")  # fmt: skip
 @common.seed_option
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@common.batch_option(default=(1,), show_default=True)
+@common.batch_option(default=1, show_default=True)
 @common.predictor_option
 @common.output_option(more="The front as CSV.")
 @common.option(
@@ -167,14 +166,14 @@ def search(
 )  # fmt: skip
 @common.max_ms_option(more="Only candidates within it.")
 @common.option(
-    "--best", type=Number("N", whole=True, least=1, most=100_000),
+    "--best", type=click.IntRange(1, 100_000), metavar="N",
     help="Write only the N best of each file: the fastest, or those of the largest --value.",
 )  # fmt: skip
 @common.option(
     "--value", metavar="FUNCTION",
     help="package.module:callable, from (n, positions) integers to (n,) numbers: large is good.",
 )  # fmt: skip
-@common.batch_option(default=(1,), show_default=True)
+@common.batch_option(default=1, show_default=True)
 @common.predictor_option
 @common.option(
     "--ray", is_flag=False, flag_value="", default=None, metavar="[ADDRESS]",

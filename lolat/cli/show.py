@@ -1,14 +1,15 @@
-"""`lolat show` and `lolat models`: what is in a model file, and which there are."""
+"""`lolat show`, `models`, `read` and `serve`: what is in a model file, a network as a file, the page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.parsing import Number
 
 
 @common.command("lolat show epyc-2t", "lolat show local --formula")
@@ -25,30 +26,24 @@ def show(model: str, formula: bool, plot: str | None, as_json: bool) -> None:
     from lolat.report.device import describe, formula_lines
 
     loaded = lolat.load(model)
-    common.answer(
-        "model-summary", loaded, as_json, (formula_lines if formula else describe)(loaded)
-    )
+    lines = formula_lines if formula else describe
+    common.answer("model-summary", loaded, as_json, lines(loaded))
     if plot is not None:
         from lolat.report.plots import fit_plot
 
         fit_plot(loaded, plot)
-        (common.say if as_json else click.echo)(f"drawn: {plot}")
+        common.say(f"drawn: {plot}")
 
 
 @common.command("lolat models")
 @common.json_option
 def models(as_json: bool) -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
-    from lolat.units import plain
+    from lolat.report.tables import table_lines
 
-    found = lolat.models()
-    if as_json:
-        common.say_json("models", found.to_dict())
-        return
-    if not len(found):
-        click.echo("no models yet: learn one with `lolat learn cpu`")
-    width = max((len(m.name) for m in found), default=0)
-    for m in found:
+    listed = lolat.models()
+    rows = []
+    for m in listed:
         about = str(m.device)
         if m.error is not None:
             about += f"; {100 * m.error:.0f} % off at the median where left out"
@@ -56,23 +51,63 @@ def models(as_json: bool) -> None:
             about += f"; from {m.source}"
         if m.problem is not None:
             about = f"cannot be read: {m.problem}"
-        click.echo(f"{plain(m.name):{width}}  {m.origin:7}  {plain(about)}")
+        rows.append((m.name, m.origin, about))
+    none = ["no models yet: learn one with `lolat learn cpu`"]
+    table: Sequence[str] = table_lines([""] * 3, rows, left={0, 1, 2}) if rows else none
+    common.answer("models", listed, as_json, table)
 
 
-# ---- `lolat serve`: the page in the browser.
+# ---- `lolat read`
 
-PORT = 8000
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """A network was written to a file: how many operations, and its counts of one sample."""
+
+    network: str
+    output: str
+    operations: int
+    counts: dict[str, int]
+    warnings: tuple[str, ...]
+
+
+@common.command("lolat read keras:ResNet50 --output resnet50.json")
+@common.network_argument
+@common.size_option
+@common.output_option(required=True, more="A JSON file.")
+@common.json_option
+def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool) -> None:
+    """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.
+
+    It holds operations and shapes, no weights.
+    """
+    from lolat import readers
+    from lolat.graph.counts import count
+    from lolat.io.documents import to_json
+    from lolat.io.writing import write_text
+    from lolat.units import plain, plural, quantity
+
+    graph = readers.read(network, input_size)
+    counts = count(graph)
+    total, warnings = counts.total(), tuple(dict.fromkeys((*graph.warnings, *counts.warnings)))
+    write_text(output, to_json(graph.to_dict(), str(output)))
+    common.warn(warnings)
+    operations = len(graph.operations)
+    written = NetworkFile(graph.name, str(output), operations, total._asdict(), warnings)
+    about = f"{plural(operations, 'operation')}, {quantity(total.flops, 'MACs')}"
+    line = f"written: {plain(str(output))} ({plain(graph.name)}, {about})"
+    common.answer("network-file", written, as_json, [line])
+
+
+# ---- `lolat serve`: the page in the browser
 
 
 @common.command("lolat serve")
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
 @common.option(
-    "--port",
-    type=Number("N", whole=True, least=0, most=65535),
-    default=PORT,
-    show_default=True,
+    "--port", type=click.IntRange(0, 65535), metavar="N", default=8000, show_default=True,
     help="Where the page is; 0: any that is free.",
-)
+)  # fmt: skip
 def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
@@ -85,13 +120,9 @@ def serve(models: tuple[str, ...], port: int) -> None:
     from lolat.web.devices import opened
     from lolat.web.server import serve as run
 
-    named = [Path(find_model(model)) for model in models]
-    for path in named:  # one that is given by name is to work, or to be refused here
-        found = opened(path, path.stem, True)
-        if found.latency is None and found.training is None:
-            raise InputError(found.lacking["latency"])
-
-    def told(address: str) -> None:
-        click.echo(f"LoLat: {address}   (Ctrl-C ends it)")
-
-    run(port, named, told)
+    paths = [Path(find_model(model)) for model in models]
+    for path in paths:  # a model that is named is to work, or to be refused here
+        device = opened(path, path.stem, True)
+        if device.latency is None and device.training is None:
+            raise InputError(device.lacking["latency"])
+    run(port, paths, lambda address: click.echo(f"LoLat: {address}   (Ctrl-C ends it)"))

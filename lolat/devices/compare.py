@@ -21,7 +21,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
-from lolat.model.prediction import within
+from lolat.model.predicting import within
 from lolat.readers import read
 from lolat.readers.many import Said
 

@@ -1,4 +1,4 @@
-"""A learned model: loaded from its JSON file, it answers without any framework.
+"""What is known of a device: a model, loaded from its JSON file, answers without any framework.
 
 What only networks need is imported when the first one is asked about, so that an answer from counts
 comes fast in a new process.
@@ -6,39 +6,55 @@ comes fast in a new process.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg, newer
 from lolat.fitting.predictors import from_dict
-from lolat.fitting.predictors.formula import Formula
-from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import LAUNCHES
+from lolat.io.results import Result
+from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
+from lolat.model.from_counts import plan as plan_of
 from lolat.units import shortened
 
 if TYPE_CHECKING:
+    from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
     from lolat.fitting.domain import Domain
-    from lolat.graph import Graph
+    from lolat.fitting.predictors.formula import Formula
     from lolat.graph.analysis import Analysis
-    from lolat.model.prediction import Knowledge, Prediction
+    from lolat.io.progress import Progress
+    from lolat.model.attribution import AtSize, Explanation
+    from lolat.model.budget import BudgetAnswer
+    from lolat.model.predicting import Knowledge
+    from lolat.model.prediction import Prediction, Predictions
     from lolat.model.state import State
+    from lolat.training.cost import Cost
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
-MOST_OF_A_COUNT = 1e100  # above it is a mistake, and the latency might not be a finite number
+InputSize = int | Sequence[int] | None
+"""Height = width of the input, or its shape without the batch; None: the network's own."""
 
 
-class Model:
-    """What is known of a device: it predicts latencies where its file has those of inference."""
+class Model(Result):
+    """What is known of a device: it predicts, explains and plans for networks of any framework.
+
+    A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
+    to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
+    "timm:resnet50", or a `Graph`. All times are in milliseconds where their names end in `_ms`, in seconds
+    where they end in `_s`. What cannot be answered raises a `LolatError` that says how to mend it.
+    `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
+    """
 
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
-        """`document`: a valid model file's contents; `source`: where it is from, for messages."""
+        """`document`: a valid model file's contents; `source`: its file, for messages."""
         self.document = document
-        self.source = self.given = source  # `given`: as commands that messages name take it
+        self.source = self.label = source
         self.name: str = document["name"]
         self.device: str = document["device"]
         self.predictors: dict[str, Formula] = {
@@ -51,9 +67,31 @@ class Model:
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
-                f"{', '.join(sorted(self.predictors)) or 'none of them'}); "
-                f"{newer()}"
+                f"{', '.join(sorted(self.predictors)) or 'none of them'}); {newer()}"
             )
+
+    # ---- What its file says
+
+    def words(self) -> str:
+        """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.model.summary import words_of
+
+        return words_of(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each predictor: its name, whether it is the default, its errors where left out."""
+        from lolat.model.summary import errors_of
+
+        return [
+            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
+            for name in self.predictors
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
+        from lolat.model.summary import summary_of
+
+        return summary_of(self).to_dict()
 
     @property
     def inference(self) -> Mapping[str, Any]:
@@ -68,15 +106,15 @@ class Model:
     def launch_option(self) -> str:
         """` --launch graph` for a command, of a GPU that launches otherwise than it was measured."""
         kernels = self.document.get("predictors", {}).get("kernels", {})
-        asked, measured = (kernels.get(of, {}).get("launch") for of in ("mode", "host"))
-        return f" --launch {asked}" if measured not in (None, asked) else ""
+        chosen, measured = (kernels.get(of, {}).get("launch") for of in ("mode", "host"))
+        return f" --launch {chosen}" if measured not in (None, chosen) else ""
 
     @cached_property
     def knowledge(self) -> Knowledge:
         """What the file says besides its formulas."""
-        from lolat.model.prediction import Knowledge
+        from lolat.model.predicting import Knowledge
 
-        return Knowledge(self.inference, self.given, self.state)
+        return Knowledge(self.inference, self.label, self.state)
 
     @property
     def state(self) -> State | None:
@@ -100,15 +138,15 @@ class Model:
         chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(
-                f"{self.source} has no predictor {name!r}; it has {', '.join(self.predictors)}"
+                f"{arg('predictor')} {name!r}: {self.source} has {', '.join(self.predictors)}"
             )
         return chosen
 
     def launched(self, launch: str | None) -> Self:
-        """The same GPU with its operations launched in another way (`lolat.graph.modes.LAUNCHES`); None: as
-        it is.
+        """The same GPU with its operations launched in another way (`lolat.graph.modes.LAUNCHES`).
 
-        InputError for no such way, and for a model that does not say what starting an operation takes.
+        None: as it is. InputError for no such way, and for a model that does not say what starting an
+        operation takes.
         """
         if launch is None:
             return self
@@ -123,28 +161,58 @@ class Model:
         kernels = {**kernels, "mode": {**kernels["mode"], "launch": launch}}
         predictors = {**self.document["predictors"], "kernels": kernels}
         made = type(self)({**self.document, "predictors": predictors}, self.source)
-        made.given = self.given
+        made.label = self.label
         return made
+
+    # ---- The latency of a network
+
+    @overload
+    def predict(
+        self, network: Any, batch_size: int = 1, predictor: str | None = None,
+        coverage: float | None = None, *, input_size: InputSize = None,
+    ) -> Prediction: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, network: Any, batch_size: Sequence[int], predictor: str | None = None,
+        coverage: float | None = None, *, input_size: InputSize = None,
+    ) -> Predictions: ...  # fmt: skip
 
     def predict(
         self,
-        network: Graph | Analysis,
-        batch_size: int = 1,
+        network: Any,
+        batch_size: int | Sequence[int] = 1,
         predictor: str | None = None,
         coverage: float | None = None,
-    ) -> Prediction:
-        """Latency of one forward pass of `network`, block by block.
+        *,
+        input_size: InputSize = None,
+    ) -> Prediction | Predictions:
+        """How long one forward pass of a network takes, block by block.
 
-        `network`: a Graph (`lolat.read`), or what `lolat.graph.analysis.analyze` has found out of one.
+        `network`: see the class. `batch_size`: samples in one pass; a list of them gives `Predictions`, one
+        for each, for which the network is read once. `predictor`: "extended" or "two-regime", the model's
+        default if None. `coverage`: how sure the interval is, above 0 and below 1; if None 0.9, and no
+        interval where the model has too few points for that. `input_size`: height = width, or the shape
+        without the batch.
 
-        `coverage`: of the interval; None for 0.9, and where the model's points are too few for that
-        there is no interval, and a warning. Raises InputError for a batch size that is not a whole
-        number from 1, an unknown predictor or a given coverage that the points cannot give.
+        Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
+        table of blocks. Raises NetworkError where the network cannot be read, InputError for a batch size,
+        predictor or coverage that cannot be.
         """
-        from lolat.model.prediction import predict_network
+        from lolat.model.predicting import predict_network
 
+        if isinstance(batch_size, Sequence):
+            from lolat.model.prediction import Predictions
+
+            read = self._read(network, input_size, predictor, coverage)
+            found = [self.predict(read, n, predictor, coverage) for n in batch_size]
+            return Predictions(tuple(p.named(network, input_size) for p in found))
         formula = self.predictor(predictor)
-        return predict_network(network, batch_size, formula, coverage, self.knowledge)
+        if isinstance(network, Graph):
+            return predict_network(self, network, batch_size, formula, coverage)
+        read = self._read(network, input_size, predictor, coverage)
+        found_one = predict_network(self, read, batch_size, formula, coverage)
+        return found_one.named(network, input_size)
 
     def predict_counts(
         self,
@@ -173,56 +241,207 @@ class Model:
         key = (traffic is None, weights is None, ops is None, names, predictor)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(*key)
+            plan = self._plans[key] = plan_of(self, *key)
         formula, positions = plan
-        given = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
-        values = [given[i] for i in positions]
-        if _NUMBERS.issuperset(map(type, values)) or all(
-            isinstance(value, (int, float)) for value in values
+        every = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
+        values = [every[i] for i in positions]
+        # The common case first, without a loop in Python.
+        if _NUMBERS.issuperset(map(type, values)) and (
+            not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT)
         ):
-            if not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT):
-                answer = formula.one(values)
-                if answer == answer:  # no NaN among them
-                    return float(answer)
-            for name, value in zip(formula.features, values, strict=True):
-                if not 0.0 <= value < MOST_OF_A_COUNT:
-                    raise InputError(f"{name} is {value!r}: expected a number of 0 or more")
-        return _many(formula, values)
+            answer = formula.one(values)
+            if answer == answer:  # no NaN among them
+                return float(answer)
+        return latencies_ms(formula, values)
 
-    def _plan(
-        self, traffic: bool, weights: bool, ops: bool, extra: tuple[str, ...], predictor: str | None
-    ) -> tuple[Formula, list[int]]:
-        """The formula that answers, and where its features stand among the six counts, `extra` and 0.
+    def explain(
+        self,
+        network: Any,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        *,
+        input_size: InputSize = None,
+        block: str | None = None,
+    ) -> Explanation:
+        """Which milliseconds come from what, and what a change of the network would save.
 
-        `traffic`, `weights`, `ops`: whether each of them is missing.
+        `block`: the label of one block, which is then explained operation by operation. The rest is as
+        for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
         """
-        rest = {"traffic": traffic, "weights": weights, "ops": ops}
-        missing = [name for name, lacks in rest.items() if lacks]
-        if 0 < len(missing) < len(rest):
-            raise InputError(
-                f"predict_counts() lacks {', '.join(missing)}; give only acts, inp, flops (the "
-                "two-regime formula answers) or traffic, weights and ops too"
-            )
-        formula = self.predictor(predictor or "two-regime" if missing else predictor)
-        formula = formula.of_counts(extra)
-        if lacking := [name for name in formula.features if name in missing]:
-            raise InputError(
-                f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
-            )
-        places = {name: place for place, name in enumerate((*FEATURES, *extra))}
-        return formula, [places.get(name, -1) for name in formula.features]
+        from lolat.model.attribution import explain_block, explain_network
+
+        graph = self._graph(network, input_size, predictor)
+        if block is not None:
+            found = explain_block(self, graph, block, batch_size, predictor)
+        else:
+            found = explain_network(self, graph, batch_size, predictor, at_size(network))
+        return replace(found, prediction=found.prediction.named(network, input_size))
+
+    def budget(
+        self,
+        network: Any,
+        max_ms: float,
+        vary: str,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        coverage: float | None = None,
+        *,
+        sure: bool = False,
+        input_size: InputSize = None,
+    ) -> BudgetAnswer:
+        """The widest, largest or most of a network that stays within a time.
+
+        `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
+        "batch" (samples at once). `sure`: the upper end of the interval must stay within the time, not
+        the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
+        answer. Raises AnswerIsNo where not even the smallest stays within the time.
+        """
+        from lolat.model.budget import Question, check_budget
+
+        check_budget(max_ms)
+        graph = self._graph(network, input_size, predictor, coverage)
+        question = Question(
+            self, graph, max_ms, batch_size, predictor, coverage, sure, at_size(network)
+        )
+        return question.answer(vary)
+
+    # ---- Training
+
+    def cost(
+        self,
+        network: Any,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float | None = None,
+        *,
+        replicas: int | Sequence[int] = 1,
+        strategy: str = "ring",
+        link_gbps: float | None = None,
+        input_ms_per_sample: float = 0.0,
+        validation_samples: int | None = None,
+        memory_gib: float | None = None,
+        price_per_hour: float | None = None,
+        prices: str | None = None,
+        accelerator: str | None = None,
+        input_size: InputSize = None,
+    ) -> Cost:
+        """How long training takes on each number of devices in `replicas`, its memory and its dollars.
+
+        `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
+        alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices exchange
+        gradients by `strategy` (ring, tree, one-to-all or mirrored) over links of `link_gbps` Gbit/s, if
+        None as such devices usually are linked. `input_ms_per_sample`: of the input pipeline beside
+        training. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
+        `price_per_hour`: US$ for one device; else the price in `prices` (a CSV file in the layout of
+        SkyPilot's catalog; None: the list of `lolat prices`) of `accelerator`, the model's device if
+        None.
+
+        Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
+        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
+        model knows neither, and InputError for what cannot be.
+        """
+        from lolat.fitting.intervals import COVERAGE
+        from lolat.training.cost import cost
+        from lolat.training.file import training_of
+        from lolat.training.model import TrainingRun
+
+        run = TrainingRun(
+            batch_size, samples, epochs, optimizer, COVERAGE if coverage is None else coverage,
+            validation_samples, strategy, input_ms_per_sample,
+        )  # fmt: skip
+        return cost(
+            training_of(self.document, self.source), network, run,
+            [replicas] if isinstance(replicas, int) else replicas, link_gbps=link_gbps,
+            price_per_hour=price_per_hour, prices=prices, accelerator=accelerator, memory_gib=memory_gib,
+            input_size=input_size,
+        )  # fmt: skip
+
+    # ---- Measuring on this machine
+
+    def evaluate(
+        self,
+        networks: Sequence[str] = (),
+        batch_size: int | Sequence[int] = (),
+        *,
+        input_size: InputSize = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Measure networks on this machine and compare them with what the model predicts: some minutes.
+
+        `networks`: names, files or "package.module:callable", as the model's framework runs them; ten of
+        keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`: is told how
+        far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError where the
+        framework is not installed, InputError where the model is not of this kind of device.
+        """
+        from lolat.api.measuring import evaluate
+        from lolat.readers import as_size
+
+        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
+        return evaluate(self, self.label, networks, sizes, as_size(input_size), progress)
+
+    def evaluate_table(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        only: str | Collection[str] | None = None,
+        predictor: str | None = None,
+        training: bool = False,
+    ) -> TableEvaluation:
+        """Compare with the times of networks or operations in a CSV table; nothing is measured.
+
+        `only`: rows of this device (or devices). `training`: its training steps. Returns a
+        `TableEvaluation`. Raises InputError where no row can be predicted.
+        """
+        from lolat.api.measuring import evaluate_table
+
+        return evaluate_table(self, os.fspath(table), only, predictor, training)
+
+    def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
+        """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
+
+        Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
+        """
+        from lolat.api.measuring import doctor
+
+        return doctor(self, progress)
+
+    # ---- Reading
+
+    def check(self, predictor: str | None, coverage: float | None) -> None:
+        """InputError for what the model cannot answer, before a framework starts to read a network."""
+        formula = self.predictor(predictor)
+        if coverage is not None:
+            from lolat.fitting.intervals import interval_width
+
+            interval_width(self.inference["predictors"][formula.name], coverage)
+
+    def _read(
+        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
+    ) -> Graph | Analysis:
+        """The network read, after `check`."""
+        from lolat.graph.analysis import Analysis
+
+        self.check(predictor, coverage)
+        if isinstance(network, (Graph, Analysis)):
+            return network
+        from lolat.readers import read
+
+        return read(network, size)
+
+    def _graph(self, network: Any, size: InputSize, *asked: Any) -> Graph:
+        """`_read` of a network, without what was found out of it."""
+        read = self._read(network, size, *asked)
+        return read if isinstance(read, Graph) else read.graph
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """Load a model: a path, `local` (the one learned last here) or a name (`lolat models`)."""
-    return load_as(Model, path)
+    """Load a model of a device.
 
-
-Made = TypeVar("Made")
-
-
-def load_as(make: Callable[[dict[str, Any], str], Made], path: str | os.PathLike[str]) -> Made:
-    """What `make` makes of a model file's contents and its name; `path` as of `load`."""
+    `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`.
+    Returns a `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
+    """
     from lolat.io.paths import find_model
     from lolat.model.file import read
 
@@ -231,35 +450,16 @@ def load_as(make: Callable[[dict[str, Any], str], Made], path: str | os.PathLike
             f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
         )
     file = find_model(os.fspath(path))
-    return make(read(file), str(file))
+    model = Model(read(file), str(file))
+    model.label = os.fspath(path)
+    return model
 
 
-def _many(formula: Formula, values: list[Any]) -> Any:
-    """Broadcast columns and apply the formula; InputError when they do not fit or are not numbers."""
-    columns = [_column(n, v) for n, v in zip(formula.features, values, strict=True)]
-    try:
-        shape = np.broadcast_shapes(*(c.shape for c in columns))
-    except ValueError as error:
-        raise InputError(
-            f"predict_counts() got arrays of different shapes "
-            f"({', '.join(str(c.shape) for c in columns)}); expected the same or broadcastable"
-        ) from error
-    if not shape:
-        return formula.one([float(c) for c in columns])
-    flat = [float(c) if c.ndim == 0 else np.broadcast_to(c, shape).reshape(-1) for c in columns]
-    return formula.many(flat, np.empty(math.prod(shape))).reshape(shape)
+def at_size(network: Any) -> AtSize | None:
+    """Reads a network again at another resolution; None for one that was read, which has one size only."""
+    from lolat.graph.analysis import Analysis
+    from lolat.readers import read
 
-
-def _column(name: str, value: Any) -> np.ndarray:
-    """A number or array as an array of numbers; a number must be finite and not negative."""
-    try:
-        column = np.asarray(value)
-    except ValueError:  # nested lists of different lengths
-        column = np.empty(0, object)
-    if column.dtype.kind not in "iuf":
-        raise InputError(
-            f"{name} is {shortened(ascii(value))}: expected a number or an array of numbers of one type"
-        )
-    if column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT:
-        raise InputError(f"{name} is {shortened(ascii(value))}: expected a number of 0 or more")
-    return column
+    if isinstance(network, (Graph, Analysis, tuple)):
+        return None
+    return lambda side: read(network, (side,))

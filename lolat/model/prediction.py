@@ -1,87 +1,70 @@
-"""What a predictor makes of a network: a latency, how sure it is, and the parts that it is made of."""
+"""A prediction: a latency, how sure it is, and the parts that it is made of; and several of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from copy import copy
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-from weakref import WeakKeyDictionary
+from shlex import quote
+from typing import TYPE_CHECKING, Any, overload
 
-import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import InputError, arg
-from lolat.fitting.domain import (
-    MOSTLY_SHARE,
-    NEGLIGIBLE_SHARE,
-    Domain,
-    Outside,
-    fit_again,
-    widened,
-)
-from lolat.fitting.intervals import COVERAGE, check_coverage, half_width, machine
-from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import Kernels
+from lolat.errors import LolatError
+from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.graph import Graph
-from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS, GROUPS
-from lolat.graph.work import work_of
+from lolat.graph.analysis import Analysis, Memory
+from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.io.results import Result
+from lolat.io.writing import write_text
 from lolat.model.state import State
-from lolat.units import between, byte_size, milliseconds, plain, shapes_text
+from lolat.units import between, byte_size, milliseconds, plain, plural, shapes_text
+
+if TYPE_CHECKING:
+    from lolat.model import InputSize, Model
+    from lolat.model.attribution import AtSize
 
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
-_SIX = [COLUMNS.index(c) for c in FEATURES]
-_OPS = COLUMNS.index("ops")
-
-FRAMEWORKS = {
-    "keras": ("a Keras network", "tensorflow"),
-    "torch": ("a PyTorch network", "torch"),
-    "onnx": ("an ONNX network", "onnxruntime"),
-}
-"""What a network is written in (`Graph.framework`): in words, and the backend that runs it."""
 
 
-def other_framework(where: Mapping[str, Any], written_in: str) -> Iterator[str]:
-    """A remark where a network was written for another framework than the model was learned with.
+@dataclass(frozen=True)
+class Asked:
+    """What a prediction answers: `graph` on the device of `model`.
 
-    `where`: the model's environment; `written_in`: the network's `Graph.framework`. Nothing where either
-    does not say. The network's counts are the same in every framework, its latency is not.
+    `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual.
     """
-    words, own = FRAMEWORKS.get(written_in, ("", ""))
-    learned = where.get("framework")
-    if not own or not isinstance(learned, str) or learned == own:
-        return
-    named = f"{learned} {where.get('framework_version') or ''}".strip()
-    device = where.get("device")  # "unknown" of one that was fitted to published times
-    mend = f"; for {own}: lolat learn {device} --backend {own}" if device in ("cpu", "gpu") else ""
-    yield (
-        f"the model was learned with {named} and this is {words}: the answer is for the same network "
-        f"run by {learned}{mend}"
-    )
 
+    model: Model
+    graph: Graph
+    coverage: float | None = None
+    spec: Any = None
+    input_size: tuple[int, ...] = ()
 
-def too_large(memory: Memory, where: Mapping[str, Any]) -> Iterator[str]:
-    """A remark where a forward pass needs more memory than the device had; `where`: its environment."""
-    free = where.get("available_bytes")
-    if isinstance(free, (int, float)) and memory.total_bytes > free:
-        yield (
-            f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
-            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
-            "input"
-        )
+    @property
+    def network(self) -> str:
+        """The name of the network as a command takes it; the graph's own of one that has no such name."""
+        if isinstance(self.spec, (str, os.PathLike)):
+            return os.fspath(self.spec)
+        return self.graph.name
 
+    @property
+    def at_size(self) -> AtSize | None:
+        """Reads the network again at another resolution; None where it has one size only."""
+        from lolat.model import at_size
 
-def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a model that somebody else's measurements made says of itself."""
-    made_of = document["environment"].get("source")
-    return tuple(document.get("warnings", ())) if isinstance(made_of, Mapping) else ()
+        return at_size(self.graph if self.spec is None else self.spec)
+
+    @property
+    def arguments(self) -> str:
+        """MODEL NETWORK of a command, with the input size and the launch where they are not the usual."""
+        size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
+        network = quote(plain(self.network)) + size
+        return f"{quote(plain(self.model.label))} {network}{self.model.launch_option}"
 
 
 @dataclass(frozen=True)
@@ -138,6 +121,23 @@ class Prediction(Result):
     state: State | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
     device: str | UnsetType = UNSET
+    asked: Asked | None = field(default=None, compare=False)
+
+    @property
+    def question(self) -> Asked:
+        """What was asked: of every prediction that a `Model` made."""
+        assert self.asked is not None
+        return self.asked
+
+    def named(self, network: Any, input_size: InputSize) -> Prediction:
+        """The same prediction of a network that was given so, and not as a graph."""
+        if isinstance(network, (Graph, Analysis)):
+            return self
+        from lolat.readers import as_size
+
+        return replace(
+            self, asked=replace(self.question, spec=network, input_size=as_size(input_size))
+        )
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -175,8 +175,95 @@ class Prediction(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
-        told = ("name", "latency_ms", "share", "bound_by")
-        return [{**{n: getattr(b, n) for n in told}, **b.counts} for b in self.blocks]
+        names = ("name", "latency_ms", "share", "bound_by")
+        return [{**{n: getattr(b, n) for n in names}, **b.counts} for b in self.blocks]
+
+    def report(self) -> str:
+        """The table of blocks with the bottlenecks, as `lolat report` prints it."""
+        from lolat.report.prediction import report_lines
+
+        return "\n".join(report_lines(self))
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write `rows` as a CSV table. Raises InputError where the file cannot be written."""
+        from lolat.report.tables import write_csv
+
+        write_csv(path, self.rows())
+
+    def write_html(self, path: str | os.PathLike[str], against: Prediction | None = None) -> None:
+        """Write a page to explore the blocks, alone or beside another prediction of the same batch size.
+
+        The page is one file that loads nothing. Raises InputError where it cannot be written.
+        """
+        from lolat.report.bottlenecks import page_of
+
+        write_text(path, page_of([self] if against is None else [self, against]))
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Result, Sequence[Prediction]):
+    """Predictions of several networks, batch sizes or devices: a sequence of them.
+
+    `failures`: why a network could not be read, by network.
+    """
+
+    KEYS = ("answers", "failures")
+
+    answers: tuple[Prediction, ...]
+    errors: Mapping[str, LolatError] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why a network could not be read, by network."""
+        return {network: str(error) for network, error in self.errors.items()}
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Prediction, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Prediction | tuple[Prediction, ...]:
+        return self.answers[index]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one prediction is the whole answer."""
+        return len(self.answers) == 1 and not self.errors
+
+    def words(self) -> str:
+        """How many there are, and the shortest and the longest time."""
+        times = sorted(p.latency_ms for p in self.answers)
+        ends = f": {milliseconds(times[0])} to {milliseconds(times[-1])}" if times else ""
+        return f"{plural(len(times), 'prediction')}{ends}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each prediction: network, device, batch_size, latency_ms, its interval, its counts."""
+        found = []
+        for p in self.answers:
+            low, high = p.interval_ms or (None, None)
+            times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
+            names = ("coverage", "in_domain", "predictor")
+            counts = {name: p.counts[name] for name in FEATURES}
+            found.append({**asked_row(p), **times, **{n: getattr(p, n) for n in names}, **counts})
+        return found
+
+    def block_rows(self) -> list[dict[str, Any]]:
+        """A row for each block of each prediction."""
+        return [{**asked_row(p), **row} for p in self.answers for row in p.rows()]
+
+
+def asked_row(prediction: Prediction) -> dict[str, Any]:
+    """What tells a prediction from others: the network and the device as they were given, the batch."""
+    asked = prediction.question
+    return {
+        "network": asked.network,
+        "device": asked.model.label,
+        "batch_size": prediction.batch_size,
+    }
 
 
 def domain_words(prediction: Prediction) -> str:
@@ -219,184 +306,6 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
         grouped[group] = grouped.get(group, 0.0) + value
     most = max(grouped, key=lambda k: grouped[k])
     return most if grouped[most] > 0.0 else NOTHING
-
-
-class Knowledge:
-    """What a model file says besides its formulas, and what was found out of networks with it."""
-
-    def __init__(
-        self, document: Mapping[str, Any], source: str, state: State | None = None
-    ) -> None:
-        self.source = source
-        self.state = state
-        self.model: str = document["name"]
-        self.environment: Mapping[str, Any] = document["environment"]
-        date = self.environment.get("date")
-        self.learned = date if isinstance(date, str) else None
-        domain = msgspec.convert(document["domain"], Domain)
-        self.domain = domain if domain.is_known else None
-        self.least = domain.least
-        self.document = document
-        self.remarks = of_its_source(document)
-        # The counts of the networks that the model was fitted to as a whole.
-        whole = (p for p in document["points"] if p.get("whole"))
-        self.timed = {tuple(p.get(c) for c in FEATURES) for p in whole}
-        self._forget()
-
-    def _forget(self) -> None:
-        self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
-        # What `Domain.unmeasured` says, which is the same at each batch size.
-        self.unmeasured: WeakKeyDictionary[Analysis, Any] = WeakKeyDictionary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what was found out of networks, which hangs on objects of this process."""
-        return self.__dict__ | {"predicted": None, "unmeasured": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def outside(
-        self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
-    ) -> Outside:
-        """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
-        domain = self.domain
-        if domain is None:
-            return Outside(known=False)
-        counts = analysis.block_counts(batch_size)[:, _SIX]
-        beyond = domain.beyond(counts)
-        found = self.unmeasured.get(analysis)
-        if found is None:
-            found = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
-        kinds, dtypes = found
-        own = np.zeros(len(analysis.owner))  # each operation's share of the time
-        if kinds or dtypes:
-            own = formula.of_operations(analysis, batch_size).sum(axis=1)
-            own *= float(shares.sum()) / (float(own.sum()) or 1.0)
-        strange = np.zeros(len(own), bool)
-        strange[[*kinds, *dtypes]] = True
-        by_block = np.bincount(analysis.owner, own * strange, len(shares))
-        rest = float((shares - by_block)[beyond].clip(0.0).sum())
-        outside = Outside(rest, float(by_block.sum()))
-        if outside.negligible:
-            return outside
-        said = domain.outside(counts, analysis.names, shares)
-        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own))
-        if self._can_learn(analysis, batch_size):
-            remarks += (
-                "to have the model know it, time the whole network on the model's device and fit it in "
-                f"(timed.csv: network,batch_size,latency_ms): {fit_again(self.source)}",
-            )
-        return replace(outside, remarks=remarks)
-
-    def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
-        """Whether the time of the whole network would tell a model that was measured something new."""
-        if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
-            return False
-        total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
-        known = all(o.kind in FORMULAS for o in analysis.graph.operations)
-        return known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
-
-
-def predict_network(
-    network: Graph | Analysis,
-    batch_size: int,
-    formula: Formula,
-    coverage: float | None,
-    knowledge: Knowledge,
-) -> Prediction:
-    """What `Model.predict` answers, which says what comes in and is raised; the last answers are kept."""
-    if not isinstance(network, (Graph, Analysis)):
-        raise InputError(
-            f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
-        )
-    if coverage is not None:
-        check_coverage(coverage)
-    key, analysis = (as_batch_size(batch_size), formula.name, coverage), analyze(network)
-    kept = knowledge.predicted.setdefault(analysis, {})
-    found = kept.get(key)
-    if found is None:
-        if len(kept) >= KEPT_BATCH_SIZES:
-            kept.pop(next(iter(kept)), None)
-        found = kept[key] = _predicted(analysis, key[0], formula, coverage, knowledge)
-    return copy(found)  # whose blocks and counts nobody else has
-
-
-def _predicted(
-    analysis: Analysis,
-    batch_size: int,
-    formula: Formula,
-    coverage: float | None,
-    knowledge: Knowledge,
-) -> Prediction:
-    graph, counts = analysis.graph, analysis.block_counts(batch_size)
-    terms, call_ms, steps = formula.of_blocks(analysis, batch_size)
-    terms.setflags(write=False)  # all answers to this question have it
-    latency = float(terms.sum()) + call_ms
-    times = terms.sum(axis=1)
-    if steps is not None:
-        outside = formula.outside(steps, batch_size, knowledge.least)
-    else:
-        shares = times / latency if latency > 0.0 else np.zeros(len(times))
-        outside = knowledge.outside(analysis, batch_size, formula, shares)
-    memory = analysis.liveness.memory(batch_size)
-    inside, document = outside.inside_share, knowledge.document
-    half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
-    interval = None
-    if half is not None:
-        half = widened(half, outside.beyond, outside.unmeasured)
-        half = math.hypot(half, machine(document, coverage or COVERAGE))
-        interval = within(latency, half) if steps is None else steps.interval(half, coverage)
-    return Prediction(
-        network=graph.name,
-        batch_size=batch_size,
-        predictor=formula.name,
-        latency_ms=latency,
-        interval_ms=interval,
-        coverage=None if interval is None else COVERAGE if coverage is None else coverage,
-        in_domain=None if inside is None else inside >= MOSTLY_SHARE,
-        inside_share=inside,
-        memory=memory,
-        model=knowledge.model,
-        learned=knowledge.learned,
-        state=knowledge.state,
-        input_shapes=tuple((batch_size, *s[1:]) for s in graph.shapes(graph.inputs)),
-        warnings=(
-            *analysis.counts.warnings,
-            *outside.remarks,
-            *doubts,
-            *other_framework(knowledge.environment, graph.framework),
-            *knowledge.remarks,
-            *too_large(memory, knowledge.environment),
-        ),
-        names=analysis.names,
-        features=formula.features,
-        block_counts=counts,
-        block_terms=terms,
-        call_ms=call_ms,
-        launch=formula.launch,
-        host_ms=None if steps is None else steps.host_ms,
-        host_bound=None if steps is None else steps.host_bound,
-    )
-
-
-def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
-    """Ms of a whole network by a formula that takes operations one by one."""
-    work = work_of(network, batch_size, formula.mode)
-    return formula.steps(work).latency_ms
-
-
-def within(latency: float, half: float) -> tuple[float, float]:
-    """The interval around a latency, ms, of half the width `half`, a logarithm."""
-    return latency * math.exp(-half), latency * math.exp(half)
-
-
-def as_batch_size(batch_size: Any) -> int:
-    """`batch_size` as an int; InputError unless it is a whole number from 1."""
-    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-    if not whole or batch_size < 1:
-        raise InputError(f"{arg('batch_size')} {batch_size!r}: expected a whole number from 1")
-    return int(batch_size)
 
 
 def _named(row: np.ndarray) -> dict[str, int]:

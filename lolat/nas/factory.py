@@ -27,7 +27,7 @@ from lolat.errors import InputError, LolatError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
-from lolat.model.prediction import operations_ms
+from lolat.model.predicting import operations_ms
 from lolat.nas.tables import totals
 from lolat.readers import read
 

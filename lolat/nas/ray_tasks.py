@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg
 from lolat.nas.adapters import needed
 from lolat.units import one_line
 
@@ -78,7 +78,7 @@ def connected(address: str | None) -> Iterator[Any]:
         except Exception as error:  # Ray's are of many types
             raise InputError(
                 f"no Ray at {address!r} ({type(error).__name__}: {one_line(error)}); expected host:port of "
-                "the head of a cluster that this machine is part of, auto, or --ray as the last argument"
+                f"the head of a cluster of this machine, auto, or {arg('ray')} as the last argument"
             ) from error
         try:
             yield ray

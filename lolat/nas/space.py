@@ -26,7 +26,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.prediction import as_batch_size, operations_ms
+from lolat.model.predicting import as_batch_size, operations_ms
 from lolat.nas.factory import MOST_NETWORKS, Decomposition, Finder, Networks, maker
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables

@@ -24,7 +24,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import MOST_COUNT
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.layers import Layers
-from lolat.model.prediction import operations_ms
+from lolat.model.predicting import operations_ms
 
 SERIAL, BORDER = COLUMNS.index("serial"), COLUMNS.index("border")
 

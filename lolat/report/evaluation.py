@@ -9,7 +9,7 @@ from typing import Any
 from lolat.fitting.domain import fit_again
 from lolat.model import Model
 from lolat.model.state import LIMIT
-from lolat.report.device import headline
+from lolat.model.summary import headline
 from lolat.report.tables import table_lines
 from lolat.units import milliseconds, percent, plain
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import analyze, parameters
 from lolat.graph.blocks import Block
 from lolat.graph.counts import COLUMNS, MEANINGS, count
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.units import digits, plain, quantity
+from lolat.units import plain, quantity
 
 # ---- A network's parameters, MACs and activations as torchinfo, Keras and fvcore print them.
 #
@@ -51,7 +50,7 @@ def familiar(graph: Graph) -> Figures:
     return Figures(parameters(graph), counts["flops"], counts["acts"] + written)
 
 
-# ---- words ----------------------------------------
+# ---- Words
 
 TERMS = {
     **{name: meaning.words for name, meaning in MEANINGS.items()},
@@ -145,17 +144,6 @@ def enumeration(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def table_lines(
-    header: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]
-) -> Iterator[str]:
-    """Columns two blanks apart, those of `left` to the left; empty ones are left out."""
-    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
-    for row in (header, *rows):
-        cells = (row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in shown)
-        yield "  ".join(cells).rstrip()
-
-
 # ---- Where the blocks of a network belong: module paths from their labels and their operations' paths.
 #
 # A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1" is
@@ -180,6 +168,11 @@ def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]
     while found and len({f[0] for f in found}) == 1 and min(map(len, found)) > 1:
         found = [f[1:] for f in found]
     return found
+
+
+def paths_of(graph: Graph) -> list[tuple[str, ...]]:
+    """`module_paths` of the blocks that a report has."""
+    return module_paths(graph, analyze(graph).blocks)
 
 
 def levels(name: str) -> tuple[str, ...]:
@@ -208,45 +201,7 @@ def _joined(path: Sequence[str], label: str) -> str:
     return "/".join([*parts, label])
 
 
-# ---- rows ----------------------------------------
-
-MACS = "macs"
-USUAL = ("ms", "share", "most")
-HEADS = {"ms": "ms", "share": "share", "most": "most of it is", MACS: "MACs"} | {
-    name: name for name in COLUMNS if name != "flops"
-}
-"""The columns that there are, and what stands above them."""
-SORTS: dict[str, Callable[[Row], tuple[object, ...]]] = {
-    "order": lambda row: (),
-    "time": lambda row: (-row.latency_ms,),
-    MACS: lambda row: (-row.counts["flops"],),
-    "name": lambda row: (row.label == CALL, row.label),
-}
-"""The orders that there are, and what is smaller for the row that comes first."""
-
-
-@dataclass(frozen=True)
-class View:
-    """What a report shows: how deep modules are folded (None: blocks), which columns, in which order."""
-
-    depth: int | None = None
-    columns: tuple[str, ...] = USUAL
-    sort: str = "order"
-
-    def __post_init__(self) -> None:
-        """InputError for a depth below 0, a column or an order that there is not."""
-        if self.depth is not None and self.depth < 0:
-            raise InputError(
-                f"{arg('depth')} {self.depth}: expected a whole number from 0 (the whole network in a row)"
-            )
-        for name in self.columns:
-            if name not in HEADS:
-                raise InputError(
-                    f"{arg('columns')}: there is no column {name!r}; expected some of {', '.join(HEADS)}, "
-                    "with commas between them"
-                )
-        if self.sort not in SORTS:
-            raise InputError(f"{arg('sort')} {self.sort}: expected one of {', '.join(SORTS)}")
+# ---- Rows of a report
 
 
 @dataclass(frozen=True)
@@ -257,41 +212,30 @@ class Row:
     summary: str
     latency_ms: float
     share: float
-    counts: Mapping[str, int]
     terms_ms: Mapping[str, float]
     blocks: tuple[int, ...]
 
     @property
     def bound_by(self) -> str:
-        """What takes most of the time; see `lolat.model.prediction.bound_by`."""
+        """The part of the work that takes most of the time: a group of terms, or the call."""
         return bound_by(self.terms_ms) if self.terms_ms else CALL
 
-    def cell(self, column: str) -> str:
-        """What stands in a column of HEADS."""
-        if column == "ms":
-            return digits(self.latency_ms)
-        if column == "share":
-            return f"{100 * self.share:.1f} %"
-        if column == "most":
-            return TERMS.get(self.bound_by, self.bound_by)
-        value = self.counts["flops" if column == MACS else column]
-        return quantity(value) if value else "-"
 
-
-def rows(prediction: Prediction, paths: Sequence[tuple[str, ...]], view: View) -> list[Row]:
-    """The rows of a report. `paths`: of each block but the call (`module_paths`); () where not folded.
+def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
+    """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
+    paths = [] if depth is None else paths_of(prediction.question.graph)
     groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
-        deep = view.depth is not None and i < len(paths) and len(paths[i]) >= view.depth
-        groups[paths[i][: view.depth][-1:] if deep else i].append(i)
+        is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)
+        groups[paths[i][:depth][-1:] if is_deep else i].append(i)
     found = []
     for key, members in groups.items():
         name = key[-1] if isinstance(key, tuple) and key else prediction.network
         found.append(_row(prediction.blocks, members, str(name)))
-    return sorted(found, key=SORTS[view.sort])
+    return found
 
 
 def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> Row:
@@ -304,7 +248,6 @@ def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -
         summary,
         sum(b.latency_ms for b in inside),
         sum(b.share for b in inside),
-        {name: sum(b.counts[name] for b in inside) for name in COLUMNS},
         terms_of(inside),
         tuple(members),
     )

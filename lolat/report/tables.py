@@ -20,15 +20,15 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
 
-WIDE = 112
-"""Columns of a line in a file or a pipe, which have no width of their own."""
-LEAST_WIDTH = 8
+UNLIMITED = 100_000
+"""Characters of a line in a file or a pipe."""
+LEAST_WIDTH = 12
 """Characters of a column of words that are shown on the narrowest screen."""
 
 
 def screen_width() -> int:
     """How many characters a line of stdout has."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
 def table_lines(

@@ -32,7 +32,7 @@ from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.file import OF_TRAINING, how_to_add
-from lolat.model.prediction import of_its_source, other_framework
+from lolat.model.predicting import of_its_source, other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds

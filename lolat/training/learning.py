@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.intervals import effective_ops, interval_entry, interval_width
+from lolat.fitting.intervals import Interval, effective_ops, interval_entry, interval_width
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -17,8 +17,8 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
-from lolat.model.file import OF_TRAINING, Interval, Noise, how_to_add
-from lolat.model.prediction import other_framework
+from lolat.model.file import OF_TRAINING, Noise, how_to_add
+from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph
-from lolat.graph.blocks import cut
 from lolat.model import Model
 from lolat.model.budget import BudgetAnswer, Question, Step, told
 from lolat.model.prediction import Prediction
 from lolat.report import rows as report_rows
 from lolat.report.bottlenecks import Side, page
-from lolat.report.rows import View, bottleneck_sentence, enumeration, familiar, module_paths
+from lolat.report.rows import bottleneck_sentence, enumeration, familiar, paths_of
 from lolat.units import milliseconds, percent, plain, quantity, shapes_text
 from lolat.web import form
 from lolat.web.devices import DeviceModel, shown_path
@@ -163,7 +162,7 @@ def _fastest(question: form.Question, answers: Answers) -> str:
 
 def _blocks(answers: Answers) -> dict[str, Any]:
     """Where the first batch's time goes; of a single device also what most of each block's time is."""
-    found = [report_rows.rows(own[0], (), View()) for _, own in answers]
+    found = [report_rows.rows(own[0]) for _, own in answers]
     several = len(answers) > 1
     told_of = [(plain(device.key), bottleneck_sentence(own[0])) for device, own in answers]
     table = block_table(
@@ -201,7 +200,7 @@ def report(
     """The page of `lolat report --html`, of one device or of two beside each other."""
     network = question.network.named(file_name)
     command = " ".join(map(quote, network))
-    paths = module_paths(graph, cut(graph))
+    paths = paths_of(graph)
     sides = [
         Side(d.latency, graph, paths, shown_path(d.path), network[0], command)
         for d in devices

@@ -1,29 +1,29 @@
-"""`lolat` itself: help, what is wrong with a call, how it ends, --quiet, suggestions, completion."""
+"""`lolat` itself: help, options, how it ends, remarks, suggestions, completion."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 import lolat as package
 from benchmarks import command_line
+from lolat.cli import common
 from lolat.cli.common import run
 from lolat.cli.main import COMMANDS, COMPLETE
 from lolat.cli.main import lolat as group
-from lolat.cli.parsing import Command as OfLoLat
 from lolat.cli.progress import progress, say
 from lolat.errors import AnswerIsNo, InputError
-from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line, process
 from tests.processes import python
 
@@ -48,52 +48,6 @@ def test_help_versions_and_what_to_do_first_import_nothing() -> None:
     listed = done.stdout.partition("Usage: ")[2]
     assert all(len(line) <= 80 for line in listed.splitlines())
     assert "..." not in listed.partition("\n\n")[2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nas"], "Missing command"),
-        (["pretend"], "No such command 'pretend'"),
-        (["--fast"], "No such option"),
-        (["predict"], "Missing argument 'MODEL'"),
-        (["predict", "m.json"], "Missing argument 'NETWORK...'"),
-        (["explain", "m.json", "keras:X", "more"], "unexpected extra argument (more)"),
-        (["predict", "m.json", "keras:X", "--fast"], "No such option"),
-        (["predict", "m.json", "keras:X", "--batch-size", "0"], "'0': expected whole numbers from 1"),
-        (["predict", "m.json", "keras:X", "--batch-size", "-3"], "'-3': expected whole numbers"),
-        (["predict", "m.json", "keras:X", "--batch-size", "many"], "'many': expected whole numbers"),
-        (["predict", "m.json", "keras:X", "--batch-size", "1,2.5"], "'1,2.5': expected whole numbers"),
-        (["predict", "m.json", "keras:X", "--batch-size"], "requires an argument"),
-        (["predict", "m.json", "keras:X", "--input-size", "0"], "'0': expected a positive whole"),
-        (["predict", "m.json", "keras:X", "--input-size", "224x224"], "'224x224': expected"),
-        (["predict", "m.json", "keras:X", "--input-size", ""], "'': expected"),
-        (["fit"], "Missing option '--output'"),
-        (["fit", "points.csv"], "Missing option '--output'"),
-        (["show"], "Missing argument 'MODEL'"),
-        (["evaluate"], "Missing argument 'MODEL'"),
-        (["evaluate", "m.json", "--batch-size", "0"], "'0': expected whole numbers from 1"),
-        (["learn", "tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
-        (["models", "all"], "unexpected extra argument (all)"),
-    ],
-)  # fmt: skip
-def test_a_wrong_call_is_one_line(lolat: Command, arguments: list[str], words: str) -> None:
-    line = lolat.refused(*arguments)
-    assert words in line
-    assert line.endswith(" --help")
-
-
-@pytest.mark.parametrize("command", ["predict", "report", "show", "evaluate", "fit"])
-def test_a_model_that_is_none_is_one_line(lolat: Command, tmp_path: Path, command: str) -> None:
-    """Every kind of damage: tests/model/test_model_file.py."""
-    rest = {"predict": ["keras:X"], "report": ["keras:X"], "fit": ["--output", tmp_path / "o.json"]}
-    truncated = tmp_path / "truncated.json"
-    truncated.write_text(json.dumps(synthetic.document())[:900])
-    for path, said in (
-        (truncated, str(truncated)), ("missing.json", "no such model"), (tmp_path, "is a folder"),
-    ):  # fmt: skip
-        assert said in lolat.refused(command, path, *rest.get(command, []))
-    assert not (tmp_path / "o.json").exists()
 
 
 def raising(error: BaseException) -> object:
@@ -176,17 +130,6 @@ class TestAsAProcess:
         assert out == ""
         assert one_line(err.lstrip("\n")) == "lolat: interrupted"
 
-    def test_a_terminal_that_knows_only_ascii(self, model: Path) -> None:
-        environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-        code = (
-            "import lolat.readers; from tests.synthetic import network\n"
-            "lolat.readers.read = lambda *unused: network()\n"
-            f"from lolat.cli.main import main; main(['report', {str(model)!r}, 'keras:X'])"
-        )
-        done = python(code, env=environment)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("hand made ? batch 1")
-
 
 NOWHERE = (">&-", ">/dev/full", ">&- 2>&- <&-", ">/dev/full 2>/dev/full")
 
@@ -248,47 +191,48 @@ def test_what_is_like_nothing_gets_none(lolat: Command) -> None:
     assert "did you mean" not in lolat.refused("predict", "epyc-2t", "qqqqqqqqqqqq")
 
 
-# ---- --quiet.
+# ---- Remarks and progress
 
 
-def remarking(error: BaseException | None) -> OfLoLat:
+def remarking(error: BaseException | None) -> click.Command:
     """A command that remarks, shows progress, answers and fails with `error`."""
 
     def callback() -> None:
         say("warning: careful")
-        with progress() as bar:
-            bar.start("working", 2)
-            bar.note("halfway")
+        with progress("two minutes") as show:
+            for stage in ("working", "working", "resting"):
+                show.start(stage, 2)
+                show.step()
+            show.note("halfway")
         print("answer")
         if error is not None:
             raise error
 
-    return OfLoLat("remark", callback=callback)
+    return click.Command("remark", callback=callback)
 
 
-@pytest.mark.parametrize("option", ["--quiet", "-q"])
-def test_quiet_leaves_answer_and_errors(capsys: pytest.CaptureFixture[str], option: str) -> None:
-    assert run(remarking(None), [], "remark") == 0
-    assert len(capsys.readouterr().err.splitlines()) == 3
-    assert run(remarking(None), [option], "remark") == 0
-    assert capsys.readouterr() == ("answer\n", "")
-    assert run(remarking(InputError("it is wrong")), [option], "remark") == 2
-    assert capsys.readouterr() == ("answer\n", "lolat: it is wrong\n")
+def test_remarks_progress_and_errors_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(remarking(InputError("it is wrong")), [], "remark") == 2
+    out, err = capsys.readouterr()
+    assert out == "answer\n"
+    assert [line.removeprefix("lolat: ") for line in err.splitlines()] == [
+        "warning: careful", "this takes two minutes", "working: 2 steps", "resting: 2 steps",
+        "halfway", "it is wrong",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call", [["-q", "budget", "{}"], ["budget", "{}", "--quiet"]])
-def test_quiet_before_a_command_and_behind_it(
-    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
+@pytest.mark.parametrize("call", ["-q budget {}", "budget {} --quiet", "budget -q {}"])
+def test_quiet_leaves_errors_alone_wherever_it_stands(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def read(*unused: object) -> None:
         say("careful")
         raise AnswerIsNo("no")
 
     monkeypatch.setattr("lolat.readers.read", read)
-    words = [word.format(model) for word in call]
     rest = ["n:n", "--vary", "batch", "--max-ms", "3"]
     assert lolat("budget", model, *rest).err.splitlines() == ["lolat: careful", "lolat: no"]
-    assert lolat(*words, *rest).err.splitlines() == ["lolat: no"]
+    assert lolat(*call.format(model).split(), *rest).err.splitlines() == ["lolat: no"]
 
 
 def test_the_table_of_exit_codes_has_each() -> None:
@@ -328,17 +272,41 @@ def test_the_script_of_a_shell_asks_us(shell: str) -> None:
     assert f"{COMPLETE}={shell}_complete" in done.stdout
 
 
-# ---- --sure.
+# ---- Options: a name means one thing, and every help is whole
+
+LEAVES = dict(command_line.leaves(group))
 
 
-def test_sure_alone_is_ninety_percent(lolat: Command) -> None:
-    budget = group.get_command(None, "budget")  # type: ignore[arg-type]
-    assert budget is not None
-    call = ["m", "n", "--vary", "batch", "--max-ms", "3"]
-    for given, share in ([], None), (["--sure"], 0.9), (["--sure", "95"], 0.95):
-        assert budget.make_context("budget", [*call, *given]).params["sure"] == share
-    for wrong in ("0", "100", "many"):
-        assert "percent above 0 and below 100" in lolat.refused("budget", *call, "--sure", wrong)
-    assert "--sure 80" in lolat.refused(
-        "budget", "epyc-2t", "n", *call[2:], "--sure", "--coverage", "0.8"
-    )
+def test_the_choices_are_those_there_are() -> None:
+    """They are written out, so that a help imports nothing."""
+    from lolat.fitting.predictors import PREDICTORS
+    from lolat.graph.modes import LAUNCHES
+    from lolat.training.iteration import OPTIMIZERS
+    from lolat.training.replicas import STRATEGIES
+    from microbench.backends import BACKENDS
+
+    assert set(common.OPTIMIZERS) == set(OPTIMIZERS)
+    assert common.STRATEGIES == STRATEGIES
+    assert set(common.BACKENDS) == set(BACKENDS)
+    assert set(common.PREDICTORS) == set(PREDICTORS)
+    assert common.LAUNCHES == LAUNCHES
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    meanings: dict[str, set[str]] = {}
+    for command in LEAVES.values():
+        for option in command_line.options(command):
+            meanings.setdefault(option.name, set()).add(option.meaning)
+    assert {name: texts for name, texts in meanings.items() if len(texts) > 1} == {}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_help_has_examples_that_parse(lolat: Command, name: str) -> None:
+    examples = command_line.examples(LEAVES[name])
+    assert examples
+    shown = lolat.done(*name.split(), "--help").out
+    for example in examples:
+        assert f"  {example}\n" in shown
+        _, *words = shlex.split(example)
+        assert words[: len(name.split())] == name.split()
+        LEAVES[name].make_context(name, words[len(name.split()) :])

@@ -29,15 +29,8 @@ def test_show(lolat: Command, model: Path, tmp_path: Path) -> None:
     assert answer["state"] is None
     plot = tmp_path / "fit.svg"
     found = lolat.done("show", model, "--plot", plot)
-    assert found.out.endswith(f"drawn: {plot}\n")
+    assert found.err == f"lolat: drawn: {plot}\n"
     assert "<svg" in plot.read_text()
-
-
-@pytest.mark.parametrize("name", ["fit.pdf", "no/fit.svg"])
-def test_a_plot_that_cannot_be_drawn_says_only_that(
-    lolat: Command, model: Path, tmp_path: Path, name: str
-) -> None:
-    assert "--plot" in lolat.refused("show", model, "--plot", tmp_path / name)
 
 
 @pytest.fixture
@@ -132,28 +125,6 @@ def test_warnings_of_the_reader_are_said_and_kept(
         result = lolat.done("read", "keras:X", "--output", tmp_path / "net.json")
     assert result.err.splitlines() == ["lolat: warning: odd", "lolat: warning: x"]
     assert read(tmp_path / "net.json").warnings == ("odd", "x")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('{"schema": "lolat-model", "version": 1}', ["lolat-model", "lolat read"]),
-        ('{"model_type": "bert"}', ["transformers:", "lolat read"]),
-        ("[1]", ["lolat read"]),
-        ("no", ["not JSON", "lolat read"]),
-        ('{"schema": "lolat-network", "version": 1, "name": "x"}', ["tensors", "missing"]),
-        (None, ["no such file", "lolat read"]),
-    ],
-)
-def test_another_file_is_refused(
-    lolat: Command, model: Path, tmp_path: Path, content: str | None, said: list[str]
-) -> None:
-    path = tmp_path / "other.json"
-    if content is not None:
-        path.write_text(content)
-    line = lolat.refused("predict", model, path)
-    for words in ("other.json", *said):
-        assert words in line
 
 
 def test_another_size_or_a_run_is_refused(

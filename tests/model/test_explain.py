@@ -27,9 +27,7 @@ from tests import synthetic
 
 DOCUMENT = synthetic.document()
 # All terms cost something here; the made-up points say nothing of the last counts.
-DOCUMENT["predictors"]["extended"]["coefficients"].update(
-    patches=7e-7, border=2e-7, serial=0.02
-)
+DOCUMENT["predictors"]["extended"]["coefficients"].update(patches=7e-7, border=2e-7, serial=0.02)
 MODEL = Model(DOCUMENT)
 NETWORK = synthetic.network()
 close = pytest.approx

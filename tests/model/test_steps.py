@@ -16,8 +16,7 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
-from lolat.report.several import Answer, totals_table
-from lolat.report.text import summary
+from lolat.report.prediction import summary, table_of_predictions
 from lolat.training.file import from_document
 from lolat.training.iteration import optimizer_named
 from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
@@ -117,13 +116,13 @@ def test_launched_in_another_way() -> None:
 
 def test_every_surface_says_host_bound(tmp_path: Path) -> None:
     gpu = model()
-    report = gpu.report(chain(20, 8))
-    report.write_html(tmp_path / "page.html")
+    found = gpu.predict(chain(20, 8))
+    found.write_html(tmp_path / "page.html")
     assert "host-bound, OUTSIDE the measured domain" in (tmp_path / "page.html").read_text()
-    assert "host-bound" in str(report)
-    assert "host-bound" in repr(report.prediction)
-    few = [Answer("gpu", "chain", gpu.predict(chain(20, 8), n)) for n in (1, 2)]
-    assert all("host-bound" in line for line in list(totals_table(few))[1:3])
+    assert "host-bound" in found.report()
+    assert "host-bound" in repr(found)
+    table = list(table_of_predictions(gpu.predict(chain(20, 8), [1, 2])))
+    assert all("host-bound" in line for line in table[1:3])
 
 
 def test_an_iteration_too_waits_for_the_host() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lolat.model import Model, load
+from lolat.model import Model, load, summary
+from lolat.model.summary import headline
 from lolat.report import device
 from tests import synthetic
 
@@ -24,20 +25,20 @@ from tests import synthetic
                                  "0001-01-01T00:00:00+14:00"))],
 )  # fmt: skip
 def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
+    monkeypatch.setattr(summary, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
     model = Model(synthetic.document(environment={"date": date}))
-    assert device.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
+    assert headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
     model = Model(synthetic.document(environment={"date": 17}, noise={}))
-    assert device.headline(model) == "desk: a desk, 2 threads"
+    assert headline(model) == "desk: a desk, 2 threads"
 
 
 def test_two_models_of_a_processor_are_told_apart() -> None:
     """By the file, and by what was set while each was measured."""
     document = synthetic.document()
     where = document["environment"]
-    first = device.headline(Model(document, "models/desk.json"))
+    first = headline(Model(document, "models/desk.json"))
     assert first.startswith("desk: a desk, 2 threads · tensorflow")
-    assert "desk (busy.json): a desk" in device.headline(Model(document, "models/busy.json"))
+    assert "desk (busy.json): a desk" in headline(Model(document, "models/busy.json"))
     for changes, words in (
         ({"compile": True, "half": False}, "compiled"),
         ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
@@ -46,9 +47,7 @@ def test_two_models_of_a_processor_are_told_apart() -> None:
         ({"load_at_start": 2.03}, "load 2.0 at the start"),
         ({"flags": None, "libraries": 3, "load_at_start": "low"}, ""),
     ):
-        found = device.headline(
-            Model({**document, "environment": {**where, **changes}}, "desk.json")
-        )
+        found = headline(Model({**document, "environment": {**where, **changes}}, "desk.json"))
         assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
 
 
@@ -108,27 +107,6 @@ def test_the_formula() -> None:
     assert len(left_out) == 2
     assert all(" % (noise floor 3.0 %), " in line for line in left_out)
     assert sum(line.startswith("  90 % intervals: -") for line in lines) == 2
-
-
-def test_show_of_a_damaged_section_says_so_and_shows_the_others() -> None:
-    spaces = {"fbnet": 3, "nasbench201": {"samples": [{}]}}
-    found = list(device.section_lines({"training": [], "epochs": {"points": 3}, "spaces": spaces}))
-    assert found[3].endswith("(`lolat nas search nasbench201 MODEL`): 1 measured network")
-    assert [line.partition(":")[0] for line in found if ": damaged; " in line] == [
-        "training", "epochs", "fbnet",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", [1.0, "x", [3], {}, None])
-def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
-    document = load("epyc-2t").document
-    section = document["training"]
-    whole, damaged = (
-        [*device.section_lines({"training": section | {"warnings": warnings}})]
-        for warnings in (["a \x1b[1m remark"], damage)
-    )
-    assert whole[1:] == [r"note on training: a \x1b[1m remark"]
-    assert damaged == ["training: damaged; `lolat training predict` says where"]
 
 
 def test_what_disturbed_the_learning() -> None:

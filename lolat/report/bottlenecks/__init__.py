@@ -43,6 +43,7 @@ from lolat.report.rows import (
     bottlenecks,
     familiar,
     named_parts,
+    paths_of,
     short_name,
 )
 from lolat.units import percent, plain, shapes_text
@@ -96,6 +97,20 @@ def command_of(network: str, input_size: Sequence[int] = ()) -> str:
     """A network and its size, as a command takes them."""
     size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
     return quote(network) + size
+
+
+def page_of(predictions: Sequence[Prediction]) -> str:
+    """The page of a prediction, or of two beside each other at the batch size of the first."""
+    first, asked = predictions[0], [p.question for p in predictions]
+    same = len({p.predictor for p in predictions}) == 1
+    sides = [
+        Side(
+            a.model, a.graph, paths_of(a.graph), a.model.label, a.network,
+            command_of(a.network, a.input_size), a.at_size,
+        )
+        for a in asked
+    ]  # fmt: skip
+    return page(sides, first.batch_size, first.predictor if same else None, asked[0].coverage)
 
 
 def document(

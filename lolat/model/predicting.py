@@ -1,0 +1,257 @@
+"""How a prediction is made: a formula on the counts of a network's blocks, an interval, remarks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+
+from lolat.errors import InputError, arg
+from lolat.fitting.domain import MOSTLY_SHARE, Domain, Outside, fit_again, widened
+from lolat.fitting.intervals import COVERAGE, half_width, machine
+from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph import Graph
+from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
+from lolat.graph.work import work_of
+from lolat.model.prediction import Asked, Prediction
+from lolat.model.state import State
+from lolat.units import byte_size
+
+if TYPE_CHECKING:
+    from lolat.model import Model
+
+_SIX = [COLUMNS.index(c) for c in FEATURES]
+_OPS = COLUMNS.index("ops")
+
+# ---- Remarks
+
+FRAMEWORKS = {
+    "keras": ("a Keras network", "tensorflow"),
+    "torch": ("a PyTorch network", "torch"),
+    "onnx": ("an ONNX network", "onnxruntime"),
+}
+"""Framework of a network (`Graph.framework`) -> its networks in words, and the backend that runs them."""
+
+
+def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[str]:
+    """A remark where a network is of another framework than the model was learned with.
+
+    `environment`: the model's; `framework`: the network's `Graph.framework`. Nothing where either does
+    not say. The network's counts are the same in every framework, its latency is not.
+    """
+    words, backend = FRAMEWORKS.get(framework, ("", ""))
+    learned = environment.get("framework")
+    if not backend or not isinstance(learned, str) or learned == backend:
+        return
+    version = f"{learned} {environment.get('framework_version') or ''}".strip()
+    device = environment.get("device")  # "unknown" of one that was fitted to published times
+    measured = device in ("cpu", "gpu")
+    remedy = f"; for {backend}: lolat learn {device} --backend {backend}" if measured else ""
+    yield (
+        f"the model was learned with {version} and this is {words}: the answer is for the same network "
+        f"run by {learned}{remedy}"
+    )
+
+
+def too_large(memory: Memory, environment: Mapping[str, Any]) -> Iterator[str]:
+    """A remark where a forward pass needs more memory than the device had free when it was measured."""
+    free = environment.get("available_bytes")
+    if isinstance(free, (int, float)) and memory.total_bytes > free:
+        yield (
+            f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
+            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
+            "input"
+        )
+
+
+def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The remarks in a model file that was made of measurements of others."""
+    of_others = isinstance(document["environment"].get("source"), Mapping)
+    return tuple(document.get("warnings", ())) if of_others else ()
+
+
+# ---- What a model file says besides its formulas
+
+
+class Knowledge:
+    """What a model file says besides its formulas, and what was found out of networks with it."""
+
+    def __init__(
+        self, document: Mapping[str, Any], source: str, state: State | None = None
+    ) -> None:
+        self.source = source
+        self.state = state
+        self.model: str = document["name"]
+        self.environment: Mapping[str, Any] = document["environment"]
+        date = self.environment.get("date")
+        self.learned = date if isinstance(date, str) else None
+        domain = msgspec.convert(document["domain"], Domain)
+        self.domain = domain if domain.is_known else None
+        self.least = domain.least
+        self.document = document
+        self.remarks = of_its_source(document)
+        # The counts of the networks that the model was fitted to as a whole.
+        whole = (p for p in document["points"] if p.get("whole"))
+        self.timed = {tuple(p.get(c) for c in FEATURES) for p in whole}
+        self._forget()
+
+    def _forget(self) -> None:
+        self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
+        # What `Domain.unmeasured` says, which is the same at each batch size.
+        self.unmeasured: WeakKeyDictionary[Analysis, Any] = WeakKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was found out of networks, which hangs on objects of this process."""
+        return self.__dict__ | {"predicted": None, "unmeasured": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def outside(
+        self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
+    ) -> Outside:
+        """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
+        domain = self.domain
+        if domain is None:
+            return Outside(known=False)
+        counts = analysis.block_counts(batch_size)[:, _SIX]
+        beyond = domain.beyond(counts)
+        found = self.unmeasured.get(analysis)
+        if found is None:
+            found = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
+        kinds, dtypes = found
+        own = np.zeros(len(analysis.owner))  # each operation's share of the time
+        if kinds or dtypes:
+            own = formula.of_operations(analysis, batch_size).sum(axis=1)
+            own *= float(shares.sum()) / (float(own.sum()) or 1.0)
+        strange = np.zeros(len(own), bool)
+        strange[[*kinds, *dtypes]] = True
+        by_block = np.bincount(analysis.owner, own * strange, len(shares))
+        rest = float((shares - by_block)[beyond].clip(0.0).sum())
+        outside = Outside(rest, float(by_block.sum()))
+        if outside.negligible:
+            return outside
+        said = domain.outside(counts, analysis.names, shares)
+        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own))
+        if self._can_learn(analysis, batch_size):
+            remarks += (
+                "to have the model know it, time the whole network on the model's device and fit it in "
+                f"(timed.csv: network,batch_size,latency_ms): {fit_again(self.source)}",
+            )
+        return replace(outside, remarks=remarks)
+
+    def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
+        """Whether the time of the whole network would tell a model that was measured something new."""
+        if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
+            return False
+        total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
+        known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+        return known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
+
+
+# ---- A prediction
+
+
+def predict_network(
+    model: Model,
+    network: Graph | Analysis,
+    batch_size: int,
+    formula: Formula,
+    coverage: float | None,
+) -> Prediction:
+    """What `Model.predict` answers for a network that was read; the last answers are kept."""
+    size, analysis, knowledge = as_batch_size(batch_size), analyze(network), model.knowledge
+    key = (size, formula.name, coverage)
+    kept = knowledge.predicted.setdefault(analysis, {})
+    answer = kept.get(key)
+    if answer is None:
+        if len(kept) >= KEPT_BATCH_SIZES:
+            kept.pop(next(iter(kept)), None)
+        answer = kept[key] = _predicted(model, analysis, size, formula, coverage)
+    own = copy(answer)  # whose blocks and counts nobody else has
+    # Not of the kept one: it would hold the graph, and with it the analysis that it is kept by.
+    object.__setattr__(own, "asked", Asked(model, analysis.graph, coverage))
+    return own
+
+
+def _predicted(
+    model: Model, analysis: Analysis, batch_size: int, formula: Formula, coverage: float | None
+) -> Prediction:
+    knowledge = model.knowledge
+    graph, counts = analysis.graph, analysis.block_counts(batch_size)
+    terms, call_ms, steps = formula.of_blocks(analysis, batch_size)
+    terms.setflags(write=False)  # all answers to this question have it
+    latency = float(terms.sum()) + call_ms
+    times = terms.sum(axis=1)
+    if steps is not None:
+        outside = formula.outside(steps, batch_size, knowledge.least)
+    else:
+        shares = times / latency if latency > 0.0 else np.zeros(len(times))
+        outside = knowledge.outside(analysis, batch_size, formula, shares)
+    memory = analysis.liveness.memory(batch_size)
+    inside, file = outside.inside_share, knowledge.document
+    half, doubts = half_width(formula, file, coverage, times, counts[:, _OPS])
+    interval = None
+    if half is not None:
+        half = widened(half, outside.beyond, outside.unmeasured)
+        half = math.hypot(half, machine(file, coverage or COVERAGE))
+        interval = within(latency, half) if steps is None else steps.interval(half, coverage)
+    return Prediction(
+        network=graph.name,
+        batch_size=batch_size,
+        predictor=formula.name,
+        latency_ms=latency,
+        interval_ms=interval,
+        coverage=None if interval is None else COVERAGE if coverage is None else coverage,
+        in_domain=None if inside is None else inside >= MOSTLY_SHARE,
+        inside_share=inside,
+        memory=memory,
+        model=knowledge.model,
+        learned=knowledge.learned,
+        state=knowledge.state,
+        input_shapes=tuple((batch_size, *s[1:]) for s in graph.shapes(graph.inputs)),
+        warnings=(
+            *analysis.counts.warnings,
+            *outside.remarks,
+            *doubts,
+            *other_framework(knowledge.environment, graph.framework),
+            *knowledge.remarks,
+            *too_large(memory, knowledge.environment),
+        ),
+        names=analysis.names,
+        features=formula.features,
+        block_counts=counts,
+        block_terms=terms,
+        call_ms=call_ms,
+        launch=formula.launch,
+        host_ms=None if steps is None else steps.host_ms,
+        host_bound=None if steps is None else steps.host_bound,
+    )
+
+
+def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
+    """Ms of a whole network by a formula that takes operations one by one."""
+    work = work_of(network, batch_size, formula.mode)
+    return formula.steps(work).latency_ms
+
+
+def within(latency: float, half: float) -> tuple[float, float]:
+    """The interval around a latency, ms, of half the width `half`, a logarithm."""
+    return latency * math.exp(-half), latency * math.exp(half)
+
+
+def as_batch_size(batch_size: Any) -> int:
+    """`batch_size` as an int; InputError unless it is a whole number from 1."""
+    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+    if not whole or batch_size < 1:
+        raise InputError(f"{arg('batch_size')} {batch_size!r}: expected a whole number from 1")
+    return int(batch_size)

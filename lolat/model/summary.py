@@ -1,0 +1,174 @@
+"""What a model file says of its device, in short: in a line, and as the answer of `lolat show --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lolat.fitting.intervals import noise_floor
+from lolat.fitting.predictors.extended import Extended
+from lolat.io.results import dict_of
+from lolat.model import Model
+from lolat.model.file import knows
+from lolat.model.rates import Families, Rates, families_of, rates_of
+from lolat.model.state import State, moment, now
+from lolat.units import percent, plain
+
+
+@dataclass(frozen=True)
+class FittedPredictor:
+    """A formula's coefficients, and relative errors on what was left out of its fit."""
+
+    coefficients: Mapping[str, float]
+    error: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a model file says of its device, without its points.
+
+    `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
+    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
+    the extended formula as families of work, null without one; `state`: its age and its last check, null of
+    a model that was not learned here; `training`: whether it was measured; `epochs`: how many were fitted
+    to; `spaces`: measured networks of each.
+    """
+
+    name: str
+    device: str
+    file: str
+    knows: Sequence[str]
+    default: str | None
+    points: int
+    noise_floor: float | None
+    environment: Mapping[str, Any]
+    predictors: Mapping[str, FittedPredictor]
+    rates: Rates | None
+    families: Families | None
+    state: State | None
+    domain: Mapping[str, Any]
+    training: bool
+    epochs: int
+    spaces: Mapping[str, int]
+    warnings: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return dict_of(self)
+
+
+def summary_of(model: Model) -> ModelSummary:
+    """The summary of a model."""
+    document = model.document
+    spaces, extended = document.get("spaces", {}), model.predictors.get(Extended.name)
+    fitted = {
+        name: FittedPredictor(
+            document["predictors"][name]["coefficients"], errors_of(document, name)
+        )
+        for name in model.predictors
+    }
+    return ModelSummary(
+        name=model.name,
+        device=model.device,
+        file=model.source,
+        knows=knows(document),
+        default=model.default or None,
+        points=len(document.get("points", ())),
+        noise_floor=noise_floor(document),
+        environment=document["environment"],
+        predictors=fitted,
+        rates=rates_of(model),
+        families=families_of(extended) if isinstance(extended, Extended) else None,
+        state=model.state,
+        domain=document.get("domain", {}),
+        training="training" in document,
+        epochs=len(document.get("epochs", {}).get("points", ())),
+        spaces={name: len(space.get("samples", ())) for name, space in spaces.items()},
+        warnings=document.get("warnings", ()),
+    )
+
+
+def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
+    """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
+    found = document["predictors"][predictor].get("error")
+    if not isinstance(found, Mapping):
+        return {}
+    for kind in ("networks_left_out", "left_out", "fitted"):
+        if isinstance(found.get(kind), Mapping):
+            return {k: v for k, v in found[kind].items() if isinstance(v, (int, float))}
+    return {}
+
+
+# ---- A model in one line
+
+
+def headline(model: Model) -> str:
+    """A model in one line: name, file where that is another, device, framework, what of both is special,
+    when it was learned, noise: what tells two models of a processor apart.
+    """
+    where: Mapping[str, Any] = model.document["environment"]
+    file = Path(model.source)
+    named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
+    parts = [f"{plain(model.name)}{named}: {plain(model.device)}", *framework_of(where)]
+    age = _age(where.get("date"))
+    if age:
+        parts.append(f"learned {age}")
+    floor = noise_floor(model.document)
+    if floor is not None:
+        parts.append(f"noise {percent(floor)}")
+    return " · ".join(parts)
+
+
+def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
+    if "framework" in where:
+        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
+    yield from map(plain, conditions(where))
+
+
+SPECIAL = {
+    "compile": "compiled",
+    "jit": "XLA",
+    "channels_last": "channels last",
+    "half": "half precision",
+}
+"""What of an environment is said where it is on."""
+
+
+def conditions(where: Mapping[str, Any]) -> Iterator[str]:
+    """What of a model's environment makes its times others than those of the next on that processor."""
+    yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
+    libraries = where.get("libraries")
+    libraries = libraries if isinstance(libraries, Mapping) else {}
+    if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
+        yield "without oneDNN"
+    if "cpu_capability" in libraries:
+        yield str(libraries["cpu_capability"])
+    flags = where.get("flags")
+    yield from (f"{k}={v}" for k, v in flags.items()) if isinstance(flags, Mapping) else ()
+    load = where.get("load_at_start")
+    if isinstance(load, (int, float)):
+        yield f"load {load:.1f} at the start"
+
+
+def _age(date: Any) -> str:
+    """How long ago, and when; nothing where a file does not say it with its time zone."""
+    when = moment(date)
+    if when is None:
+        return ""
+    days = (now().date() - when.date()).days
+    ago = "today" if days == 0 else "yesterday" if days == 1 else f"{days} days ago"
+    ago = ago if days >= 0 else "at a time that is still to come"
+    return f"{ago}, {when:%Y-%m-%d %H:%M} UTC"
+
+
+def words_of(model: Model) -> str:
+    """The device, and how far off its default formula is: its `repr`."""
+    if not model.predictors:
+        return f"{headline(model)}\nknows {', '.join(knows(model.document))}"
+    errors = errors_of(model.document, model.default)
+    words = f"by default {model.default}"
+    if {"median", "points"} <= errors.keys():
+        words += f": median error {percent(errors['median'])} on {errors['points']:,} points"
+    return f"{headline(model)}\n{words}"

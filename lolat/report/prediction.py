@@ -1,0 +1,202 @@
+"""Predictions on a screen: one in a few lines, several in a table, and block by block."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from lolat.fitting.domain import NEGLIGIBLE_SHARE
+from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
+from lolat.model.summary import headline
+from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, familiar, rows
+from lolat.report.tables import table_lines
+from lolat.units import byte_size, digits, milliseconds, plain, quantity
+
+# ---- One prediction
+
+
+def latency(prediction: Prediction) -> str:
+    """The latency and its interval."""
+    interval = interval_words(prediction.interval_ms, prediction.coverage)
+    return milliseconds(prediction.latency_ms) + interval
+
+
+def totals(prediction: Prediction) -> str:
+    """The counts of the whole, and whether it is like what was measured."""
+    counts = prediction.counts
+    return (
+        f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
+        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
+    )
+
+
+def summary(prediction: Prediction) -> Iterator[str]:
+    """The latency of a network and how sure it is, in a few lines."""
+    yield f"{prediction.title}: {latency(prediction)}"
+    yield totals(prediction)
+    yield from memory_words(prediction)
+    yield from note_lines(prediction.warnings)
+
+
+def note_lines(remarks: Sequence[str]) -> Iterator[str]:
+    """Remarks, a line each."""
+    yield from (f"note: {plain(remark)}" for remark in remarks)
+
+
+# ---- Block by block
+
+SUMMARY = 40  # characters of the summary of a block
+BAR = 12
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[str]:
+    """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
+
+    `depth`: fold by modules, so many names deep; with the figures of the network as other tools print them.
+    """
+    asked = prediction.question
+    yield prediction.title
+    yield headline(asked.model)
+    yield latency(prediction)
+    yield totals(prediction)
+    yield from memory_words(prediction)
+    if depth is not None:
+        yield str(familiar(asked.graph))
+    yield ""
+    yield from block_table(prediction, depth)
+    yield ""
+    yield bottleneck_sentence(prediction)
+    yield from note_lines(prediction.warnings)
+    batch = "" if prediction.batch_size == 1 else f" --batch-size {prediction.batch_size}"
+    command = f"{asked.arguments}{batch}"
+    yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
+
+
+def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
+    """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
+    shown = rows(prediction, depth)
+    bold = {block.name for block in bottlenecks(prediction)}
+    largest = max(row.share for row in shown)
+    cells = [
+        (row.label, clipped(row.summary), digits(row.latency_ms), bar(row.share, largest),
+         f"{100 * row.share:.1f} %", TERMS.get(row.bound_by, row.bound_by))
+        for row in shown
+    ]  # fmt: skip
+    alone = [prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else "" for row in shown]
+    marked = [i for i, name in enumerate(alone) if name in bold]
+    heads = ("block", "", "ms", "share", "", "most of it is")
+    return table_lines(heads, cells, left={0, 1, 3, 5}, marked=marked)
+
+
+def clipped(summary: str) -> str:
+    """The summary of a block, cut where it is long."""
+    return summary if len(summary) <= SUMMARY else f"{summary[: SUMMARY - 1]}…"
+
+
+def bar(share: float, largest: float) -> str:
+    """A bar of at most BAR cells, in eighths of a cell."""
+    eighths = round(8 * BAR * share / largest) if largest > 0 else 0
+    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+# ---- Several predictions
+
+DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}
+_OF_TIME = re.compile(r" \([\d.]+ % of its time\)")
+"""The part of a note that differs from prediction to prediction, so that it would stand there for each."""
+
+
+def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """A line for each, then the notes, each once and with the names of those that it is of.
+
+    The column "vs. first" says how long a sample takes, over the first line's.
+    """
+    networks = _network_names(predictions)
+    several_batches = len({p.batch_size for p in predictions}) > 1
+    first = predictions[0].latency_ms / predictions[0].batch_size
+    lines = []
+    for p, network in zip(predictions, networks, strict=True):
+        sample_ms = p.latency_ms / p.batch_size
+        lines.append(
+            [network, p.question.model.label, str(p.batch_size), digits(p.latency_ms),
+             " .. ".join(map(digits, p.interval_ms or ())),
+             digits(sample_ms) if several_batches else "",
+             f"{sample_ms / first:.2f}x" if first else "", _domain(p),
+             "" if p.memory is None else byte_size(p.memory.total_bytes)]
+        )  # fmt: skip
+    coverages = {p.coverage for p in predictions} - {None}
+    sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
+    heads = ["network", "device", "batch", "ms", sure, "ms a sample", "vs. first"]
+    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 7})
+    notes: dict[str, list[int]] = {}
+    for i, p in enumerate(predictions):
+        for warning in p.warnings:
+            notes.setdefault(_OF_TIME.sub("", plain(warning)), []).append(i)
+    for note, members in notes.items():
+        names = dict.fromkeys(_name(i, predictions, networks) for i in members)
+        whose = "" if len(members) == len(predictions) else f" ({', '.join(names)})"
+        yield f"note{whose}: {note}"
+
+
+def _domain(prediction: Prediction) -> str:
+    """Whether the network is like what was measured, in a word."""
+    if prediction.host_bound:
+        return "host-bound"
+    share = prediction.inside_share
+    if share is None or share > 1.0 - NEGLIGIBLE_SHARE:
+        return DOMAIN[prediction.in_domain]
+    where = "mostly" if prediction.in_domain else DOMAIN[False]
+    return f"{where}, {math.floor(100 * share)} %"
+
+
+def _network_names(predictions: Sequence[Prediction]) -> list[str]:
+    """The networks' names; as they were given where two have one name."""
+    given = {p.question.network for p in predictions}
+    unlike = len({p.network for p in predictions}) == len(given)
+    return [plain(p.network if unlike else p.question.network) for p in predictions]
+
+
+def _name(i: int, predictions: Sequence[Prediction], networks: Sequence[str]) -> str:
+    """What tells a prediction from those of other networks and devices."""
+    devices = [plain(p.question.model.label) for p in predictions]
+    parts = [names[i] for names in (networks, devices) if len(set(names)) > 1]
+    return " on ".join(parts or [networks[i]])
+
+
+def blocks_side_by_side(
+    predictions: Sequence[Prediction], depth: int | None = None
+) -> Iterator[str]:
+    """The blocks of one network, with the ms of each prediction beside each other.
+
+    Of two predictions also the ratio of the second to the first.
+    """
+    columns = [rows(p, depth) for p in predictions]
+    devices, batches = ({key(p) for p in predictions} for key in (_device, _batch))
+    heads = [
+        " ".join([_device(p)] * (len(devices) > 1) + [_batch(p)] * (len(batches) > 1))
+        for p in predictions
+    ]
+    lines = [
+        [row.label, clipped(row.summary), *_times([c[i].latency_ms for c in columns])]
+        for i, row in enumerate(columns[0])
+    ]
+    lines.append(["together", "", *_times([p.latency_ms for p in predictions])])
+    yield plain(predictions[0].network)
+    yield from table_lines(["block", "", *heads, *["ratio"] * (len(heads) == 2)], lines, {0, 1})
+
+
+def _device(prediction: Prediction) -> str:
+    return plain(prediction.question.model.label)
+
+
+def _batch(prediction: Prediction) -> str:
+    return f"batch {prediction.batch_size}"
+
+
+def _times(times_ms: Sequence[float]) -> list[str]:
+    cells = [digits(t) for t in times_ms]
+    if len(times_ms) == 2:
+        cells.append(f"{times_ms[1] / times_ms[0]:.2f}x" if times_ms[0] else "")
+    return cells

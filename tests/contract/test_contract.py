@@ -1,0 +1,217 @@
+"""Each question has one answer: --json is Python's to_dict() and of its schema, --csv is rows().
+
+The page shows the same figures. Networks are files, so that no framework is needed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import lolat as package
+from benchmarks import calls
+from benchmarks.schema import ANSWERS
+from lolat.api.predicting import predict_all
+from lolat.io.results import Result
+from lolat.model import Model
+from tests import synthetic
+from tests.cli.commands import Command, valid_answer
+
+
+class Question(NamedTuple):
+    """A command, and the same question in Python."""
+
+    command: str
+    ask: Callable[[Model], Result]
+    csv_rows: Callable[[Any], list[dict[str, Any]]] | None = None
+
+
+def several(model: Model) -> Any:
+    return predict_all([model], ["net.json", "other.json"], [1, 8])
+
+
+QUESTIONS = [
+    Question("predict desk.json net.json --batch-size 8",
+             lambda m: m.predict("net.json", 8), lambda p: package_rows(p)),
+    Question("predict desk.json net.json --coverage 0.5 --predictor two-regime",
+             lambda m: m.predict("net.json", 1, "two-regime", 0.5)),
+    Question("predict desk.json net.json --max-ms 1000 --sure 95",
+             lambda m: m.predict("net.json", coverage=0.95)),
+    Question("predict desk.json net.json other.json --batch-size 1,8", several, lambda p: p.rows()),
+    Question("report desk.json net.json", lambda m: m.predict("net.json"), lambda p: p.rows()),
+    Question("report desk.json net.json other.json --batch-size 1,8", several,
+             lambda p: p.block_rows()),
+    Question("explain desk.json net.json --batch-size 4", lambda m: m.explain("net.json", 4)),
+    Question("explain desk.json net.json --block conv2_block1",
+             lambda m: m.explain("net.json", block="conv2_block1")),
+    Question("budget desk.json net.json --vary batch --max-ms 30",
+             lambda m: m.budget("net.json", 30.0, "batch")),
+    Question("budget desk.json net.json --vary width --max-ms 30 --sure 50",
+             lambda m: m.budget("net.json", 30.0, "width", coverage=0.5, sure=True)),
+    Question("show desk.json", lambda m: m),
+    Question("models", lambda m: package.models()),
+]  # fmt: skip
+IDS = [q.command for q in QUESTIONS]
+
+
+def package_rows(prediction: Any) -> list[dict[str, Any]]:
+    """The rows of one prediction among several."""
+    from lolat.model.prediction import Predictions
+
+    return Predictions((prediction,)).rows()
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """`desk.json` in the working directory, beside two networks."""
+    monkeypatch.chdir(tmp_path)
+    Path("desk.json").write_text(json.dumps(synthetic.document()))
+    for name, stages in (("net", 3), ("other", 2)):
+        graph = synthetic.network(stages=stages, name=name)
+        Path(f"{name}.json").write_text(json.dumps(graph.to_dict()))
+    return package.load("desk.json")
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=IDS)
+def test_json_is_what_python_returns(lolat: Command, model: Model, question: Question) -> None:
+    """`Command` validates every answer by its schema too."""
+    wanted = json.loads(json.dumps(question.ask(model).to_dict()))
+    answer = lolat.json(*question.command.split())
+    for one in (*answer.get("answers", ()), *wanted.get("answers", ())):
+        one.pop("device", None)
+    assert answer == wanted
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=IDS)
+def test_for_people_there_are_lines_and_with_quiet_nothing_on_stderr(
+    lolat: Command, model: Model, question: Question
+) -> None:
+    for quiet in ("-q", "--quiet"):
+        found = lolat(quiet, *question.command.split())
+        assert (found.code, found.err) == (0, "")
+        assert 1 <= len(found.out.splitlines()) <= 80
+        assert found.out.isascii() or found.out.isprintable() or "\x1b" not in found.out
+
+
+@pytest.mark.parametrize("question", [q for q in QUESTIONS if q.csv_rows], ids=lambda q: q.command)
+def test_csv_is_the_rows(lolat: Command, model: Model, question: Question) -> None:
+    assert question.csv_rows is not None
+    rows = question.csv_rows(question.ask(model))
+    lolat.done(*question.command.split(), "--csv", "out.csv")
+    with open("out.csv", newline="") as file:
+        written = list(csv.DictReader(file))
+    assert len(written) == len(rows)
+    for cells, row in zip(written, rows, strict=True):
+        assert list(cells) == list(row)
+        for name, value in row.items():
+            if isinstance(value, float):
+                assert math.isclose(float(cells[name]), value, rel_tol=1e-5)
+            else:
+                assert cells[name] == ("" if value is None else str(value))
+
+
+def test_blocks_add_up_and_the_interval_holds_the_latency(model: Model) -> None:
+    for p in several(model):
+        assert sum(b.latency_ms for b in p.blocks) == pytest.approx(p.latency_ms)
+        assert sum(b.share for b in p.blocks) == pytest.approx(1.0)
+        assert p.blocks[-1].name == "call"
+        assert p.interval_ms[0] < p.latency_ms < p.interval_ms[1]
+        assert p.counts == synthetic.totals(p.question.graph, p.batch_size)
+
+
+def test_the_page_shows_the_same_figure(lolat: Command, model: Model) -> None:
+    wanted = model.predict("net.json", 4)
+    lolat.done("report", "desk.json", "net.json", "--batch-size", "4", "--html", "page.html")
+    assert wanted.interval_ms is not None
+    text = Path("page.html").read_text(encoding="utf-8")
+    assert repr(wanted.interval_ms[1]) in text
+    wanted.write_html("same.html")
+    assert Path("same.html").read_text(encoding="utf-8").count("net") == text.count("net")
+
+
+# ---- Exit code 3: the object and one line
+
+
+def test_a_limit_that_is_exceeded_prints_its_answer_too(lolat: Command, model: Model) -> None:
+    latency = model.predict("net.json").latency_ms
+    call = ("predict", "desk.json", "net.json", "--max-ms")
+    lolat.text(*call, latency)  # not more than that
+    over = lolat(*call, latency / 1.25, "--json")
+    assert (over.code, json.loads(over.out)["latency_ms"]) == (3, latency)
+    assert "25 % more than" in over.err
+    budget = lolat(
+        "budget", "desk.json", "net.json", "--vary", "batch", "--max-ms", "0.5", "--json"
+    )
+    assert (budget.code, json.loads(budget.out)["answer"]) == (3, None)
+
+
+def test_an_earlier_prediction_is_a_limit(lolat: Command, model: Model) -> None:
+    Path("base.json").write_text(lolat.text("predict", "desk.json", "other.json", "--json"))
+    call = ("predict", "desk.json", "net.json", "--against")
+    for base in ("base.json", "other.json"):  # what `predict --json` wrote, and a network
+        slower = lolat(*call, base)
+        assert slower.code == 3
+        ratio = model.predict("net.json").latency_ms / model.predict("other.json").latency_ms
+        assert f"{ratio:.3g} times" in slower.err
+    assert lolat.done(*call, "net.json").err == ""
+
+
+def test_a_network_that_cannot_be_read_costs_itself_alone(lolat: Command, model: Model) -> None:
+    for command in ("predict", "report"):
+        result = lolat(command, "desk.json", "net.json", "missing.json", "--json")
+        assert (result.code, len(result.err.splitlines())) == (2, 1)
+        found = json.loads(result.out)
+        assert [a["network"] for a in found["answers"]] == ["net"]
+        assert list(found["failures"]) == ["missing.json"]
+    nothing = lolat("predict", "desk.json", "missing.json", "nothing.json")
+    assert (nothing.code, nothing.out, len(nothing.err.splitlines())) == (2, "", 2)
+
+
+# ---- The schema
+
+
+def test_every_answer_of_a_command_has_a_schema() -> None:
+    from benchmarks.command_line import leaves
+    from lolat.cli.main import lolat as main
+
+    with_json = {
+        name for name, command in leaves(main)
+        if any("--json" in option.opts for option in command.params)
+    }  # fmt: skip
+    assert {name for name, _ in leaves(main)} - with_json == {"serve"}
+    assert with_json == {command for _, commands in ANSWERS.values() for command in commands}
+
+
+def test_a_key_that_no_schema_has_is_found() -> None:
+    """The tests' own check can fail: on a key too many, one too few and NaN."""
+    whole = '{"schema": "lolat-prices", "version": 1, "prices": "x", "offers": []}'
+    assert valid_answer(["prices"], whole)["prices"] == "x"
+    for damaged in (
+        whole.replace("}", ', "more": 1}'),
+        whole.replace('"prices": "x", ', ""),
+        whole.replace('"x"', "NaN"),
+    ):
+        with pytest.raises(pytest.fail.Exception):
+            valid_answer(["prices"], damaged)
+
+
+# ---- How far a question goes through the house
+
+
+def test_a_question_calls_few_functions(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    functions, files, depth = calls.count(["predict", "desk.json", "net.json"])
+    assert capsys.readouterr().out.startswith("net · batch 1")
+    assert functions <= 210
+    assert files <= 32
+    assert depth <= 16

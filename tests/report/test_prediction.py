@@ -1,0 +1,112 @@
+"""Predictions on a screen: the figures that each line shows, and names that are text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lolat.model import Model
+from lolat.report import prediction as report
+from lolat.report import tables
+from lolat.units import byte_size, milliseconds
+from tests import synthetic
+
+MODEL = Model(synthetic.document(), "my models/cpu.json")
+PREDICTION = MODEL.predict(synthetic.network(), 4).named("keras:X", ())
+
+
+def test_a_prediction_in_a_few_lines() -> None:
+    first, second, third, *notes = report.summary(PREDICTION)
+    low, high = PREDICTION.interval_ms or (0, 0)
+    assert first == (
+        f"hand made · batch 4 · 56x56x3: {milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
+        f"{milliseconds(low)[:-3]} .. {milliseconds(high)[:-3]}"
+    )
+    macs = synthetic.totals(synthetic.network(), 4)["flops"]
+    assert f"{macs / 1e6:.0f} MMACs" in second or f"{macs / 1e9:.2f} GMACs" in second
+    memory = PREDICTION.memory
+    assert memory is not None
+    assert third.startswith(f"{byte_size(memory.total_bytes)} of memory: ")
+    assert [f"note: {w}" for w in PREDICTION.warnings] == notes
+
+
+def test_a_model_that_does_not_know_how_sure_it_is() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("interval_ms", "coverage", "in_domain", "memory"))
+    first, second, third = report.summary(replace(PREDICTION, warnings=("careful",), **nothing))
+    assert "sure" not in first
+    assert "does not say what was measured" in second
+    assert third == "note: careful"
+    for coverage, shown in ((0.9, "90"), (0.55, "55"), (0.975, "97.5")):
+        assert f", {shown} % sure of " in report.latency(replace(PREDICTION, coverage=coverage))
+
+
+def test_the_report_has_every_block_and_its_share() -> None:
+    lines = PREDICTION.report().splitlines()
+    assert lines[0] == "hand made · batch 4 · 56x56x3"
+    assert lines[1].startswith("desk (cpu.json): a desk, 2 threads")
+    for block in PREDICTION.blocks:
+        (line,) = (x for x in lines if x.startswith(f"{block.name.partition(' ·')[0]} "))
+        assert f"{100 * block.share:.1f} %" in line
+    command = "'my models/cpu.json' keras:X --batch-size 4"
+    assert lines[-1] == (
+        f"Next: lolat explain {command} · lolat report {command} --html report.html"
+    )
+
+
+def test_names_are_shown_as_text() -> None:
+    names = ("[red]x[/]", "[/] · :smile:", "\x1b[2J\x07", "a\nb: c")
+    strange = replace(
+        PREDICTION, names=(*names, *PREDICTION.names[len(names) :]),
+        network="[b]net[/b]: \x1b]0;x", warnings=("[i]w",),
+    )  # fmt: skip
+    shown = strange.report()
+    for name in ("[red]x[/]", ":smile:", r"\x1b[2J\x07", r"a\nb: c", "[b]net[/b]: \\x1b]0;x",
+                 "note: [i]w"):  # fmt: skip
+        assert name in shown
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(1.0, "█" * 12), (0.5, "█" * 6), (0.0, ""), (1 / 96, "▏"), (0.001, ""), (13 / 96, "█▋")],
+)
+def test_a_bar_is_as_long_as_its_share(share: float, shown: str) -> None:
+    assert report.bar(share, 1.0) == shown
+    assert report.bar(share / 4, 0.25) == shown
+    assert report.bar(0.0, 0.0) == ""
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_on_a_narrow_screen_no_number_is_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    name = "a_rather_long_label · many convolutions, one after the other, and so on and on"
+    long = replace(PREDICTION, names=(name, *PREDICTION.names[1:]))
+    whole = report.block_table(long)
+    monkeypatch.setattr(tables, "screen_width", lambda: width)
+    narrow = report.block_table(long)
+    assert "…" in narrow[1]
+    for line, cut in zip(whole, narrow, strict=True):
+        assert len(cut) <= width
+        assert re.findall(r"[\d.]+ %|\d+\.\d+", line) == re.findall(r"[\d.]+ %|\d+\.\d+", cut)
+
+
+def test_several_predictions_are_compared_by_sample() -> None:
+    several = MODEL.predict(synthetic.network(), [1, 8])
+    one, eight = (p.latency_ms for p in several)
+    lines = list(report.table_of_predictions(several))
+    ratios = [cell for line in lines for cell in line.split() if cell.endswith("x")]
+    assert ratios == ["1.00x", f"{eight / 8 / one:.2f}x"]
+    side_by_side = list(report.blocks_side_by_side(list(several), depth=0))
+    assert side_by_side[-1].split() == [
+        "together", *(milliseconds(t).split()[0] for t in (one, eight)), f"{eight / one:.2f}x",
+    ]  # fmt: skip
+
+
+def test_a_note_of_some_predictions_names_them() -> None:
+    first, second = MODEL.predict(synthetic.network(), [1, 2])
+    other = replace(second, network="other", warnings=("odd (3.2 % of its time)",))
+    other = other.named("keras:other", ())
+    notes = [n for n in report.table_of_predictions([first, other]) if n.startswith("note")]
+    assert notes == ["note (other): odd"]
