@@ -19,7 +19,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lolat.devices.compare import compare_table
-from lolat.devices.from_tables import Timed, read_facts, tables_document
+from lolat.devices.from_tables import Timed, tables_document
+from lolat.devices.sheets import read_facts
 from lolat.devices.tables import TimedOperation, read_networks, read_operations
 from lolat.errors import InputError
 from lolat.graph.modes import Mode

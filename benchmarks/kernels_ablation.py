@@ -24,7 +24,7 @@ from gpus import drawn
 from networks import read_timed
 
 from lolat.devices import fit
-from lolat.devices.fit import Facts, Times, fit_kernels
+from lolat.devices.fit import fit_kernels
 from lolat.devices.from_tables import (
     MULTIPLYING,
     Timed,
@@ -33,7 +33,9 @@ from lolat.devices.from_tables import (
     read_facts,
     seen_facts,
 )
+from lolat.devices.sheets import Facts
 from lolat.devices.tables import counts_of, read_networks, read_operations
+from lolat.devices.times import Times
 from lolat.fitting.predictors import kernels
 from lolat.graph import work as c
 from lolat.graph.modes import Mode

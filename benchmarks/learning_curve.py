@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpus import drawn
 
-from lolat.devices.fit import Facts, Times, fit_kernels
-from lolat.devices.from_tables import read_facts
+from lolat.devices.fit import fit_kernels
+from lolat.devices.sheets import Facts, read_facts
 from lolat.devices.tables import TimedOperation, counts_of, read_networks, read_operations
+from lolat.devices.times import Times
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, work_of
 

@@ -18,9 +18,10 @@ from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.devices.fit import Times, fit_kernels, predicted
+from lolat.devices.fit import fit_kernels, predicted
 from lolat.devices.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
 from lolat.devices.tables import Counted, counts_of, read_networks
+from lolat.devices.times import Times
 from lolat.fitting.intervals import conformal_quantile
 
 HEADER = (

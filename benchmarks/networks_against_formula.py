@@ -35,8 +35,8 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # the networks are small
 
 from benchmarks.justus_formula import crossing  # noqa: E402
-from lolat.devices.fit import Facts, Times, fit_kernels, predicted  # noqa: E402
-from lolat.devices.from_tables import read_facts  # noqa: E402
+from lolat.devices.fit import fit_kernels, predicted  # noqa: E402
+from lolat.devices.sheets import Facts, read_facts  # noqa: E402
 from lolat.devices.tables import (  # noqa: E402  # noqa: E402
     Counted,
     TimedNetwork,
@@ -44,6 +44,7 @@ from lolat.devices.tables import (  # noqa: E402  # noqa: E402
     read_networks,
     read_operations,
 )
+from lolat.devices.times import Times  # noqa: E402
 from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
 from lolat.graph import work as c  # noqa: E402
 from lolat.graph.modes import Mode  # noqa: E402

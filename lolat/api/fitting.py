@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.devices.from_tables import (
-    Timed,
-    facts_document,
-    read_facts,
-    refuse_contradictions,
-    tables_document,
-    usual_mode,
-)
+from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
+from lolat.devices.sheets import read_facts
 from lolat.devices.tables import (
+    Counted,
+    Table,
+    TimedNetwork,
     columns_of,
     counts_of,
     is_of_networks,
@@ -77,20 +74,25 @@ def fit(
     if not paths:
         document = _of_facts(stem, name, known)
     elif len(models) > 1:
-        raise InputError(f"{len(models)} model files; expected one: times of two are not mixed")
+        raise InputError(
+            f"{len(models)} model files; expected one: times of two are not mixed",
+            code=NOT_TOGETHER,
+        )
     elif EPOCHS in kinds.values():
         return _of_epochs(paths, output, stem, name, said)
     elif not models and {OPERATIONS, NETWORKS} & set(kinds.values()):
         document = _of_tables(kinds, stem, name, known, skip, said, say)
     elif facts is not None:
         raise InputError(
-            f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed"
+            f"{arg('facts')} is for tables of operations and networks alone; blocks say all that is needed",
+            code=NOT_TOGETHER,
         )
     elif models:
         document = _of_model(models[0], list(kinds), stem, name, skip, say)
     elif len(paths) > 1:
         raise InputError(
-            f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
+            f"{len(paths)} tables of blocks; expected one, or tables of operations or networks",
+            code=NOT_TOGETHER,
         )
     else:
         document = _of_blocks(paths[0], stem, name)
@@ -101,6 +103,7 @@ def fit(
     return Model(document, os.fspath(output))
 
 
+NOT_TOGETHER = "not-together"  # the code of errors: what cannot be fitted together
 BLOCKS, OPERATIONS, NETWORKS, EPOCHS = "blocks", "operations", "networks", "epochs"
 
 
@@ -134,7 +137,8 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
     """The model file of a device of which nothing but the data sheet is known."""
     if device is None or facts is None:
         raise InputError(
-            f"nothing to fit: give tables, a model file, or {arg('facts')} with {arg('name')}"
+            f"nothing to fit: give tables, a model file, or {arg('facts')} with {arg('name')}",
+            code=NOT_TOGETHER,
         )
     source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
@@ -152,19 +156,23 @@ def _of_tables(
     """The model file of a device from tables of operations and networks."""
     if facts is not None and device is None:
         raise InputError(
-            f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows"
+            f"{arg('facts')} says what devices are like; give {arg('name')} too, one of its rows",
+            code=NOT_TOGETHER,
         )
     known = None if facts is None else read_facts(facts, str(device))
-    of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
-    operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
-    networks, mode = _networks(of.get(NETWORKS, []), device, skip, said, warn)
-    if BLOCKS in of:
+    of_kind = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
+    if BLOCKS in of_kind:
         raise InputError(
-            f"{of[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
-            "blocks alone"
+            f"{of_kind[BLOCKS][0]} is a table of blocks; expected tables of operations and networks, or of "
+            "blocks alone",
+            code=NOT_TOGETHER,
         )
-    counted = [f"{len(operations)} operations"] * bool(operations)
-    counted += [f"{len(networks)} networks"] * bool(networks)
+    operations = [row for path in of_kind.get(OPERATIONS, ()) for row in read_operations(path)]
+    tables = [read_networks(path, device, skip) for path in of_kind.get(NETWORKS, ())]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    networks = [row for table in tables for row in _counted(table, mode, skip, said, warn)]
+    numbers = [f"{len(operations)} operations"] * bool(operations)
+    numbers += [f"{len(networks)} networks"] * bool(networks)
     source = {
         "device": "unknown",
         "source": ", ".join(Path(t).name for t in kinds),
@@ -172,39 +180,29 @@ def _of_tables(
         "half": mode.product_bytes < 4,
         "mode": str(mode),
     }
-    shown = f"{device or 'unknown'} (from {' and '.join(counted)}, {mode})"
+    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     timed = Timed(operations, networks, mode)
     return tables_document(name, shown, timed, known, source)
 
 
-def _networks(
-    paths: list[str], device: str | None, skip: bool, said: Said | None, warn: Warn
-) -> tuple[list[Any], Any]:
-    """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
-    tables = [read_networks(path, device, skip) for path in paths]
-    mode = usual_mode([row for table in tables for row in table.rows])
-    found = []
-    for table in tables:
-        rows = [row for row in table.rows if row.mode.inference == mode]
-        for row in table.rows:
-            if row.mode.inference != mode:
-                table.skip(f"run in another way than most ({row.mode}; most: {mode})")
-        if not skip:
-            refuse_contradictions(rows)
-        known = counts_of(rows, said)
-        for row, counts in zip(rows, known, strict=True):
-            if not isinstance(counts, LolatError):
-                found.append((row, counts))
-            elif skip:
-                table.skip(f"{row.name}: {counts}")
-            else:
-                raise InputError(
-                    f"{row.where}: {counts.message}; {arg('skip')} leaves such rows out"
-                )
-        if not rows:
-            raise table.nothing()
-        table.say_skipped(warn)
-    return found, mode
+def _counted(
+    table: Table, mode: Mode, skip: bool, said: Said | None, warn: Warn
+) -> list[tuple[TimedNetwork, Counted]]:
+    """The rows of a table that were run in `mode`, each with its counts; `warn`: of those left out."""
+    rows = [row for row in table.rows if row.mode.inference == mode]
+    for row in table.rows:
+        if row.mode.inference != mode:
+            table.skip(f"run in another way than most ({row.mode}; most: {mode})")
+    networks = []
+    for row, counts in zip(rows, counts_of(rows, said), strict=True):
+        if isinstance(counts, LolatError):
+            table.leave_out(row, counts, skip)
+        else:
+            networks.append((row, counts))
+    if not rows:
+        raise table.nothing()
+    table.say_skipped(warn)
+    return networks
 
 
 def _of_blocks(path: str, name: str, device: str | None) -> dict[str, Any]:
@@ -239,7 +237,10 @@ def _of_model(
         raise lacks(document, str(found), OF_INFERENCE)
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
-        raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
+        raise InputError(
+            f"{found} was fitted to tables; give them again ({source}), not the model",
+            code=NOT_TOGETHER,
+        )
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
@@ -274,7 +275,10 @@ def _timed(
     """
     kind = _kind(path)
     if kind == OPERATIONS:
-        raise InputError(f"{path} is of operations; beside a model file give networks or blocks")
+        raise InputError(
+            f"{path} is of operations; beside a model file give networks or blocks",
+            code=NOT_TOGETHER,
+        )
     if kind == BLOCKS:
         return read_csv(path, warn)
     where = document["environment"]
@@ -284,8 +288,6 @@ def _timed(
         where.get("channels_last") is True,
     )
     table = read_networks(path, device or {document["device"], document["name"]}, skip, mode)
-    if not skip:
-        refuse_contradictions(table.rows)
     points = []
     for row in table.rows:
         try:
@@ -293,11 +295,7 @@ def _timed(
                 raise InputError(f"run in another way ({row.mode}; the model: {mode})")
             graph = read_network(row.spec, row.size)
         except LolatError as error:
-            if not skip:
-                raise InputError(
-                    f"{row.where}: {error.message}; {arg('skip')} leaves such rows out"
-                ) from error
-            table.skip(f"{row.name}: {error}")
+            table.leave_out(row, error, skip)
             continue
         counts = count(graph).total(row.batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))

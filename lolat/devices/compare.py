@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices.fit import Times, predicted
+from lolat.devices.fit import predicted
 from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
+from lolat.devices.times import Times
 from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import Outside, widened
 from lolat.fitting.intervals import half_width

@@ -8,17 +8,16 @@ network's is that of the sum of its steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from msgspec.structs import replace
 
+from lolat.devices.sheets import OF_PEAK, OFF_OF_NOTHING, Facts
+from lolat.devices.times import SAME, Times
 from lolat.fitting.predictors.kernels import Kernels, longest, volumes
 from lolat.fitting.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import CLASSES, PRODUCTS, Work
+from lolat.graph.work import CLASSES, PRODUCTS
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
@@ -31,9 +30,8 @@ MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
 RATE, BANDWIDTH, LAUNCH = range(3)
 """Of the device, the first unknowns."""
-OF_PEAK, OF_BANDWIDTH = 0.85, (0.8, 0.3)
-"""What large products reach of a data sheet's rate, other operations of its bandwidth, and how far from it,
-as a logarithm."""
+OF_BANDWIDTH = (0.8, 0.3)
+"""What operations reach of a data sheet's bandwidth, and how far from it, as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
 """What starting an operation costs that is timed alone, known to a factor of e: the host's time and the
 device's, one after the other; and one in a network, where the host is ahead. Networks on RTX 4090 tell
@@ -56,72 +54,6 @@ USUAL = {
 """What a class has of the device's rate and bandwidth, and how far from it, as a logarithm, as RTX 3090 and
 4090 have them (docs/results/gpus.md); others as in OTHERS."""
 OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
-OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
-"""How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Of a device: multiprocessors, macs per ms and bytes per ms; `width`: how far off the rate may be,
-    as a logarithm; `bound`: by its power, which keeps down what runs for long; `tf32`: how many times
-    the rate convolutions are computed at in TF32, 1 of a device without.
-    """
-
-    multiprocessors: float
-    rate: float
-    bandwidth: float
-    width: float = OFF_OF_SHEET
-    bound: bool = False
-    tf32: float = 1.0
-
-
-@dataclass(frozen=True)
-class Times:
-    """What was timed: `work`, steps; `owner`, (steps,) the number of the time that each is part of, and
-    `often` how many times; `latency_ms`, (times,); `whole`, (times,): of a network, not of a step alone.
-    """
-
-    work: Work
-    owner: np.ndarray
-    often: np.ndarray
-    latency_ms: np.ndarray
-    whole: np.ndarray
-
-    @classmethod
-    def of(cls, parts: Sequence[Work], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
-        """`parts`: the work of each time. Steps of a network that are equal are taken together."""
-        distinct, owners, often = [], [], []
-        for i, part in enumerate(parts):
-            first, count = np.zeros(1, int), np.ones(1, int)
-            if len(part.kind) > 1:
-                table = np.column_stack([getattr(part, name) for name in _SAME]).astype(float)
-                _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
-            distinct.append(part.take(first))
-            owners.append(np.full(len(first), i))
-            often.append(count)
-        return cls(
-            Work.joined(distinct) if distinct else Work.none(),
-            np.concatenate([np.zeros(0, int), *owners]),
-            np.concatenate([np.zeros(0), *often]),
-            np.asarray(latency_ms, float),
-            np.asarray(whole, bool),
-        )
-
-    def take(self, which: np.ndarray) -> Times:
-        """Some of the times, (times,) true or false."""
-        steps = which[self.owner]
-        number = np.cumsum(which) - 1
-        return Times(
-            self.work.take(steps), number[self.owner[steps]], self.often[steps],
-            self.latency_ms[which], self.whole[which],
-        )  # fmt: skip
-
-    def total(self, steps_ms: np.ndarray) -> np.ndarray:
-        """(times,) the sums of (steps,)."""
-        return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
-
-
-_SAME = ("kind", "number", "rows", "columns", "depth", "bytes")
 
 
 def fit_kernels(
@@ -152,7 +84,7 @@ def fit_kernels(
 
 def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
     """What operations of each class of products, timed alone, say beyond its terms."""
-    single = ~times.whole[times.owner]
+    single = times.alone
     residuals = np.log(times.latency_ms / predicted(formula, times))
     corrections = {}
     for number, name in enumerate(CLASSES):
@@ -261,7 +193,7 @@ class _Class:
         self.terms = [("rate", RATE)] * self.is_product + [("bandwidth", BANDWIDTH)]
         which = (times.work.kind == CLASSES.index(name)) & (times.work.bytes > 0)
         steps, by_itself = times.work.take(which), ~times.whole[times.owner[which]]
-        table = np.column_stack([by_itself, *(getattr(steps, n) for n in _SAME)]).astype(float)
+        table = np.column_stack([by_itself, *(getattr(steps, n) for n in SAME)]).astype(float)
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
         self.alone, self.back = by_itself[first], back.reshape(-1)
         self.owner, self.often = times.owner[which], times.often[which]
@@ -287,7 +219,7 @@ class _Class:
 
 def predicted(formula: Kernels, times: Times) -> np.ndarray:
     """(times,) ms as the formula says; of a step alone, as it is timed alone."""
-    single = ~times.whole[times.owner]
+    single = times.alone
     ms = np.empty(len(single))
     ms[single] = formula.times_alone(times.work.take(single))
     ms[~single], _ = formula.times(times.work.take(~single))

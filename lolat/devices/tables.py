@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
@@ -25,7 +24,6 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.io.tables import Table as Cells
 from lolat.readers.cache import Cache
 from lolat.readers.many import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
@@ -37,11 +35,8 @@ SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size", "train_img
 BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
-MOST_NETWORKS, MOST_OPERATIONS = 50_000, 500_000
-"""Rows of a table, which take less than a minute: a network a millisecond, an operation a twentieth."""
 MOST_BATCH = 2**20
 NETWORK_MS = (1e-3, 1e7)  # a time beyond is of another unit
-CONTRADICTION = 1.5  # times of the same, one over the other, that are further apart than this
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
@@ -86,6 +81,14 @@ class Table:
         """Count a row that is left out."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
+    def leave_out(self, row: TimedNetwork, error: LolatError, skip: bool) -> None:
+        """Count a row that cannot be used, for `error`; InputError with its line unless `skip`."""
+        if not skip:
+            raise InputError(
+                f"{row.where}: {error.message}; {arg('skip')} leaves such rows out"
+            ) from error
+        self.skip(f"{row.name}: {error}")
+
     def say_skipped(self, warn: Warn) -> None:
         """Say why rows were left out."""
         for reason, number in self.skipped.items():
@@ -119,7 +122,6 @@ def read_networks(
     `mode`. InputError names the line that is wrong; `skip`: such lines are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
-    _refuse_many(rows, MOST_NETWORKS, "networks")
     table = Table(str(path), list(rows.names), [])
     if not is_of_networks(table.columns):
         raise InputError(f"{path} is no table of networks; {EXPECTED_NETWORKS}")
@@ -170,16 +172,6 @@ def _time(row: Row, column: str, limits: tuple[float, float], what: str) -> floa
             column, f"milliseconds that a single {what} takes; are these seconds, or nanoseconds?"
         )
     return ms
-
-
-def contradictions(rows: list[TimedNetwork]) -> Iterator[tuple[TimedNetwork, TimedNetwork]]:
-    """Rows of the same network, size, batch and mode whose times are CONTRADICTION or more apart."""
-    seen: dict[Any, TimedNetwork] = {}
-    for row in rows:
-        first = seen.setdefault((row.spec, row.size, row.batch_size, row.mode), row)
-        ratio = first.latency_ms / row.latency_ms
-        if max(ratio, 1.0 / ratio) > CONTRADICTION:
-            yield first, row
 
 
 def family_of(name: str) -> str:
@@ -257,20 +249,10 @@ def read_operations(path: str | Path) -> list[TimedOperation]:
     column = next((n for n in NAMES if n in table.names), None)
     if column is None or "latency_ms" not in table.names:
         raise InputError(f"{path} is no table of operations; {EXPECTED_OPERATIONS}")
-    _refuse_many(table, MOST_OPERATIONS, "operations")
     operations = [_timed_operation(row, column) for row in table]
     if not operations:
         raise InputError(f"{path} has no rows; expected one for each operation that was timed")
     return operations
-
-
-def _refuse_many(table: Cells, most: int, what: str) -> None:
-    """Say at once what would take long, and give no more than a part of it does."""
-    if len(table) > most:
-        raise InputError(
-            f"{table.source} has {len(table):,} rows; expected at most {most:,} {what}, some drawn at "
-            "random tell as much"
-        )
 
 
 def _timed_operation(row: Row, column: str) -> TimedOperation:
@@ -359,43 +341,42 @@ def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Co
     their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
     form is the one, if it is nearer.
     """
-    counted: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
-
-    def read(networks: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
-        new = [n for n in dict.fromkeys(networks) if n not in counted]
-        for mode in sorted({n[2] for n in new}, key=str):
-            specs = [n[:2] for n in new if n[2] == mode]
-            counted.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
-
-    read(((r.spec, r.size, r.mode) for r in rows), said)
-    plain = [counted[r.spec, r.size, r.mode] for r in rows]
+    plain = _read([(row.spec, row.size, row.mode) for row in rows], said)
+    chosen = [plain[row.spec, row.size, row.mode] for row in rows]
     others = {
-        i: (r.spec + REPARAMETERIZED_FORM, r.size, r.mode)
-        for i, (r, own) in enumerate(zip(rows, plain, strict=True))
+        i: (row.spec + REPARAMETERIZED_FORM, row.size, row.mode)
+        for i, (row, own) in enumerate(zip(rows, chosen, strict=True))
         if isinstance(own, Counted)
-        and r.parameters is not None
-        and r.spec.startswith("timm:")
-        and own.parameters > TOO_MANY_PARAMETERS * r.parameters
+        and row.parameters is not None
+        and row.spec.startswith("timm:")
+        and own.parameters > TOO_MANY_PARAMETERS * row.parameters
     }
-    read(others.values())
-    chosen = list(plain)
+    reparameterized = _read(list(others.values()), None)
     for i, network in others.items():
-        other, own, said_to_have = counted[network], plain[i], rows[i].parameters
-        if isinstance(other, Counted) and isinstance(own, Counted) and said_to_have is not None:
-            distance = abs(other.parameters - said_to_have)
-            if distance < abs(own.parameters - said_to_have):
-                chosen[i] = other
+        other, own, parameters = reparameterized[network], chosen[i], rows[i].parameters or 0.0
+        if (
+            isinstance(other, Counted)
+            and isinstance(own, Counted)
+            and abs(other.parameters - parameters) < abs(own.parameters - parameters)
+        ):
+            chosen[i] = other
     return chosen
 
 
-def _counted(
-    networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None
-) -> Iterator[tuple[tuple[str, Any], Counted | LolatError]]:
-    name = f"device{VERSION}-{mode.dtype}-" + "".join(
-        str(int(flag)) for flag in (mode.fused, mode.channels_last, mode.training)
-    )
-    for network, array in arrays_of(networks, name, partial(_packed, mode), Cache(), said=said):
-        yield network, array if isinstance(array, LolatError) else _unpacked(array)
+Network = tuple[str, int | None, Mode]  # as `lolat.readers.read` takes it, and how it is run
+
+
+def _read(networks: Sequence[Network], said: Said | None) -> dict[Network, Counted | LolatError]:
+    """The counts of networks, each once."""
+    counted: dict[Network, Counted | LolatError] = {}
+    for mode in sorted({mode for *_, mode in networks}, key=str):
+        specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
+        flags = (mode.fused, mode.channels_last, mode.training)
+        name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
+        for network, array in arrays_of(specs, name, partial(_packed, mode), Cache(), said=said):
+            found = array if isinstance(array, LolatError) else _unpacked(array)
+            counted[(*network, mode)] = found
+    return counted
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:

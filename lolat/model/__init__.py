@@ -201,7 +201,7 @@ class Model(Result):
         """
         from lolat.model.predicting import predict_network
 
-        if isinstance(batch_size, Sequence):
+        if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
             from lolat.model.prediction import Predictions
 
             read = self._read(network, input_size, predictor, coverage)

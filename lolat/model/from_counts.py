@@ -69,6 +69,8 @@ def latencies_ms(formula: Formula, values: list[Any]) -> Any:
 
 def _column(name: str, value: Any) -> np.ndarray:
     """A number or array as an array of numbers; a number must be finite and not negative."""
+    if type(value) in (int, float) and not 0.0 <= value < MOST_OF_A_COUNT:
+        raise InputError(f"{name} is {shortened(ascii(value))}: expected a number of 0 or more")
     try:
         column = np.asarray(value)
     except ValueError:  # nested lists of different lengths

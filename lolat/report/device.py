@@ -224,7 +224,6 @@ def formula_lines(model: Model) -> Iterator[str]:
                 f"{entry['offset_ms']:.3f}"
             )
         yield from error_lines(entry, floor)
-        yield from interval_line(entry, floor)
         if "six_counts" in entry:
             yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
             yield from (f"  {line}" for line in error_lines(entry["six_counts"], floor))
@@ -291,28 +290,7 @@ def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterato
     for key, words in JUDGED.items():
         figures = entry.get("error", {}).get(key)
         if figures and {"median", "within_10_percent"} <= figures.keys():
-            sizes = (("from_2_ms", "from 2 ms"), ("below_2_ms", "below"))
-            split = "".join(
-                f", {percent(figures[f'median_{size}'])} {text}"
-                for size, text in sizes
-                if figures.get(f"median_{size}") is not None
-            )
             yield (
-                f"  {words}: median error {percent(figures['median'])}{beside(floor)}{split}, "
+                f"  {words}: median error {percent(figures['median'])}{beside(floor)}, "
                 f"{100 * figures['within_10_percent']:.0f} % within 10 %"
             )
-
-
-def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str]:
-    """How wide the usual intervals of a predictor are; nothing where its points cannot tell."""
-    try:
-        width = interval_width(entry, COVERAGE, floor or 0.0)
-    except InputError:
-        return
-    low, high = width.scale.ops
-    sizes, largest = interval_text(width.half(low)), interval_text(width.half(high))
-    if sizes != largest:
-        sizes += f" up to {low:.0f} operations, {largest} from {high:.0f} on"
-    if width.networks is not None:
-        sizes += f", {interval_text(width.half(width.networks[0]))} of whole networks"
-    yield f"  {100 * COVERAGE:g} % intervals: {sizes}"

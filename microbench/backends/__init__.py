@@ -86,6 +86,9 @@ class Backend(Protocol):
     def available_bytes(self) -> int | None:
         """Free memory of a device that has its own; None where it is the host's, or not known."""
 
+    def tidy(self) -> None:
+        """Give back the memory of a call that failed."""
+
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 

@@ -1,21 +1,26 @@
-"""`lolat fit`: from a model file and from a table."""
+"""`lolat fit` as a user would: from a model file, from tables of blocks, of operations, of networks."""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+import lolat as library
 from lolat.graph.counts import FEATURES
 from lolat.model import load
-from lolat.model.file import read, write
+from lolat.model.file import read
+from lolat.training.file import training_of
+from lolat.training.iteration import optimizer_named
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.devices import made_up
-from tests.training import epoch_tables
+from tests.readers.onnx_networks import model as onnx_model
+from tests.readers.onnx_networks import node, saved
 
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
@@ -68,57 +73,6 @@ def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path:
     assert "lolat: warning: the points are of too few different blocks" in found.err
     assert load(output).predict(synthetic.network()).interval_ms is None
     lolat.done("show", output)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (",".join(THREE) + "\n1,2,3,4\n", "1 point is too few"),
-        (",".join(THREE) + "\n1,2,nan,4\n", "line 2: flops is 'nan'"),
-    ],
-)
-def test_a_wrong_table_leaves_no_model(
-    lolat: Command, tmp_path: Path, content: str, words: str
-) -> None:
-    table, output = tmp_path / "points.csv", tmp_path / "model.json"
-    table.write_text(content)
-    assert words in lolat.refused("fit", table, "--output", output)
-    assert not output.exists()
-
-
-def test_points_that_are_not_there(lolat: Command, tmp_path: Path) -> None:
-    output = tmp_path / "model.json"
-    assert "no such file" in lolat.refused("fit", tmp_path / "none.csv", "--output", output)
-    assert "no such model" in lolat.refused("fit", tmp_path / "none.json", "--output", output)
-    empty = tmp_path / "empty.json"
-    empty.write_text(json.dumps(synthetic.document() | {"points": []}))
-    assert "has no points to fit" in lolat.refused("fit", empty, "--output", output)
-    assert not output.exists()
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_table_by_another_name(lolat: Command, tmp_path: Path, encoding: str) -> None:
-    table, output = tmp_path / "points.txt", tmp_path / "model.json"
-    table.write_text(synthetic.table(synthetic.measured(), THREE), encoding)
-    message = lolat.refused("fit", table, "--output", output)
-    assert "a CSV table, which must be named *.csv" in message
-    table.write_text('{"schema": "lolat-model"')  # half of a model is no table
-    assert "csv" not in lolat.refused("fit", table, "--output", output)
-    assert not output.exists()
-
-
-def test_a_place_that_cannot_be_written(lolat: Command, tmp_path: Path) -> None:
-    table = tmp_path / "points.csv"
-    table.write_text(synthetic.table(synthetic.measured(), THREE))
-    assert "is a folder" in lolat.refused("fit", table, "--output", tmp_path)
-    assert "cannot" in lolat.refused("fit", table, "--output", table / "model.json")
-
-
-def test_a_model_of_training_alone_has_nothing_to_fit_again(lolat: Command, tmp_path: Path) -> None:
-    path = tmp_path / "gpu.json"
-    write(path, epoch_tables.document())
-    said = lolat.refused("fit", path, "--output", tmp_path / "again.json")
-    assert f"{path} knows epochs of training, but no latencies of inference" in said
 
 
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
@@ -203,33 +157,238 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
     assert inside >= 110
     answer = lolat.json("evaluate", model, "--table", other)
     assert (answer["summary"]["operations"], len(answer["operations"])) == (140, 140)
-    said = lolat.refused("evaluate", model, "--table", other, "--predictor", "extended")
-    assert "has no predictor 'extended'; it has kernels" in said
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--name", "desk"], "nothing to fit: give tables"),
-        (["{blocks}", "{blocks}"], "2 tables of blocks; expected one"),
-        (["{blocks}", "--facts", "{facts}"], "--facts is for tables of operations"),
-        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --name too"),
-        (["{ops}", "--facts", "{facts}", "--name", "x"], "has no device 'x'; it has desk"),
-    ],
-)
-def test_what_does_not_go_together(
-    lolat: Command, tmp_path: Path, given: list[str], said: str
+# ---- Whole networks, on a device whose times are known by hand.
+
+MACS_PER_MS, BYTES_PER_MS = 1e8, 1e7
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network is kept from another test: these have the same names."""
+    monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "cache"))
+
+
+def network(
+    folder: Path, channels: int, layers: int, activation: str = "Relu", times: int = 1
+) -> str:
+    """A file with `layers` of 3x3 convolutions on 32x32, each followed by `times` of the activation."""
+    nodes, weights, before = [], {}, "x"
+    for i in range(layers):
+        weights[f"w{i}"] = (channels, 3 if i == 0 else channels, 3, 3)
+        nodes.append(node("Conv", f"{before} w{i}", f"c{i}", kernel_shape=[3, 3], pads=[1] * 4))
+        for j in range(times):
+            after = "y" if (i, j) == (layers - 1, times - 1) else f"r{i}_{j}"
+            nodes.append(node(activation, before if j else f"c{i}", after))
+            before = after
+    made = onnx_model(nodes, ("N", 3, 32, 32), **weights)
+    return saved(folder, made, f"net{activation}{channels}x{layers}.onnx")
+
+
+def by_hand(channels: int, layers: int, batch: int) -> float:
+    """ms on a device that computes tiles of 64 channels, or moves, whatever is longer; then relus."""
+    pixels = batch * 32 * 32
+    ms = 0.0
+    for i in range(layers):
+        inside = 3 if i == 0 else channels
+        macs = pixels * 64 * math.ceil(channels / 64) * inside * 9
+        moved = 4 * (pixels * (inside + channels) + channels * inside * 9)
+        ms += max(macs / MACS_PER_MS, moved / BYTES_PER_MS) + 8 * pixels * channels / BYTES_PER_MS
+    return ms
+
+
+def table(folder: Path, *more: str) -> Path:
+    lines = ["network,batch_size,latency_ms"]
+    for channels in (16, 32, 48, 64, 96):
+        for layers in (2, 4, 6):
+            name = network(folder, channels, layers)
+            lines += [f"{name},{b},{by_hand(channels, layers, b):.5f}" for b in (4, 16)]
+    path = folder / "networks.csv"
+    path.write_text("\n".join([*lines, *more]) + "\n")
+    return path
+
+
+def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
+    """Forward and backward pass of an iteration, by the model in a file."""
+    training = training_of(read(model), str(model))
+    parts = training.iteration(library.read(name), batch_size, optimizer_named("sgd")).parts()
+    assert parts["forward"] is not None
+    assert parts["backward"] is not None
+    return parts["forward"], parts["backward"]
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
+    out = tmp_path / "desk.json"
+    found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
+    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
+    assert "all networks are of one family (netrelu)" in found.err
+    document = read(out)
+    assert document["default"] == "kernels"
+    other = network(tmp_path, 80, 5)
+    answer = lolat.json("predict", out, other, "--batch-size", 8)
+    assert answer["latency_ms"] == pytest.approx(by_hand(80, 5, 8), rel=0.15)
+    assert answer["in_domain"] is True
+    judged = tmp_path / "others.csv"
+    judged.write_text(f"network,batch_size,latency_ms\n{other},8,{by_hand(80, 5, 8)}\n")
+    rows = tmp_path / "rows.csv"
+    found = lolat.done("evaluate", out, "--table", judged, "--predictions", rows)
+    assert f"{other} · batch 8: " in found.out
+    (row,) = csv.DictReader(rows.read_text().splitlines())
+    assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
+    assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
+    assert sum(passes_ms(out, other, 8)) > 2 * answer["latency_ms"]
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_training_steps_and_inference_together(lolat: Command, tmp_path: Path) -> None:
+    """Both passes of a device: steps of training take three times as long here."""
+    more = [
+        f"{network(tmp_path, channels, 4)},8,{3 * by_hand(channels, 4, 8):.5f},training"
+        for channels in (16, 32, 48, 64, 96)
+    ]
+    path = table(tmp_path)
+    lines = [line + ("," if i else ",pass") for i, line in enumerate(path.read_text().splitlines())]
+    path.write_text("\n".join(lines + more) + "\n")
+    out = tmp_path / "desk.json"
+    lolat.done("fit", path, "--output", out)
+    entry = read(out)["predictors"]["kernels"]
+    assert len(entry["training_residuals"]) == 5
+    assert len(entry["residuals"]) == 30
+    summary = lolat.answer("evaluate", out, "--table", path, "--training")["summary"]
+    assert (summary["networks"], summary["median"] < 0.2) == (5, True)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
+    lolat: Command, tmp_path: Path
 ) -> None:
-    operations, facts = made_up.write_tables(tmp_path)
-    blocks = tmp_path / "blocks.csv"
-    blocks.write_text("acts,inp,flops,latency_ms\n1,2,3,4\n")
-    names = {"ops": operations, "facts": facts, "blocks": blocks}
-    options = [g.format(**names) for g in given]
-    assert said in lolat.refused("fit", *options, "--output", tmp_path / "m.json")
+    """Inference at one speed, training steps at a third of what they would be at that."""
+    rows = ["network,batch_size,pass,latency_ms"]
+    for channels in (16, 32, 48, 64, 96):
+        for layers in (2, 4, 6):
+            name = network(tmp_path, channels, layers)
+            for batch in (4, 16):
+                ms = by_hand(channels, layers, batch)
+                rows += [f"{name},{batch},inference,{ms:.5f}", f"{name},{batch},training,{ms:.5f}"]
+    path, out = tmp_path / "both.csv", tmp_path / "desk.json"
+    path.write_text("\n".join(rows) + "\n")
+    lolat.done("fit", path, "--output", out)
+    assert {"kernels", "training-steps"} <= set(read(out)["predictors"])
+    for option in ((), ("--training",)):
+        summary = lolat.answer("evaluate", out, "--table", path, *option)["summary"]
+        assert (summary["networks"], summary["median"] < 0.1) == (30, True)
+    name = network(tmp_path, 64, 4)
+    assert sum(passes_ms(out, name, 16)) == pytest.approx(by_hand(64, 4, 16), rel=0.15)
 
 
-def test_options_that_are_for_tables_alone(lolat: Command, model: Path) -> None:
-    assert "are for --table" in lolat.refused("evaluate", model, "--predictions", "x.csv")
-    assert "--table has its networks and sizes itself" in lolat.refused(
-        "evaluate", model, "keras:X", "--table", "x.csv"
-    )
+# ---- Networks of the user beside the points of a model.
+
+TANH_MS = 2e-5  # of an element: dear, and no block of the model has one
+TANHS = 4  # after a convolution
+OWN = ((32, 4), (64, 3))
+
+
+def own_by_hand(name: str, channels: int, layers: int, batch: int) -> float:
+    """ms: as the model's own points, and each tanh's elements besides."""
+    totals = synthetic.totals(library.read(name), batch)
+    ms = synthetic.CALL_MS + sum(synthetic.TRUE[c] * totals[c] for c in FEATURES)
+    return ms + TANH_MS * batch * 32 * 32 * channels * layers * TANHS
+
+
+def own_table(folder: Path, header: str = "network,batch_size,latency_ms", more: str = "") -> Path:
+    lines = [header]
+    for channels, layers in OWN:
+        name = network(folder, channels, layers, "Tanh", TANHS)
+        lines += [
+            f"{name},{b},{own_by_hand(name, channels, layers, b):.5f}{more}" for b in (1, 4, 8)
+        ]
+    path = folder / "own.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_network_far_off_becomes_nearer(lolat: Command, model: Path, tmp_path: Path) -> None:
+    """One that is not in the table, but of the same kinds of operations as those that are."""
+    name, out = network(tmp_path, 40, 5, "Tanh", TANHS), tmp_path / "mine.json"
+    true = own_by_hand(name, 40, 5, 4)
+    before = lolat.json("predict", model, name, "--batch-size", 4)
+    assert before["latency_ms"] < 0.5 * true
+    assert before["in_domain"] is False
+    command = f"lolat fit {model} timed.csv --output mine.json"
+    assert any(w.endswith(command) for w in before["warnings"])
+    lolat.done("fit", model, own_table(tmp_path), "--output", out)
+    after = lolat.json("predict", out, name, "--batch-size", 4)
+    assert after["latency_ms"] == pytest.approx(true, rel=0.1)
+    assert after["in_domain"] is True
+
+
+def test_old_points_and_new_ones_and_what_else_the_file_knows(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    document = synthetic.document() | {"spaces": {"own": {"rows": 3}}}
+    model.write_text(json.dumps(document))
+    out = tmp_path / "mine.json"
+    found = lolat.done("fit", model, own_table(tmp_path), "--output", out)
+    said = "6 points from own.csv: not measured by LoLat, taken as times of a desk, 2 threads"
+    assert said in found.err
+    made = read(out)
+    assert said in made["warnings"][-1]
+    old = json.loads(json.dumps(document))
+    assert made["points"][:105] == old["points"]
+    assert [p["whole"] for p in made["points"][105:]] == [True] * 6
+    first, name = made["points"][105], network(tmp_path, *OWN[0], "Tanh", TANHS)
+    assert (first["name"], first["batch_size"], first["samples_ms"]) == (name, 1, None)
+    assert first["latency_ms"] == pytest.approx(own_by_hand(name, *OWN[0], 1), abs=1e-5)
+    for section in ("spaces", "environment", "noise", "device"):
+        assert made[section] == old[section], section
+    again = tmp_path / "again.json"  # which is one model file like any other
+    lolat.done("fit", out, "--output", again)
+    assert {**read(again), "name": "mine"} == made
+
+
+def test_a_network_in_the_fit_is_not_asked_for_again(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    """One whose tail of tiny operations was outside."""
+    tail = [node("Add", f"t{i} t{i}", f"t{i + 1}") for i in range(59)]
+    first = node("Conv", "x w", "c", kernel_shape=[3, 3], pads=[1] * 4)
+    nodes = [first, node("GlobalAveragePool", "c", "t0"), *tail, node("Add", "t59 t59", "y")]
+    name = saved(tmp_path, onnx_model(nodes, ("N", 3, 32, 32), w=(16, 3, 3, 3)), "tail.onnx")
+    own, out = tmp_path / "own.csv", tmp_path / "mine.json"
+    own.write_text(f"network,batch_size,latency_ms\n{name},1,0.9\n")
+    lolat.done("fit", model, own, "--output", out)
+    for source, advised in ((model, True), (out, False)):
+        said = lolat.json("predict", source, name)["warnings"]
+        assert ("fewer elements per operation than any measured block" in said[0]) == advised
+        assert any("lolat fit" in w for w in said) == advised
+
+
+def test_rows_of_another_device_are_left_out_and_said(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    out, header = tmp_path / "mine.json", "network,batch_size,latency_ms,device"
+    own = own_table(tmp_path, header, ",desk")
+    lines = own.read_text().splitlines()
+    own.write_text("\n".join([*lines[:-1], lines[-1].replace(",desk", ",laptop")]) + "\n")
+    found = lolat.done("fit", model, own, "--output", out)
+    assert f"1 rows of {own} left out: of another device" in found.err
+    assert len(read(out)["points"]) == 105 + 5
+    own.write_text(own.read_text().replace(",desk", ",laptop"))
+    said = lolat.refused("fit", model, own, "--output", out)
+    assert "no row could be used (6 x of another device)" in said
+
+
+def test_blocks_that_say_as_much_as_the_models_own(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    """A table of the six counts would make the formula of all points one of six."""
+    blocks, out = tmp_path / "blocks.csv", tmp_path / "mine.json"
+    points = synthetic.measured(5, seed=7)
+    blocks.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
+    said = lolat.refused("fit", model, blocks, "--output", out)
+    assert f"{blocks} lacks counts that the points of {model} have" in said
+    model.write_text(json.dumps(synthetic.document(synthetic.measured(columns=FEATURES))))
+    lolat.done("fit", model, blocks, "--output", out)
+    assert [p["latency_ms"] for p in read(out)["points"][105:]] == [p.latency_ms for p in points]

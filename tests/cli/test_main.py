@@ -281,8 +281,8 @@ def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.fitting.predictors import PREDICTORS
     from lolat.graph.modes import LAUNCHES
+    from lolat.training.exchange import STRATEGIES
     from lolat.training.iteration import OPTIMIZERS
-    from lolat.training.replicas import STRATEGIES
     from microbench.backends import BACKENDS
 
     assert set(common.OPTIMIZERS) == set(OPTIMIZERS)

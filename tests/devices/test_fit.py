@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.devices.fit import fit_kernels, predicted
-from lolat.devices.from_tables import Timed, read_facts, seen_facts, tables_document
+from lolat.devices.from_tables import Timed, tables_document
+from lolat.devices.sheets import read_facts, seen_facts
 from lolat.devices.tables import TimedOperation, read_operations
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels

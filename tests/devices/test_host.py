@@ -7,10 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.devices.fit import Times
-from lolat.devices.from_tables import Timed, facts_document, read_facts, tables_document
-from lolat.devices.host import ELSEWHERE, least_of
+from lolat.devices.from_tables import (
+    ELSEWHERE,
+    Timed,
+    facts_document,
+    least_of,
+    tables_document,
+)
+from lolat.devices.sheets import read_facts
 from lolat.devices.tables import read_operations
+from lolat.devices.times import Times
 from lolat.fitting.intervals import interval_width
 from lolat.fitting.predictors.host import FACTOR, USUAL_MS
 from lolat.graph import work as c

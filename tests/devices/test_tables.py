@@ -14,7 +14,6 @@ from lolat.devices.tables import (
     BINARY,
     UNARY,
     columns_of,
-    contradictions,
     family_of,
     read_networks,
     read_operations,
@@ -150,12 +149,6 @@ def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
     assert read.skipped == {"latency_ms is '-1'; expected milliseconds above 0": 1}
 
 
-def test_times_of_the_same_that_are_far_apart(tmp_path: Path) -> None:
-    path = table(tmp_path, "network,batch_size,latency_ms\na,1,10\na,2,20\na,1,11\na,1,16\n")
-    ((first, other),) = contradictions(read_networks(path).rows)
-    assert (first.latency_ms, other.latency_ms) == (10.0, 16.0)
-
-
 @pytest.mark.parametrize(
     ("name", "family"),
     [
@@ -168,27 +161,6 @@ def test_times_of_the_same_that_are_far_apart(tmp_path: Path) -> None:
 )
 def test_families(name: str, family: str) -> None:
     assert family_of(name) == family
-
-
-@pytest.mark.parametrize(
-    ("limit", "text", "read"),
-    [
-        ("MOST_NETWORKS", "network,latency_ms\na,1\nb,2\nc,3\n", read_networks),
-        (
-            "MOST_OPERATIONS",
-            "op,rows,width,latency_ms\nrelu,1,1,1\nrelu,2,2,1\nrelu,3,3,2\n",
-            read_operations,
-        ),
-    ],
-)
-def test_of_too_many_rows_the_limit_is_said_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, text: str, read: Any
-) -> None:
-    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 3)
-    read(table(tmp_path, text))
-    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 2)
-    with pytest.raises(InputError, match="has 3 rows; expected at most 2 "):
-        read(table(tmp_path, text))
 
 
 # ---- Tables of operations: what a row asks of a device, by hand, and what is wrong with a bad one

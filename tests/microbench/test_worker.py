@@ -137,10 +137,14 @@ def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.Monke
         raise MeasuringError("the device's memory does not suffice")
 
     working.answer(prepare("good"))
-    monkeypatch.setattr(worker, "warm_up", fail)
-    with pytest.raises(MeasuringError):
+    with monkeypatch.context() as patch, pytest.raises(MeasuringError):
+        patch.setattr(worker, "warm_up", fail)
         working.answer(prepare("bad"))
     assert set(working.calls) == {"net", "block", "layer", "good"}
+    fake: Any = working.backend
+    assert not hasattr(fake, "tidied"), "the failed call may still be alive"
+    working.answer(prepare("good"))
+    assert fake.tidied
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ProcessDied])

@@ -17,7 +17,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
 from lolat.report.prediction import summary, table_of_predictions
-from lolat.training.file import from_document
+from lolat.training.file import training_of
 from lolat.training.iteration import optimizer_named
 from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
 
@@ -127,9 +127,8 @@ def test_every_surface_says_host_bound(tmp_path: Path) -> None:
 
 def test_an_iteration_too_waits_for_the_host() -> None:
     """Forward, loss and backward: steps of the backward pass take half as long to start."""
-    found = from_document(dict(model().document), "gpu").parts(
-        chain(20, 8), 1, optimizer_named("sgd")
-    )
+    training = training_of(model().document, "gpu")
+    found = training.iteration(chain(20, 8), 1, optimizer_named("sgd")).parts()
     assert found["forward"] == pytest.approx((20.4 + 1) * START_MS, rel=0.05)
     assert found["backward"] == pytest.approx((20 + 2) / 2 * START_MS, rel=0.1)
 

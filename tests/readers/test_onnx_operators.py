@@ -43,15 +43,6 @@ def test_padding(tmp_path: Path, pads: list[int], strides: list[int], padding: A
     assert operation.attributes["padding"] == padding
 
 
-def test_grouped_one_dimensional_and_transposed(tmp_path: Path) -> None:
-    grouped = model([node("Conv", "x w", "y", group=2)], x=("N", 4, 9), w=(6, 2, 3))
-    check(graph_of(tmp_path, grouped), "grouped_conv", (6 * 7, 36, 6 * 7 * 6, 0, 36, 1))
-    nodes = [node("ConvTranspose", "x w b", "y", strides=[2, 2])]
-    up = graph_of(tmp_path, model(nodes, w=(3, 5, 2, 2), b=(5,)))
-    check(up, "transposed_conv", (5 * 256, 192, 192 * 5 * 4, 0, 65, 1))
-    assert up.operations[0].attributes["padding"] == "same"
-
-
 def test_padding_in_front_of_a_convolution_belongs_to_it(tmp_path: Path) -> None:
     pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
     nodes = [node("Pad", "x p", "a"), node("Conv", "a w", "y")]

@@ -13,23 +13,21 @@ from hypothesis import strategies as st
 
 import lolat
 from lolat.errors import InputError
-from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.model import Model
-from lolat.model.attribution import explain_block, explain_network
 from lolat.report.bottlenecks import (
-    FAMILIES,
     Side,
-    are_unlike,
     command_of,
-    document,
     embedded,
+    numbers,
     page,
     pairs,
+    predictions,
+    rows_at,
     side_names,
-    stage,
 )
+from lolat.report.bottlenecks.sections import FAMILIES
 from lolat.report.rows import module_paths
 from tests import synthetic
 from tests.report.pages import Page
@@ -50,90 +48,48 @@ def other_device() -> Model:
     return Model(made)
 
 
-def test_counts_of_every_batch_size() -> None:
-    graph = synthetic.network(size=112)
-    made = document([side(graph, Model(synthetic.document()))], 300, None, None)
-    assert made["sizes"] == [*range(1, 257), 300]
-    assert made["steps"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
-    assert made["start"] == 300
-    (told,) = made["sides"]
-    assert {"flops", "weights", "elements", "acts"} <= told["counts"].keys()
-    names = set(told["counts"]) - {"elements"}
-    for size in (1, 3, 300):
-        wanted = synthetic.totals(graph, size)
-        for name in names:
-            column = told["counts"][name]
-            found = sum(column.get("fixed", [])) + size * sum(column.get("scaled", []))
-            assert found == wanted[name]
-    assert set(told["formula"]["features"]) <= set(told["counts"])
-    assert len(told["operations"]["names"]) == len(graph.operations)
+def data_of(text: str) -> Any:
+    found = re.search(r'id="data">(.*?)</script>', text)
+    assert found is not None
+    return json.loads(found[1])
 
 
-def test_a_term_that_costs_nothing_is_left_out() -> None:
-    made = synthetic.document()
-    made["predictors"]["extended"]["coefficients"] |= {"flat_macs": 0.0, "norm_ops": 0.5}
-    (told,) = document([side(model=Model(made))], 1, None, None)["sides"]
-    assert "flat_macs" not in told["formula"]["features"]
-    assert "norm_ops" in told["formula"]["features"]
-
-
-@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
-def test_what_each_batch_size_says(predictor: str) -> None:
+@pytest.mark.parametrize("model", [MODEL, lolat.load("rtx-4090-amp")])
+def test_the_numbers_of_each_batch_size_add_up(model: Model) -> None:
+    """Folded or not, the rows are the prediction of the model."""
     graph = synthetic.network()
-    made = document([side(graph)], 1, predictor, 0.8)
-    (told,) = made["sides"]
-    assert told["formula"]["name"] == predictor
-    for answer, size in zip(told["answers"], made["sizes"], strict=True):
-        wanted = MODEL.predict(graph, size, predictor, 0.8)
-        assert answer["interval"] == list(wanted.interval_ms or ())
-        assert (answer["coverage"], answer["inside"]) == (0.8, wanted.in_domain)
-        assert [told["remarks"][i] for i in answer["remarks"]] == list(wanted.warnings)
+    data = data_of(page([side(graph, model)], 300))
+    assert data["sizes"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert data["start"] == 9
+    for of_folding in data["foldings"]:
+        for size, rows in zip(data["sizes"], of_folding, strict=True):
+            wanted = model.predict(graph, size)
+            total = sum(ms for row in rows for ms in row["ms"])
+            assert total == pytest.approx(wanted.latency_ms, rel=1e-9)
+            assert sum(row["macs"] for row in rows) == wanted.counts["flops"]
 
 
-def test_times_of_a_formula_that_is_no_sum_of_counts() -> None:
-    """Those of the operations add up to the prediction, at each batch size that the page has."""
-    model, graph = lolat.load("rtx-4090-amp"), synthetic.network()
-    made = document([side(graph, model)], 100, None, None)
-    assert made["largest"] is None
-    assert made["start"] == 100
-    assert made["sizes"][:33] == [*range(1, 33), 40]
-    (told,) = made["sides"]
-    assert told["times"].keys() == {str(n) for n in made["sizes"]}
-    for size in (1, 32, 100):
-        total = sum(sum(column) for column in told["times"][str(size)])
-        assert total == pytest.approx(model.predict(graph, size).latency_ms, rel=1e-6)
-
-
-def test_what_a_change_would_save() -> None:
-    """The same as `lolat explain` says of the network, and of its longest block."""
-    graph = synthetic.network()
-    (told,) = document([side(graph)], 2, None, None)["sides"]
-    found = explain_network(MODEL, graph, 2).counterfactuals
-    assert [(c["by"], c["saves"]) for c in told["changes"]["network"]] == [
-        (c.change, c.saves_ms) for c in found
-    ]
-    own = explain_block(MODEL, graph, "conv2_block1", 2)
-    (block,) = [b for b in told["changes"]["blocks"] if told["labels"][int(b)] == "conv2_block1"]
-    assert [c["ofBlock"] for c in told["changes"]["blocks"][block]] == [
-        c.of_block for c in own.counterfactuals
-    ]
+def test_bars_are_as_long_as_their_times() -> None:
+    found = MODEL.predict(synthetic.network())
+    rows = numbers(rows_at([side()], [found], None), [found])
+    longest = max(row["time"] for row in rows)
+    for row in rows:
+        (end,) = re.findall(r"transparent ([\d.]+)%", row["bars"][0])
+        assert float(end) == pytest.approx(100 * row["time"] / longest, abs=0.02)
 
 
 def test_commands_name_the_network() -> None:
     command = command_of("my nets:a", (96, 64))
     assert command == "'my nets:a' --input-size 96,64"
-    (told,) = document([side(command=command)], 256, None, None)["sides"]
-    assert told["asked"].endswith(command)
 
 
 def test_a_batch_size_too_large_is_left_out() -> None:
     """2**53 elements of one operation are the most; 200000**2 * 32 * 288 MACs a sample are that at 24.4."""
-    graph = synthetic.network(size=200_000)
-    made = document([side(graph)], 1, None, None)
-    assert made["sizes"] == [*range(1, 25)]
-    assert made["steps"] == [1, 2, 4, 8, 16]
-    with pytest.raises(InputError, match="too large"):
-        document([side(graph)], 10**6, None, None)
+    sides = [side(synthetic.network(size=200_000))]
+    found = predictions(sides, 1, None, None)
+    assert [answers[0].batch_size for answers in found] == [1, 2, 4, 8, 16]
+    with pytest.raises(InputError):
+        predictions(sides, 10**6, None, None)
 
 
 def test_every_count_has_a_color() -> None:
@@ -144,14 +100,6 @@ def test_every_count_has_a_color() -> None:
     for key, group in of.items():
         assert {GROUPS[term] for term in FAMILIES[key][1]} == {group}
     assert FAMILIES.keys() - of.keys() == {"call"}
-
-
-def test_the_page_is_told_the_groups() -> None:
-    """With them it says in a word what a block is bound by, as the terminal does."""
-    made = document([side()], 1, None, None)
-    assert made["groups"] == GROUPS
-    assert set(GROUPS.values()) | {"nothing", made["call"]} <= set(made["words"])
-    assert not {"moving", "memory"} & made.keys()
 
 
 @pytest.mark.parametrize(
@@ -175,49 +123,6 @@ def test_every_block_stands_in_one_row_in_order(first: list[str], second: list[s
     found = pairs([first, second])
     assert [a for a, _ in found if a >= 0] == list(range(len(first)))
     assert [b for _, b in found if b >= 0] == list(range(len(second)))
-
-
-def test_versions_of_a_network_and_unlike_ones() -> None:
-    narrow, other = synthetic.network(width=16), images([64, 32, 16])
-    assert not are_unlike([side(), side(narrow)])
-    assert not are_unlike(
-        [side(), side(synthetic.network(stages=9))]
-    )  # it has all blocks of the first
-    assert not are_unlike([side(), side(model=other_device())])
-    assert not are_unlike([side()])
-    assert are_unlike([side(), side(other)])
-
-
-def images(sizes: list[int], channels_first: bool = False, part: str = "part") -> Any:
-    """Convolutions on images of these heights, and a head; of an image twice as high as the first."""
-
-    def shape(size: int, channels: int) -> tuple[int, ...]:
-        return (1, channels, size, size) if channels_first else (1, size, size, channels)
-
-    builder, last = GraphBuilder("images"), 3
-    x = builder.input(shape(2 * sizes[0], 3))
-    for i, size in enumerate(sizes):
-        x = builder.add("conv", [x], shape(size, 8), f"{part}{i}_conv", kernel=(3, 3), in_channels=last,
-                        out_channels=8, groups=1, bias=False)  # fmt: skip
-        x = builder.add("relu", [x], shape(size, 8), f"{part}{i}_relu")
-        last = 8
-    x = builder.add("global_average_pool", [x], (1, 8), "pool")
-    x = builder.add("dense", [x], (1, 10), "classes", in_features=8, out_features=10, bias=True)
-    return builder.build([x])
-
-
-@pytest.mark.parametrize("channels_first", [False, True])
-def test_stages_by_the_size_of_images(channels_first: bool) -> None:
-    graph = images([112, 56, 7], channels_first)
-    found = dict.fromkeys(stage(graph, b) for b in cut(graph))
-    assert list(found) == [(1, "112 px"), (2, "56 px"), (5, "7 px"), (2000, "head")]
-
-
-def test_networks_of_other_image_sizes_share_their_stages() -> None:
-    other = images([120, 60, 30, 15], part="other")
-    made = document([side(images([112, 56, 28])), side(other)], 1, None, None)
-    assert made["stages"] == ["112 and 120 px", "56 and 60 px", "28 and 30 px", "15 px", "head"]
-    assert [s["stages"] for s in made["sides"]] == [[0, 1, 2, 4], [0, 1, 2, 3, 4]]
 
 
 def test_what_tells_two_sides_apart() -> None:
@@ -250,12 +155,9 @@ def test_names_stay_text() -> None:
     found = Page(text)
     scripts = [attributes for tag, attributes in found.tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
-    assert not {"img", "b", "i"} & {tag for tag, _ in found.tags}
+    assert "img" not in {tag for tag, _ in found.tags}
     assert found.texts["h1"].startswith("</script><script>alert(1)</script><!-- \\u2028 & \" ' ]]>")
-    data = re.search(r'id="data">(.*?)</script>', text)
-    assert data is not None
-    assert re.fullmatch(r"[ -;=?-~]*", data[1])  # ASCII without < and >
-    assert json.loads(data[1])["sides"][0]["labels"][:2] == ["</script><b>x", r"\u2028\u2029"]
+    assert re.search(r'id="data">[ -;=?-~]*</script>', text)  # ASCII without < and >
     text.encode("utf-8")
 
 

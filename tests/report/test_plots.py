@@ -11,8 +11,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lolat.errors import InputError, MissingPackageError
 from lolat.model import Model
@@ -20,7 +18,6 @@ from lolat.report.plots import (
     check_plot,
     evaluation_plot,
     fit_plot,
-    log_ticks,
 )
 from tests import synthetic
 
@@ -137,8 +134,8 @@ def test_a_users_own_settings_stay(tmp_path: Path) -> None:
     ("name", "words"),
     [
         *((name, r"ends in \.svg or \.png") for name in ("plot.pdf", "plot", "svg", "plot.svg.txt")),
-        ("no/fit.svg", "no folder"),
-        ("folder.svg", "is a folder"),
+        ("no/fit.svg", "plot .*fit.svg"),
+        ("folder.svg", "plot .*folder.svg"),
     ],
 )  # fmt: skip
 def test_where_no_plot_can_be(tmp_path: Path, name: str, words: str) -> None:
@@ -158,18 +155,3 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_model_without_points(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no points to draw"):
         fit_plot(Model(synthetic.document() | {"points": []}), str(tmp_path / "a.svg"))
-
-
-@given(st.floats(1e-6, 1e6), st.floats(1.5, 1e9))
-def test_ticks_lie_inside_and_are_few(low: float, ratio: float) -> None:
-    ticks = log_ticks(low, low * ratio)
-    assert all(low <= t <= low * ratio for t in ticks)
-    assert ticks == sorted(set(ticks))
-    assert len(ticks) <= 7
-    assert len(ticks) >= (2 if ratio >= 10 else 0)
-
-
-def test_ticks_by_hand() -> None:
-    assert log_ticks(0.05, 2000.0) == [0.1, 1.0, 10.0, 100.0, 1000.0]
-    assert log_ticks(1.5, 5.7) == [1.5, 2.0, 3.0, 5.0]
-    assert log_ticks(20.0, 400.0) == [20.0, 50.0, 100.0, 200.0]

@@ -1,17 +1,14 @@
-"""The page of a report as one file: the template filled in, nothing loaded from anywhere; and its data.
+"""The page of a report as one file, nothing loaded from anywhere: the answer, and where the time goes.
 
-The data are counts of every operation, and what they cost on the device: the page computes the milliseconds
-of any batch size itself, from counts and coefficients, as `Formula.shares` does. What it cannot compute is
-there for each of many batch sizes: intervals, remarks on the measured domain, and the times of a formula
-that is no sum of counts (`Kernels`).
+All numbers are computed and written here, for each of a few batch sizes. The script of the page shows those
+of one batch size, and sorts, filters, folds and opens rows.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from hashlib import sha256
@@ -20,68 +17,33 @@ from shlex import quote
 from string import Template
 from typing import Any
 
-import numpy as np
-
 from lolat.errors import InputError
-from lolat.fitting.intervals import noise_floor
-from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import Kernels
-from lolat.fitting.predictors.two_regime import TwoRegime
-from lolat.graph import Graph, is_convolution
-from lolat.graph.analysis import MOST_COUNT, analyze
-from lolat.graph.blocks import Block
-from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS
-from lolat.graph.edits import square_side
-from lolat.io.results import element
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.graph.counts import COLUMNS
+from lolat.io.results import element, escape
 from lolat.model import Model
-from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
-from lolat.model.prediction import CALL, Prediction, domain_words, memory_words
-from lolat.report.rows import (
-    GLOSSARY,
-    TERMS,
-    bottleneck_sentence,
-    bottlenecks,
-    familiar,
-    named_parts,
-    paths_of,
-    short_name,
-)
-from lolat.units import percent, plain, shapes_text
+from lolat.model.attribution import AtSize
+from lolat.model.prediction import CALL, Prediction, bound_by
+from lolat.report.bottlenecks import sections
+from lolat.report.bottlenecks.sections import FAMILIES, FAMILY_OF
+from lolat.report.rows import GLOSSARY, TERMS, bottlenecks, named_parts, paths_of
+from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))
-"""Batch sizes of the slider."""
-EVERY = range(1, 257)
-SOME = (*range(1, 33), *range(40, 129, 8), 160, 192, 224, 256)
-"""Batch sizes of which everything is known: the few where each operation has a time for each, and of
-networks of more than MANY blocks, for which there would be too much to wait for."""
+"""Batch sizes of the slider, with the one that was asked for."""
 MANY = 200
-FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    key: (TERMS[of], tuple(term for term, group in GROUPS.items() if group == of))
-    for key, of in (
-        ("compute", "flops"),
-        ("memory", "memory"),
-        ("weights", "weights"),
-        ("shapes", "patches"),
-        ("starting", "ops"),
-    )
-} | {"call": (TERMS[CALL], ())}
-"""The colors of a bar: what each is called, and its terms."""
-MOST_EXPLAINED = 5
-"""Blocks, the longest first, of which the page knows what a change would save; of MANY blocks none."""
-SAME_KINDS = 0.5
-"""Of the kinds of operations of two blocks of one name, the share in common that makes them one block."""
-DIGITS = 7  # of a time that the page does not compute
-SEQUENCE, HEAD = 1000, 2000  # stages behind all sizes of images
-
-Pairs = list[list[int]]
+"""Blocks; of a network of more the page has the batch size that was asked for alone."""
+Members = tuple[tuple[int, ...], ...]
+"""Of each side the blocks of a row."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """A network on a device: one of what the page shows.
+    """A network on a device: one of the answers of the page.
 
-    `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `command`: how a
-    command names the network (`keras:X --input-size 96`); `at_size`: see `explain_network`.
+    `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `command`: the
+    network in a command (`keras:X --input-size 96`); `at_size`: see `explain_network`.
     """
 
     model: Model
@@ -113,67 +75,83 @@ def page_of(predictions: Sequence[Prediction]) -> str:
     return page(sides, first.batch_size, first.predictor if same else None, asked[0].coverage)
 
 
-def document(
-    sides: Sequence[Side], batch_size: int, predictor: str | None, coverage: float | None
-) -> dict[str, Any]:
-    """The page's data, ready for JSON; `sides`: one, or two to compare.
+def side_names(sides: Sequence[Side]) -> list[str]:
+    """Names that differ: the networks, else the devices, else the words of the user."""
+    named = [(s.graph.name, s.model.device, s.network, s.model_name) for s in sides]
+    for names in zip(*named, strict=True):
+        if len(set(names)) == len(sides):
+            return [plain(name) for name in names]
+    return [plain(f"{s.graph.name} ({i})") for i, s in enumerate(sides, start=1)]
 
-    InputError where `Model.predict` raises it at `batch_size`; other batch sizes that are too large are
-    left out.
+
+def predictions(
+    sides: Sequence[Side], batch_size: int, predictor: str | None, coverage: float | None
+) -> list[list[Prediction]]:
+    """Of each batch size of the page the predictions of the sides.
+
+    InputError as `Model.predict` at `batch_size`; other sizes that are too large are left out.
     """
-    computed = not any(isinstance(s.model.predictor(predictor), Kernels) for s in sides)
-    answers: list[list[Prediction]] = [[] for _ in sides]
-    sizes = []
-    few = not computed or max(len(analyze(s.graph).blocks) for s in sides) > MANY
-    for size in sorted({*(SOME if few else EVERY), batch_size}):
+    many = max(len(analyze(s.graph).blocks) for s in sides) > MANY
+    found = []
+    for size in sorted({batch_size, *(() if many else STEPS)}):
         try:
-            found = [s.model.predict(s.graph, size, predictor, coverage) for s in sides]
+            found.append([s.model.predict(s.graph, size, predictor, coverage) for s in sides])
         except InputError:
             if size <= batch_size:
                 raise
             break
-        sizes.append(size)
-        for kept, one in zip(answers, found, strict=True):
-            kept.append(one)
-    told = [_side(s, a, batch_size) for s, a in zip(sides, answers, strict=True)]
-    for entry, name in zip(told, side_names(sides), strict=True):
-        entry["name"] = plain(name)
-    rows, unlike = pairs([entry["labels"] for entry in told]), are_unlike(sides)
-    return {
-        "sizes": sizes,
-        "steps": sorted({batch_size, *STEPS} & set(sizes)),
-        "start": batch_size,
-        "largest": min(map(_largest, sides)) if computed else None,
-        "words": TERMS,
-        "glossary": GLOSSARY,
-        "units": {name: meaning.unit for name, meaning in MEANINGS.items()},
-        "groups": GROUPS,
-        "call": CALL,
-        "families": [[key, name, list(terms)] for key, (name, terms) in FAMILIES.items()],
-        "pairs": rows,
-        "stages": _stages(sides, told) if unlike else None,
-        "sides": told,
-    }
+    return found
 
 
-# ---- What stands beside what
+# ---- Rows: the blocks of one or two networks, or the modules that they are folded into.
 
 
-def side_names(sides: Sequence[Side]) -> list[str]:
-    """What tells the sides apart: the network, else the device, else what the user typed."""
-    named = [(s.graph.name, s.model.device, s.network, s.model_name) for s in sides]
-    for names in zip(*named, strict=True):
-        if len(set(names)) == len(sides):
-            return list(names)
-    return [f"{s.graph.name} ({i})" for i, s in enumerate(sides, start=1)]
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: `blocks` of each side, () where it has none, or where it is the call."""
+
+    label: str
+    summary: str
+    blocks: Members
+    is_call: bool = False
+
+    def latencies(self, answers: Sequence[Prediction]) -> list[float | None]:
+        """Milliseconds on each side, None where it has none of the blocks."""
+        if self.is_call:
+            return [answer.call_ms for answer in answers]
+        return [
+            float(answer.block_terms[list(members)].sum()) if members else None
+            for answer, members in zip(answers, self.blocks, strict=True)
+        ]
+
+    def terms(self, answer: Prediction, side: int) -> dict[str, float]:
+        """Milliseconds of each term on a side."""
+        summed = answer.block_terms[list(self.blocks[side])].sum(axis=0)
+        return dict(zip(answer.features, map(float, summed), strict=True))
 
 
-def pairs(labels: Sequence[Sequence[str]]) -> Pairs:
-    """The rows: which block of each side, -1 for none; blocks of one label stand together."""
+def folded(side: Side, names: Sequence[str], depth: int | None) -> list[tuple[str, str, list[int]]]:
+    """(label, summary, blocks) of each module `depth` names deep; None: of each block."""
+    groups: dict[object, list[int]] = {}
+    for i, path in enumerate(side.paths):
+        is_deep = depth is not None and len(path) >= depth
+        groups.setdefault(path[:depth][-1:] if is_deep else i, []).append(i)
+    found = []
+    for key, members in groups.items():
+        label, summary = named_parts(names[members[0]])
+        if len(members) > 1:
+            label = plain(key[-1] if isinstance(key, tuple) and key else side.graph.name)
+            summary = plural(len(members), "block")
+        found.append((label, summary, members))
+    return found
+
+
+def pairs(labels: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Which row of each side, -1 for none; rows of one label stand together."""
     if len(labels) == 1:
         return [[i] for i in range(len(labels[0]))]
     first, second = labels
-    found: Pairs = []
+    found: list[list[int]] = []
     a = b = 0
     matcher = SequenceMatcher(None, list(first), list(second), autojunk=False)
     for i, j, size in matcher.get_matching_blocks():
@@ -183,200 +161,87 @@ def pairs(labels: Sequence[Sequence[str]]) -> Pairs:
     return found
 
 
-def are_unlike(sides: Sequence[Side]) -> bool:
-    """Whether two networks are no versions of each other.
-
-    Versions are those in which half of the blocks of the smaller one have a block of the same name in the
-    other, with SAME_KINDS of its kinds of operations.
-    """
-    if len(sides) < 2:
-        return False
-    blocks = [analyze(s.graph).blocks for s in sides]
-    first, second = (
-        [{s.graph.operations[p].kind for p in block.operations} for block in own]
-        for s, own in zip(sides, blocks, strict=True)
-    )
-    same = sum(
-        len(first[i] & second[j]) >= SAME_KINDS * len(first[i] | second[j])
-        for i, j in pairs([[b.label for b in own] for own in blocks])
-        if min(i, j) >= 0
-    )
-    return 2 * same < min(map(len, blocks))
+def rows_at(sides: Sequence[Side], answers: Sequence[Prediction], depth: int | None) -> list[Row]:
+    """The rows of the table at a depth, the call last."""
+    own = [folded(s, a.names, depth) for s, a in zip(sides, answers, strict=True)]
+    rows = []
+    for pair in pairs([[label for label, *_ in of_side] for of_side in own]):
+        first = next(side for side, at in enumerate(pair) if at >= 0)
+        label, summary, _ = own[first][pair[first]]
+        members = tuple(tuple(own[side][at][2]) if at >= 0 else () for side, at in enumerate(pair))
+        rows.append(Row(label, summary, members))
+    return [*rows, Row(CALL, "fixed cost, once a pass", ((),) * len(sides), is_call=True)]
 
 
-def _stages(sides: Sequence[Side], told: Sequence[dict[str, Any]]) -> list[str]:
-    """The names of the stages of two networks, in order; each of `told` learns those of its blocks."""
-    found = [[stage(s.graph, b) for b in analyze(s.graph).blocks] for s in sides]
-    keys = sorted({key for own in found for key, _ in own})
-    for entry, own in zip(told, found, strict=True):
-        entry["stages"] = [keys.index(key) for key, _ in own]
-    names = (dict.fromkeys(name for own in found for at, name in own if at == key) for key in keys)
-    return [" and ".join(sizes).replace(" px and", " and") for sizes in names]
+EVERY_BLOCK = "not: every block"
 
 
-def stage(graph: Graph, block: Block) -> tuple[int, str]:
-    """How often the image was halved where a block works most, and its name, as "56 px".
-
-    The size is that of the output of the operation with most multiply-accumulates. What is behind all
-    images is a sequence (of tokens, of steps) or the head.
-    """
-    macs = analyze(graph).counts.at(1)[:, COLUMNS.index("flops")]
-    last = block.operations[-1]
-    most = max(block.operations, key=lambda p: (macs[p], is_convolution(graph.operations[p].kind)))
-    operation = graph.operations[most if macs[most] else last]
-    shape = graph.tensors[operation.outputs[0]].shape
-    side = square_side(shape)
-    whole = max((square_side(s) or 0 for s in graph.shapes(graph.inputs)), default=0)
-    if side is not None and whole:
-        return round(math.log2(whole / side)), f"{side} px"
-    if math.prod(shape[1:-1]) > 1:
-        return SEQUENCE, "sequence"
-    return HEAD, "head"
+def depths(sides: Sequence[Side]) -> dict[str, int | None]:
+    """The foldings by their words."""
+    deepest = max((len(path) for side in sides for path in side.paths), default=0)
+    deep = {f"{plural(depth, 'name')} deep": depth for depth in range(1, deepest)}
+    return {EVERY_BLOCK: None, **deep, "all into one": 0}
 
 
-# ---- One side
+# ---- Their numbers at a batch size, as the script shows them.
 
 
-def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[str, Any]:
-    formula = side.model.predictor(answers[0].predictor)
-    analysis = analyze(side.graph)
-    parts = [named_parts(name) for name in answers[0].names]
-    place = {b.name: i for i, b in enumerate(answers[0].blocks)}
-    # Texts that many batch sizes have in common, each once, and where it stands.
-    remarks: dict[str, int] = {}
-    sentences: dict[str, int] = {}
-
-    def at(texts: dict[str, int], text: str) -> int:
-        return texts.setdefault(plain(text), len(texts))
-
-    floor = noise_floor(side.model.document)
-    asked = next(a for a in answers if a.batch_size == batch_size)
-    told = [
-        {
-            "interval": None if a.interval_ms is None else list(a.interval_ms),
-            "coverage": a.coverage,
-            "inside": a.in_domain,
-            "domain": domain_words(a),
-            "memory": "".join(memory_words(a)),
-            "remarks": [at(remarks, w) for w in a.warnings],
-            "sentence": at(sentences, bottleneck_sentence(a)),
-            "marked": [place[b.name] for b in bottlenecks(a)],
-        }
-        for a in answers
-    ]
-    labels = [label for label, _ in parts]
-    operations = side.graph.operations
-    return {
-        "network": plain(side.graph.name),
-        "device": plain(side.model.device),
-        "asked": plain(f"{quote(side.model_name)} {side.command}{side.model.launch_option}"),
-        "figures": str(familiar(side.graph)),
-        "noise": None if floor is None else percent(floor),
-        "labels": labels,
-        "summaries": [summary for _, summary in parts],
-        "paths": [[plain(p) for p in path] for path in side.paths],
-        "formula": _formula(formula),
-        "operations": {
-            "names": [
-                plain(short_name(o.full_name, labels[b]))
-                for o, b in zip(operations, analysis.owner, strict=True)
-            ],
-            "kinds": [plain(o.kind.replace("_", " ")) for o in operations],
-            "blocks": analysis.owner.tolist(),
-        },
-        "counts": _counts(side, formula),
-        "times": _times(side, formula, answers) if isinstance(formula, Kernels) else None,
-        "remarks": list(remarks),
-        "sentences": list(sentences),
-        "answers": told,
-        "changes": _changes(side, asked),
-    }
+def by_family(terms: Mapping[str, float], call_ms: float = 0.0) -> dict[str, float]:
+    """Milliseconds by color."""
+    parts = dict.fromkeys(FAMILIES, 0.0)
+    for term, ms in terms.items():
+        parts[FAMILY_OF.get(term, "starting")] += ms
+    parts["call"] += call_ms
+    return parts
 
 
-def _formula(formula: Formula) -> dict[str, Any]:
-    """The coefficients above 0, and where the formula bends (two-regime)."""
-    bends = isinstance(formula, TwoRegime) and formula.breakpoint_ms > 0
-    kept = _features(formula)
-    return {
-        "name": formula.name,
-        "features": [formula.features[i] for i in kept],
-        "coefficients": [formula.slopes[i] for i in kept],
-        "constant": formula.constant,
-        "bend": [formula.breakpoint_ms, formula.slope] if bends else None,  # type: ignore[attr-defined]
-    }
+def bar(parts: Mapping[str, float], longest: float) -> str:
+    """A bar as one CSS image: painted, never laid out."""
+    stops, start = [], 0.0
+    for key, ms in parts.items():
+        end = start + 100.0 * ms / longest
+        if end > start:
+            stops.append(f"var(--{key}) {start:.2f}% {end:.2f}%")
+        start = end
+    return f"linear-gradient(90deg, {', '.join([*stops, f'transparent {start:.2f}%'])})"
 
 
-def _features(formula: Formula) -> list[int]:
-    """Which of the features of a formula can take time."""
-    timed = isinstance(formula, Kernels)
-    return [i for i, c in enumerate(formula.slopes) if c > 0.0 or timed]
-
-
-def _counts(side: Side, formula: Formula) -> dict[str, Any]:
-    """Counts of every operation: `fixed + batch size * scaled`, numbers that are all 0 left out."""
-    found = analyze(side.graph).counts
-
-    def column(*names: str) -> dict[str, list[int]]:
-        at = [COLUMNS.index(name) for name in names]
-        parts = {"fixed": found.fixed[:, at].sum(axis=1), "scaled": found.scaled[:, at].sum(axis=1)}
-        return {name: values.tolist() for name, values in parts.items() if values.any()}
-
-    names = dict.fromkeys([*(formula.features[i] for i in _features(formula)), "flops", "weights"])
-    return {
-        **{name: column(name) for name in names},
-        "elements": column("acts", "inp", "traffic"),
-        "acts": column("acts"),
-    }
-
-
-def _times(side: Side, formula: Formula, answers: Sequence[Prediction]) -> dict[str, Any]:
-    """Batch size -> for each feature the ms of every operation, of a formula that is no sum of counts."""
-    analysis = analyze(side.graph)
-    return {
-        str(a.batch_size): [
-            [float(f"{ms:.{DIGITS}g}") if ms else 0 for ms in column]
-            for column in formula.of_operations(analysis, a.batch_size).T
-        ]
-        for a in answers
-    }
-
-
-def _largest(side: Side) -> int:
-    """The largest batch size whose counts a float holds exactly."""
-    return int(MOST_COUNT // max(1, analyze(side.graph).counts.scaled.max(initial=1)))
-
-
-def _changes(side: Side, asked: Prediction) -> dict[str, Any]:
-    """What a change of the network or of one of its longest blocks would save, at the size asked for."""
-
-    def told(found: Sequence[Counterfactual]) -> list[dict[str, Any]]:
-        return [
-            {
-                "saves": c.saves_ms,
-                "ofBlock": c.of_block,
-                "ofNetwork": c.of_network,
-                "outside": c.in_domain is False,
-                "by": plain(c.change),
-            }
-            for c in found
-        ]
-
-    given = side.model, side.graph
-    found = explain_network(*given, asked.batch_size, asked.predictor, side.at_size)
-    times = asked.block_terms.sum(axis=1)
-    longest = np.argsort(-times, kind="stable")[: MOST_EXPLAINED if len(times) <= MANY else 0]
-    own = {
-        str(i): explain_block(*given, asked.names[i], asked.batch_size, asked.predictor)
-        for i in longest.tolist()
-    }
-    return {
-        "network": told(found.counterfactuals),
-        "blocks": {i: told(block.counterfactuals) for i, block in own.items()},
-        "notes": [plain(note) for note in found.notes],
-    }
+def numbers(rows: Sequence[Row], answers: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Of each row the texts of its cells, its bars, and the numbers that it is sorted by."""
+    times = [row.latencies(answers) for row in rows]
+    longest = max((ms for of_row in times for ms in of_row if ms), default=1.0)
+    found = []
+    for row, of_row in zip(rows, times, strict=True):
+        bars = []
+        for side, (answer, ms) in enumerate(zip(answers, of_row, strict=True)):
+            call = answer.call_ms if row.is_call else 0.0
+            parts = by_family({} if row.is_call else row.terms(answer, side), call)
+            bars.append("none" if ms is None else bar(parts, longest))
+        cells = ["–" if ms is None else digits(ms) for ms in of_row]
+        told: dict[str, Any] = {"time": of_row[0] or 0.0, "bars": bars, "ms": of_row}
+        if len(of_row) == 2:
+            told["time2"], change = of_row[1] or 0.0, (of_row[1] or 0.0) - (of_row[0] or 0.0)
+            told["change"] = abs(change)
+            cells.append(sections.signed(change))
+        else:
+            (answer,), ms = answers, of_row[0] or 0.0
+            members = list(row.blocks[0])
+            macs = int(answer.block_counts[members, COLUMNS.index("flops")].sum())
+            most = CALL if row.is_call else bound_by(row.terms(answer, 0))
+            share, told["macs"] = percent(ms / (answer.latency_ms or 1.0)), macs
+            cells += [share, quantity(macs) if macs else "–", TERMS.get(most, most)]
+            marked = {b.name for b in bottlenecks(answer)}
+            told["marked"] = len(members) == 1 and answer.names[members[0]] in marked
+        found.append({**told, "cells": cells})
+    return found
 
 
 # ---- The page
+
+ONE = (("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
+       ("", "most of it is", "most left"))  # fmt: skip
+Column = tuple[str, str, str]
+"""By which number it is sorted ("": not at all), its head, its CSS classes."""
 
 
 def page(
@@ -385,24 +250,133 @@ def page(
     predictor: str | None = None,
     coverage: float | None = None,
 ) -> str:
-    """The page, as HTML; what comes in and what is raised: see `document`."""
-    data = document(sides, batch_size, predictor, coverage)
-    script = _template("page.js")
-    networks = list(dict.fromkeys(s.graph.name for s in sides))
-    devices = list(dict.fromkeys(f"{s.model.name}: {s.model.device}" for s in sides))
-    both = zip(sides, data["sides"], strict=True)
-    return Template(_template("page.html")).substitute(
-        title=element("title", f"{' and '.join(networks)}: where the time goes"),
-        heading=element("h1", " and ".join(networks)),
-        place=element("p", f"on {' and '.join(devices)}", class_="place"),
+    """The page, as HTML, of one side or of two beside each other; errors as of `predictions`."""
+    found = predictions(sides, batch_size, predictor, coverage)
+    sizes, names = [answers[0].batch_size for answers in found], side_names(sides)
+    start, several = sizes.index(batch_size), len(sides) > 1
+    asked = found[start]
+
+    def of_sizes(content: Callable[[list[Prediction]], str]) -> str:
+        return "".join(
+            f'<div class="of-size" data-size="{i}"{" hidden" * (i != start)}>{content(answers)}</div>'
+            for i, answers in enumerate(found)
+        )
+
+    foldings = {words: rows_at(sides, asked, depth) for words, depth in depths(sides).items()}
+    data = {
+        "start": start, "sizes": sizes,
+        "foldings": [[numbers(rows, answers) for answers in found] for rows in foldings.values()],
+    }  # fmt: skip
+    script = _file("page.js")
+    devices = " and ".join(dict.fromkeys(f"{s.model.name}: {s.model.device}" for s in sides))
+    networks = " and ".join(dict.fromkeys(s.graph.name for s in sides))
+    both = zip(sides, names, asked, strict=True)
+    return Template(_file("page.html")).substitute(
+        _table(sides, names, asked, foldings),
+        title=element("title", f"{networks}: where the time goes"),
+        heading=element("h1", networks),
+        place=element("p", f"on {devices}", class_="place"),
+        answers=of_sizes(lambda a: sections.answers(sides, names, a)),
+        causes=of_sizes(lambda a: sections.causes(names, [*map(_whole, a)])) if several else "",
+        hidden="" if several else "hidden",
+        steps=str(len(sizes) - 1),
+        start=str(start),
+        ends=element("span", str(sizes[0])) + element("span", str(sizes[-1])),
+        changes=sections.changes(sides, names, asked),
+        doubts=of_sizes(lambda a: sections.doubts(names, a)),
+        facts="".join(sections.facts(side, name, answer, several) for side, name, answer in both),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
-        facts="".join(_facts(s, e, len(sides) > 1) for s, e in both),
-        style=_template("page.css"),
+        style=_file("page.css"),
         script=script,
-        # What a Content-Security-Policy names the script by.
+        # A Content-Security-Policy names the script by its hash.
         script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
         data=embedded(data),
     )
+
+
+def _table(
+    sides: Sequence[Side], names: Sequence[str], asked: Sequence[Prediction],
+    foldings: Mapping[str, Sequence[Row]],
+) -> dict[str, str]:  # fmt: skip
+    """The parts of the page for the table: its columns, rows, controls, and the legend."""
+    several = len(sides) > 1
+    heads: Sequence[Column] = ONE
+    if several:
+        times = [("time2" if s else "time", f"{name}, ms", "time") for s, name in enumerate(names)]
+        heads = [*times, ("change", "difference", "share")]
+    columns = [
+        ("order", "#", "number"),
+        ("name", "block", "block left"),
+        ("", "", "bars left"),
+        *heads,
+    ]
+    bodies = []
+    for words, rows in foldings.items():
+        opened = [_detail(sides, names, asked, row) for row in rows] if words == EVERY_BLOCK else []
+        bodies.append(_body(rows, heads, opened))
+    titles = {"order": "network order", "name": "name"}
+    options = [(titles.get(key, words), key) for key, words, _ in columns if key]
+    return {
+        "two": "two" if several else "",
+        "head": "".join(map(_head, columns)),
+        "cols": "".join(f'<col class="{classes}">' for *_, classes in columns),
+        "fold": "".join(element("option", words, value=str(i)) for i, words in enumerate(foldings)),
+        "sort": "".join(element("option", words, value=key) for words, key in options),
+        "legend": "".join(
+            f'<li title="{escape(GLOSSARY.get(words, ""))}">{sections.swatch(key, words)}</li>'
+            for key, (words, _) in FAMILIES.items()
+        ),
+        "bodies": "".join(bodies),
+    }
+
+
+def _detail(
+    sides: Sequence[Side], names: Sequence[str], asked: Sequence[Prediction], row: Row
+) -> str:
+    """The content of a row that is open; "" of the call, of modules, of networks of MANY blocks."""
+    parts = []
+    for side, name, answer, blocks in zip(sides, names, asked, row.blocks, strict=True):
+        of = f", batch size {answer.batch_size}" + f": {name}" * (len(sides) > 1)
+        if len(blocks) == 1 and len(answer.names) <= MANY:
+            parts.append(f"<div>{sections.detail(side, answer, row, blocks[0], of)}</div>")
+    return f'<div class="sides">{"".join(parts)}</div>' if parts else ""
+
+
+def _whole(answer: Prediction) -> dict[str, float]:
+    """Milliseconds of a network by color."""
+    summed = answer.block_terms.sum(axis=0)
+    return by_family(dict(zip(answer.features, map(float, summed), strict=True)), answer.call_ms)
+
+
+def _head(column: Column) -> str:
+    """The head of a column, a button where it can be sorted by."""
+    key, words, classes = column
+    label = ' aria-label="network order"' if key == "order" else ""
+    inner = escape(words) if words else '<span class="unseen">bar</span>'
+    inner = f'<button type="button" data-sort="{key}"{label}>{inner}</button>' if key else inner
+    return f'<th scope="col" role="columnheader" class="{classes}">{inner}</th>'
+
+
+def _body(rows: Sequence[Row], columns: Sequence[Column], details: Sequence[str]) -> str:
+    """The rows of a folding; the script fills in the numbers. `details`: of each row, hidden at first."""
+    lines = []
+    cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in columns)
+    for number, row in enumerate(rows, start=1):
+        name = f"{element('b', row.label)} {element('span', row.summary)}"
+        opened = details[number - 1] if details else ""
+        state = ' aria-expanded="false"' if opened else " disabled"
+        bars = "".join(f'<i class="bar{" second" * s}"></i>' for s in range(len(row.blocks)))
+        lines.append(
+            f'<tr role="row"><td role="cell" class="number">{number}</td><th scope="row" role="rowheader" '
+            f'class="block"><button type="button"{state}>{name}</button></th><td role="cell" class="bars" '
+            f'aria-hidden="true">{bars}</td>{cells}</tr>'
+        )
+        if opened:
+            lines.append(
+                f'<tr class="detail" role="row" hidden><td role="cell" colspan="{3 + len(columns)}">'
+                f"{opened}</td></tr>"
+            )
+    return f'<tbody role="rowgroup" hidden>{"".join(lines)}</tbody>'
 
 
 def embedded(data: Any) -> str:
@@ -411,27 +385,5 @@ def embedded(data: Any) -> str:
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def _template(name: str) -> str:
+def _file(name: str) -> str:
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
-
-
-def _facts(side: Side, entry: Mapping[str, Any], several: bool) -> str:
-    """Device, framework, when it was learned and how good it is, as a list."""
-    where: Mapping[str, Any] = side.model.document["environment"]
-    found = side.model.document["predictors"][entry["formula"]["name"]]
-    rows = {"device": side.model.device}
-    if "framework" in where:
-        rows["framework"] = f"{where['framework']} {where.get('framework_version', '')}".strip()
-    if isinstance(where.get("date"), str):
-        rows["learned"] = where["date"][:16].replace("T", " ")
-    rows["model"] = f"{side.model.name}, predictor {entry['formula']['name']}"
-    floor = noise_floor(side.model.document)
-    if floor is not None:
-        rows["noise floor"] = f"{percent(floor)}: measuring a block again differs by that"
-    median = found.get("error", {}).get("left_out", {}).get("median")
-    if median is not None:
-        rows["median error"] = f"{percent(median)}, of blocks left out of the fit"
-    rows["input"] = f"{shapes_text(side.graph.shapes(side.graph.inputs))} a sample"
-    cells = "".join(element("dt", name) + element("dd", plain(rows[name])) for name in rows)
-    name = element("h3", entry["name"]) if several else ""
-    return f"<div>{name}<dl>{cells}</dl></div>"

@@ -68,6 +68,9 @@ class OnnxRuntimeBackend:
         """Free memory of a GPU that PyTorch finds too; None for the host."""
         return int(self.gpu.mem_get_info()[0]) if self.gpu else None
 
+    def tidy(self) -> None:
+        """Nothing: ONNX Runtime uses the memory of a failed call again."""
+
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         return self._call(*self.exported(graph, batch_size))

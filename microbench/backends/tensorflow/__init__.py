@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.errors import DeviceError, NetworkError
@@ -25,21 +26,6 @@ FLAGS = (
     "DNNL_MAX_CPU_ISA",
 )  # fmt: skip
 """Environment variables that make times different."""
-
-
-def waiting(tf: Any, function: Callable[..., Any], is_gpu: bool, *given: Any) -> Callable[[], None]:
-    """A call of `function` on `given` that waits for its result."""
-    wait = tf.test.experimental.sync_devices if is_gpu else None
-
-    def call() -> None:
-        result = function(*given)  # flat arguments would cost milliseconds of matching
-        if wait is not None:
-            wait()
-        else:
-            for tensor in tf.nest.flatten(result, expand_composites=True):
-                np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
-
-    return call
 
 
 class TensorFlowBackend:
@@ -61,11 +47,6 @@ class TensorFlowBackend:
         if threads is not None:  # before anything runs, for then it is too late
             self.tf.config.threading.set_intra_op_parallelism_threads(threads)
             self.tf.config.threading.set_inter_op_parallelism_threads(threads)
-        if self.keras.backend.backend() != "tensorflow":
-            raise DeviceError(
-                f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
-                "needs TensorFlow; import Keras with KERAS_BACKEND=tensorflow"
-            )
         devices = self.tf.config.list_physical_devices(device.upper())
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
@@ -83,6 +64,8 @@ class TensorFlowBackend:
         self.physical = devices[0]
         self.jit = jit
         self.wake: Callable[[], None] | None = None
+        self.models: dict[bytes, Any] = {}
+        """The model of each block, which its batch sizes share: half of the time of building is Keras'."""
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
@@ -102,8 +85,8 @@ class TensorFlowBackend:
 
     def threads_used(self) -> int:
         """How many threads compute an operation: as set, as a variable says, or one a processor."""
-        told = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-        of_variable = int(told) if told.isdigit() else 0
+        variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        of_variable = int(variable) if variable.isdigit() else 0
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
         return set_here or of_variable or cpu_count()
 
@@ -125,10 +108,16 @@ class TensorFlowBackend:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
         return None
 
+    def tidy(self) -> None:
+        """Nothing: TensorFlow uses the memory of a failed call again."""
+
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
+        key = msgspec.json.encode(graph.to_dict())
         with self.tf.device(self.device):
-            return self._call(build_graph(self.keras, graph), batch_size, graph)
+            if key not in self.models:
+                self.models[key] = build_graph(self.keras, graph)
+            return self._call(self.models[key], batch_size, graph)
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call."""
@@ -144,13 +133,10 @@ class TensorFlowBackend:
     def _call(self, model: Any, batch_size: int, graph: Graph) -> Prepared:
         """The compiled forward pass on inputs that lie on the device already."""
         inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
-        structure = getattr(model, "_inputs_struct", None)
-        given = (
-            self.keras.tree.pack_sequence_as(structure, inputs)
-            if structure is not None
-            else (inputs[0] if len(inputs) == 1 else inputs)
-        )
-        call = self.compiled(lambda x: model(x, training=False), given)
+        arguments = inputs[0] if len(inputs) == 1 else inputs
+        if (structure := getattr(model, "_inputs_struct", None)) is not None:
+            arguments = self.keras.tree.pack_sequence_as(structure, inputs)
+        call = self.compiled(lambda x: model(x, training=False), arguments)
         if self.is_gpu:
             return Prepared(call)
         if self.wake is None:
@@ -158,10 +144,21 @@ class TensorFlowBackend:
             self.wake = self.compiled(lambda x: self.tf.reduce_sum(x + 1.0), waking)
         return Prepared(call, tuple(map(np.asarray, inputs)), self.wake)
 
-    def compiled(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
-        """`function`, compiled, on `given`: a call that waits for its result."""
-        traced = self.tf.function(function, jit_compile=True if self.jit else None)
-        return waiting(self.tf, traced.get_concrete_function(*given), self.is_gpu, *given)
+    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
+        """`function`, compiled, on `arguments`: a call that waits for its result."""
+        tf = self.tf
+        traced = tf.function(function, jit_compile=True if self.jit else None)
+        concrete = traced.get_concrete_function(*arguments)
+
+        def call() -> None:
+            result = concrete(*arguments)  # flat arguments would cost milliseconds of matching
+            if self.is_gpu:
+                tf.test.experimental.sync_devices()
+                return
+            for tensor in tf.nest.flatten(result, expand_composites=True):
+                np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
+
+        return call
 
     def value(self, tensor: Tensor, batch_size: int) -> Any:
         """Values of a graph's input."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lolat.errors import DeviceError, MeasuringError, NetworkError
+from lolat.errors import DeviceError, NetworkError
 from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
-from lolat.units import one_line, shortened
+from lolat.units import shortened
 from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of
 from microbench.backends.torch.layers import block_module
 
@@ -52,8 +52,6 @@ class Device:
     place: str = "cpu"
     wait: Callable[[], object] = lambda: None
     """Until the device has done everything that it was asked for."""
-    refusals: tuple[type[BaseException], ...] = ()
-    """What is raised where the device's memory does not suffice; the host's is left to the system."""
     tidy: Callable[[], object] = lambda: None
     """Give back what PyTorch holds unused."""
     free_bytes: Callable[[], int | None] = lambda: None
@@ -88,9 +86,8 @@ def cuda_device(torch: Any) -> Device:
             "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
         }
 
-    refusals = (cuda.OutOfMemoryError,)
     wait = partial(cuda.synchronize, PLACE)
-    return Device(PLACE, wait, refusals, lambda: cuda.empty_cache(), free_bytes, environment)
+    return Device(PLACE, wait, lambda: cuda.empty_cache(), free_bytes, environment)
 
 
 def libraries(torch: Any) -> dict[str, Any]:
@@ -173,14 +170,14 @@ class TorchBackend:
         """Free memory of the CUDA device; None for the host."""
         return self.device.free_bytes()
 
+    def tidy(self) -> None:
+        """Give back the device's memory that PyTorch holds unused."""
+        self.device.tidy()
+
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
-
-        def make() -> Prepared:
-            module, inputs = self.block(graph, batch_size)
-            return self._call(self.with_options(module), inputs)
-
-        return self.within_memory(make)()
+        module, inputs = self.block(graph, batch_size)
+        return self._call(self.with_options(module), inputs)
 
     def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
         """(the module of a block on the device, its inputs there)."""
@@ -202,14 +199,10 @@ class TorchBackend:
                 "tensorflow or onnxruntime is for the others)"
             )
         graph = network.graph()
-
-        def make() -> Prepared:
-            module = network.model.eval().to(self.device.place)
-            tensors = [graph.tensors[i] for i in graph.inputs]
-            inputs = [self.value(t, t.shape, batch_size) for t in tensors]
-            return self._call(self.with_options(module), inputs)
-
-        return self.within_memory(make)()
+        module = network.model.eval().to(self.device.place)
+        tensors = [graph.tensors[i] for i in graph.inputs]
+        inputs = [self.value(t, t.shape, batch_size) for t in tensors]
+        return self._call(self.with_options(module), inputs)
 
     def with_options(self, module: Any) -> Any:
         """A module with the options: precision, memory format, compiled."""
@@ -250,21 +243,6 @@ class TorchBackend:
 
         host = tuple(x.numpy() for x in inputs if x.device.type == "cpu")
         if not host:
-            return Prepared(self.within_memory(call))
+            return Prepared(call)
         waking = self.torch.zeros(self.torch.get_num_threads() * WAKING_ELEMENTS)
-        return Prepared(self.within_memory(call), host, lambda: waking.add_(1.0))
-
-    def within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
-        """`act`, but MeasuringError where the device's memory does not suffice, which is then tidied up."""
-        refusals = self.device.refusals
-
-        def guarded() -> Any:
-            try:
-                return act()
-            except refusals as error:
-                refusal = one_line(error)
-            # Behind the except clause, when the error no longer holds what was under way.
-            self.device.tidy()
-            raise MeasuringError(f"the device's memory does not suffice: {refusal}")
-
-        return guarded if refusals else act
+        return Prepared(call, host, lambda: waking.add_(1.0))

@@ -32,48 +32,30 @@ class Training:
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
         """The forward pass of a block in training mode, or that and the backward pass."""
-        return self._guarded(lambda: Passes(self.backend, graph, batch_size, backward, of_inputs))
+        return Passes(self.backend, graph, batch_size, backward, of_inputs)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
-        return self._guarded(lambda: Update(self.backend, optimizer, shapes))
+        return Update(self.backend, optimizer, shapes)
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of the loop below with next to nothing to compute: what the loop itself takes."""
         nn = self.torch.nn
         x = self.torch.randn((batch_size * steps, shape[-1], *shape[:-1]))
-
-        def make() -> Callable[[], None]:
-            network = nn.Sequential(
-                nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
-            )
-            return Loop(self.backend, network.to(self.device.place), "sgd", [x], batch_size)
-
-        return self._guarded(make)
+        network = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
+        )
+        return Loop(self.backend, network.to(self.device.place), "sgd", [x], batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of the first step of the loop below, ms."""
-        torch = self.torch
-
-        def make() -> float:
-            with torch.device(self.device.place):
-                module, shapes = block_module(torch, graph)
-            data = []
-            for i, shape in zip(graph.inputs, shapes, strict=True):
-                dtype = getattr(torch, graph.tensors[i].dtype)
-                values = torch.randn if dtype.is_floating_point else torch.ones
-                data.append(values((batch_size, *shape[1:]), dtype=dtype))
-            self.device.wait()
-            started = time.perf_counter()
-            Loop(self.backend, module, optimizer, data, batch_size)()
-            return (time.perf_counter() - started) * 1e3
-
-        return float(self.backend.within_memory(make)())
-
-    def _guarded(self, make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-        """What `make` makes; either is a MeasuringError where the device's memory does not suffice."""
-        call: Callable[[], None] = self.backend.within_memory(make)()
-        return self.backend.within_memory(call)
+        with self.torch.device(self.device.place):
+            module, shapes = block_module(self.torch, graph)
+        data = [self.torch.randn((batch_size, *shape[1:])) for shape in shapes]
+        self.device.wait()
+        started = time.perf_counter()
+        Loop(self.backend, module, optimizer, data, batch_size)()
+        return (time.perf_counter() - started) * 1e3
 
 
 class Passes:

@@ -1,0 +1,120 @@
+"""keras.ops in a network: each common operation has a rule, and the count is the one by hand."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.graph.counts import count
+from lolat.readers.keras.layers import OPERATION_RULES, OPERATIONS
+from tests.readers.keras_networks import (
+    check,
+    counted,
+    graph_of,
+    keras,
+    kinds,
+    layers,
+    ops,
+    since,
+    six,
+    total,
+)
+
+IMAGE = (6, 8, 3)
+
+
+def constant(*shape: int) -> Any:
+    return np.ones(shape, "float32")
+
+
+def test_one_hot_and_a_constant_that_does_not_grow_with_the_batch() -> None:
+    graph = graph_of(lambda x: ops.one_hot(x, 10), (7,), dtype="int32")
+    check(graph, "one_hot", (0, 0, 0, 7 + 70, 0, 1))
+    assert counted(lambda x: x + constant(6, 8, 3), IMAGE, batch_size=5).traffic == 5 * 288 + 144
+
+
+def test_several_outputs() -> None:
+    graph = graph_of(lambda x: list(ops.moments(x, axes=(1, 2))), IMAGE)
+    assert [o.kind for o in graph.operations] == ["reduce"]
+    assert graph.shapes(graph.outputs) == [(1, 3), (1, 3)]
+    assert total(graph).traffic == 144 + 3 + 3
+    graph = graph_of(lambda x: list(ops.top_k(x, 2)), (9,))
+    assert six(graph) == (0, 0, 0, 9 + 2 + 2, 0, 1)
+    graph = graph_of(lambda x: ops.split(x, 3, axis=-1), IMAGE)
+    assert six(graph) == (0, 0, 0, 3 * 2 * 48, 0, 3)
+
+
+KERNEL = constant(3, 3, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "layer"),
+    [
+        (lambda x: ops.conv(x, constant(3, 3, 4, 6)), layers.Conv2D(6, 3, use_bias=False)),
+        (lambda x: ops.depthwise_conv(x, KERNEL),
+         layers.DepthwiseConv2D(3, depth_multiplier=2, use_bias=False)),
+        (lambda x: ops.separable_conv(x, KERNEL, constant(1, 1, 8, 5)),
+         layers.SeparableConv2D(5, 3, depth_multiplier=2, use_bias=False)),
+        (lambda x: ops.conv_transpose(x, constant(3, 3, 6, 4), 2),
+         layers.Conv2DTranspose(6, 3, 2, use_bias=False)),
+    ],
+)  # fmt: skip
+def test_convolutions_count_as_the_layers(call: Any, layer: Any) -> None:
+    image = (7, 9, 4)
+    assert six(counted(call, image)) == six(counted(lambda x: layer(x), image))
+
+
+def test_dot_product_attention() -> None:
+    graph = graph_of(
+        lambda q, k, v: ops.dot_product_attention(q, k, v), (5, 2, 7), (11, 2, 7), (11, 2, 7)
+    )
+    assert kinds(graph) == ["attention"]
+    assert total(graph).flops == 2 * (2 * 5 * 11 * 7)
+    assert graph.shapes(graph.outputs) == [(1, 5, 2, 7)]
+
+
+def test_windows_move_into_the_batch_and_back() -> None:
+    """Swin's window partition: 8 x 8 positions as 4 windows of 16."""
+
+    def windows(x: Any) -> Any:
+        x = ops.reshape(x, (-1, 2, 4, 2, 4, 3))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        x = ops.reshape(x, (-1, 16, 3))
+        x = layers.Dense(5)(x)
+        x = layers.MultiHeadAttention(1, 5)(x, x)
+        x = ops.reshape(x, (-1, 2, 2, 4, 4, 5))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, 8, 8, 5))
+
+    graph = graph_of(windows, (8, 8, 3))
+    inside = next(o for o in graph.operations if o.kind == "dense")
+    assert graph.shapes(inside.outputs) == [(4, 16, 5)]
+    assert graph.shapes(graph.outputs) == [(1, 8, 8, 5)]
+    attention = 4 * 16 * 25 * 4 + 4 * 2 * 16 * 16 * 5
+    assert total(graph, 3).flops == 3 * (64 * 3 * 5 + attention)
+
+
+@since(3, 14)
+def test_every_rule_is_of_an_operation_that_keras_has() -> None:
+    for name in (*OPERATION_RULES, *OPERATIONS):
+        assert _operation(name) is not None, f"keras.ops has no operation {name}"
+
+
+def _operation(name: str) -> Any:
+    for module in pkgutil.iter_modules(keras.src.ops.__path__, "keras.src.ops."):
+        if not module.name.endswith("_test") and hasattr(import_module(module.name), name):
+            return getattr(import_module(module.name), name)
+    return None
+
+
+def test_an_operation_without_a_rule_is_named_and_counted() -> None:
+    graph = graph_of(lambda x: ops.linalg.cholesky(x), (5, 5))
+    counts = count(graph)
+    assert counts.total().traffic == 50
+    assert "no formula for operation Cholesky" in counts.warnings[0]
+    graph = graph_of(lambda x: list(ops.linalg.qr(x)), (5, 3))
+    assert count(graph).total().traffic == 15 + 15 + 9  # each output is written
