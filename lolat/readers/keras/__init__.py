@@ -496,16 +496,9 @@ def saved(path: str, weights: bool) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Why a `.keras` file cannot be opened, and what to do about it."""
+    """Why a `.keras` file cannot be opened, and how to mend it."""
     text = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the cause last
     if "lambda" in text.lower():
-        return (
-            "it holds a Lambda layer, that is, code, which is refused; write it with layers or "
-            "keras.ops, or give the network as package.module:callable"
-        )
-    if missing := re.match(r"Could not locate (\w+ '[^']*')", text):
-        return (
-            f"it needs the {shortened(missing[1])}, which Keras does not know; give the network as "
-            "package.module:callable"
-        )
-    return f"{shortened(text.partition(chr(10))[0]) or one_line(error)}; write it again with model.save"
+        text = "it holds a Lambda layer, that is, code, which is refused"
+    text = shortened(text.partition("\n")[0]) or one_line(error)
+    return f"{text}; write it again with model.save, or give the network as package.module:callable"
