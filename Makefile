@@ -15,14 +15,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
 # is there for every version that is installed but runs only for the active one, so each is tried.
-CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3 python \
+CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3.13 python3 python \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.11.*/bin/python \
-	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python)
-FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13.*/bin/python)
+FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
+TRIED = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python and those of pyenv)
 
-.PHONY: help learn test coverage lint format docs schemas package sbom audit lock oldest clean venv
+.PHONY: help learn test coverage lint format docs pages package lock oldest clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -33,11 +34,9 @@ help:
 	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
-	@echo "make schemas write the schema of the JSON answers, docs/reference/schema.json"
+	@echo "make pages   write the pages that are made from the code and the results"
 	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
 	@echo "make package build the wheel and the source archive into dist/, and check them"
-	@echo "make sbom    list what the virtual environment holds in dist/sbom.json (CycloneDX)"
-	@echo "make audit   say which packages of the virtual environment have known vulnerabilities"
 	@echo "make lock    pin the newest packages that pyproject.toml admits in tests/requirements.txt"
 	@echo "make oldest  test with the oldest packages that pyproject.toml admits"
 	@echo "make clean   remove the virtual environment, caches and builds; models stay"
@@ -71,39 +70,14 @@ docs: $(VENV)/.lolat-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
 	@echo "site/index.html"
 
-schemas: $(VENV)/.lolat-test
-	@$(BIN)/python benchmarks/schema.py
+pages: $(VENV)/.lolat-test
+	@$(BIN)/python -m benchmarks.pages
 
 package: $(VENV)/.lolat-test
 	@rm -f dist/*.whl dist/*.tar.gz
 	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
 	@$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	@$(BIN)/check-wheel-contents dist/*.whl
-
-define AUDITED
-import json, sys
-answer, said = sys.stdin.read(), open(sys.argv[1]).read().split("\n")
-packages = json.loads(answer)["dependencies"] if answer else []
-asked = [p for p in packages if "skip_reason" not in p]
-found = [(p["name"], p["version"], v) for p in asked for v in p["vulns"]]
-if not asked:
-    why = ([p["skip_reason"] for p in packages] or [line for line in said if line] or ["nothing"])[-1]
-    sys.exit(f"audit: none of {len(packages)} packages was looked up; pip-audit says: {why[:200]}")
-for name, version, v in found:
-    print(f"known vulnerability: {name} {version}, {v['id']}, mended in {', '.join(v['fix_versions']) or 'no version yet'}")
-print(f"audit: {len(asked)} of {len(packages)} packages looked up, {len(found)} known vulnerabilities")
-endef
-export AUDITED
-
-sbom: $(VENV)/.lolat-test
-	@mkdir -p dist && $(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-		--output-file dist/sbom.json $(BIN)/python
-	@echo "dist/sbom.json: $$(grep -c '"bom-ref": ".*==' dist/sbom.json) packages"
-
-# A report, never a verdict: advisories appear without a change here. Only where none can be asked for it fails.
-audit: $(VENV)/.lolat-test
-	@$(BIN)/pip-audit --progress-spinner off --skip-editable --format json 2>$(VENV)/audit.log | \
-		$(BIN)/python -c "$$AUDITED" $(VENV)/audit.log
 
 # A week old at least: what was put there by a thief is mostly found by then. PyTorch's wheel for the CPU
 # and the one with CUDA have one version and two hashes, and torchvision fits the latter only.
@@ -153,7 +127,7 @@ venv:
 			exit; \
 		fi; \
 	done; \
-	echo "no fitting Python: tried $(TRIED); expected Python 3.11 or 3.12 with venv and pip" \
+	echo "no fitting Python: tried $(TRIED); expected Python 3.11 to 3.13 with venv and pip" \
 		"(Debian, Ubuntu: apt install python3-venv): install one, or name one:" \
 		"make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
 	exit 1

@@ -1,7 +1,4 @@
-"""docs/reference/command-line.md, made from the commands themselves.
-
-python benchmarks/command_line.py            # writes the page; --check only says whether it is up to date
-"""
+"""docs/reference/command-line.md, made from the commands themselves by `python -m benchmarks.pages`."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from lolat.cli.main import lolat
 OPENING = """\
 # Command line
 
-<!-- made by: python benchmarks/pages.py -->
+<!-- made by: python -m benchmarks.pages -->
 `lolat COMMAND --help` says the same.
 
 - MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
@@ -25,9 +22,8 @@ OPENING = """\
 - SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), `ofa`, `mobile`, or
   `package.module:callable` that returns a `lolat.nas.Space`.
 
-An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` (or `--quiet`)
-errors only. `_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints
-what makes the shell complete commands and options.
+An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` errors only.
+`_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints the shell's completion.
 
 ## Exit codes
 
@@ -51,7 +47,6 @@ class Shown:
     value: str
     default: str
     help: str
-    commands: tuple[str, ...] = ()
 
     @property
     def meaning(self) -> str:
@@ -91,22 +86,22 @@ def examples(command: click.Command) -> list[str]:
     return [line.strip() for line in lines if line.startswith("  lolat ")]
 
 
-def table() -> list[Shown]:
-    """Each name of an option, once: its longest value, its defaults, the commands that have it."""
+def shared() -> dict[str, Shown]:
+    """The options of three commands or more, by name: with the longest value and all defaults."""
     every: dict[str, list[tuple[str, Shown]]] = {}
     for name, command in leaves(lolat):
-        for shown in options(command):
-            every.setdefault(shown.name, []).append((name, shown))
-    return [
-        Shown(
+        for option in options(command):
+            every.setdefault(option.name, []).append((name, option))
+    return {
+        name: Shown(
             name,
-            max((s.value for _, s in found), key=len),
-            " or ".join(dict.fromkeys(s.default for _, s in found if s.default)),
-            found[0][1].meaning,
-            tuple(command for command, _ in found),
+            max((s.value for _, s in uses), key=len),
+            " or ".join(dict.fromkeys(s.default for _, s in uses if s.default)),
+            uses[0][1].meaning,
         )
-        for name, found in sorted(every.items())
-    ]
+        for name, uses in sorted(every.items())
+        if len(uses) >= 3
+    }
 
 
 def code(text: str) -> str:
@@ -114,19 +109,21 @@ def code(text: str) -> str:
     return f"`{text}`".replace("|", "\\|") if text else ""
 
 
+def row(option: Shown) -> str:
+    """An option as a row of a table."""
+    cells = (code(option.name), code(option.value), option.default, option.help.replace("|", "\\|"))
+    return f"| {' | '.join(cells)} |"
+
+
+HEADS = ("| option | value | default | |", "| --- | --- | --- | --- |")
+
+
 def lines() -> Iterator[str]:
-    """The page."""
+    """The page: the options of several commands once, then each command."""
+    common = shared()
     yield from OPENING.splitlines()
-    yield from ("", "## Options", "", "Each name means one thing, wherever it stands.", "")
-    yield from (
-        "| option | value | default | meaning | commands |",
-        "| --- | --- | --- | --- | --- |",
-    )
-    commands = sum(1 for _ in leaves(lolat))
-    for one in table():
-        where = "all" if len(one.commands) == commands else ", ".join(one.commands)
-        cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"), where)
-        yield f"| {' | '.join(cells)} |"
+    yield from ("", "## Options of several commands", "", *HEADS)
+    yield from (row(option) for option in common.values())
     for name, command in leaves(lolat):
         context = click.Context(command, info_name=f"lolat {name}")
         usage = " ".join(command.collect_usage_pieces(context))
@@ -138,10 +135,12 @@ def lines() -> Iterator[str]:
             flags=re.S,
         )
         yield from text.strip().splitlines()
-        yield from ("", "| option | value | default | |", "| --- | --- | --- | --- |")
-        for one in options(command):
-            cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"))
-            yield f"| {' | '.join(cells)} |"
+        own = [option for option in options(command) if option.name not in common]
+        if own:
+            yield from ("", *HEADS, *(row(option) for option in own))
+        also = [code(o.name) for o in options(command) if o.name in common]
+        if also:
+            yield from ("", f"And {', '.join(also)}.")
         yield from ("", "```", *examples(command), "```")
 
 

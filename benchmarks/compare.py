@@ -1,6 +1,4 @@
-"""Predictors side by side on the points of a model: the table of docs/explanation/methods.md.
-
-    python benchmarks/compare.py MODEL
+"""Predictors side by side on the points of a model.
 
 A tenth of the blocks is left out at a time, with all their batch sizes, the same for all predictors.
 Each is fitted to the others and judged on those left out. The learners are scikit-learn's. They see
@@ -9,17 +7,14 @@ logarithms of counts and of times: latencies span three decades, and a relative 
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import lolat
+from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.fitting.least_squares import fit_relative, leave_out
 from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.predictors.extended import Extended
@@ -130,21 +125,25 @@ def left_out(points: Sequence[Point], fit: Callable[[Sequence[Point]], Predict])
     return found
 
 
-def lines(points: Sequence[Point]) -> list[str]:
+COLUMNS = {
+    "median": "median", "mean": "mean", "within 10 %": "within_10_percent",
+    "from 2 ms": "median_from_2_ms", "below 2 ms": "median_below_2_ms",
+}  # fmt: skip
+
+
+def table(points: Sequence[Point]) -> Table:
     """The table, the smallest median error first."""
     judged = {
         name: figures(left_out(points, fit), times(points)) for name, fit in PREDICTORS.items()
     }
-    columns = ("median", "mean", "within_10_percent", "median_from_2_ms", "median_below_2_ms")
-    rows = ["| predictor | median | mean | within 10 % | from 2 ms | below 2 ms | Spearman |"]
-    rows.append("| --- | --: | --: | --: | --: | --: | --: |")
+    rows = []
     for name, found in sorted(judged.items(), key=lambda item: item[1]["median"]):
-        shares = ["-" if found[c] is None else f"{100 * found[c]:.1f} %" for c in columns]
-        rows.append(f"| {name} | {' | '.join(shares)} | {found['spearman']:.3f} |")
-    return rows
+        shares = ["-" if found[c] is None else percent(found[c]) for c in COLUMNS.values()]
+        rows.append([name, *shares, f"{found['spearman']:.3f}"])
+    return ["predictor", *COLUMNS, "Spearman"], rows
 
 
-if __name__ == "__main__":
-    print(
-        *lines([Point.from_dict(p) for p in lolat.load(sys.argv[1]).inference["points"]]), sep="\n"
-    )
+@benchmark("compare", "compare", "extended")
+def compare(model: str = "epyc-2t") -> Tables:
+    """LoLat's formulas beside FLOPs, a roofline, a random forest and a Gaussian process."""
+    return {"left-out": table([Point.from_dict(p) for p in lolat.load(model).inference["points"]])}

@@ -1,4 +1,4 @@
-"""Transformers on GPUs from at most 200 operations timed there: the table of docs/results/gpus.md.
+"""Transformers on GPUs from at most 200 operations timed there: the table of docs/results/index.md.
 
     python benchmarks/gpus.py FOLDER [--rows 180] [--seeds 5]
 

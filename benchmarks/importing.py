@@ -1,11 +1,10 @@
-"""Published measurements as the tables that the benchmarks read (docs/reference/data.md).
+"""Published measurements as the tables that the benchmarks read (docs/reference/files.md).
 
     python benchmarks/importing.py timm     CHECKOUT FOLDER    huggingface/pytorch-image-models
     python benchmarks/importing.py neusight CHECKOUT FOLDER    sitar-lab/NeuSight
     python benchmarks/importing.py help     CHECKOUT FOLDER    HayeonLee/HELP; needs PyTorch
 
-CHECKOUT is a clone of the repository; the tables go to FOLDER. Those of Justus et al. have a command of
-their own, benchmarks/justus/importing.py.
+CHECKOUT is a clone of the repository; the tables go to FOLDER.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tables of docs/results/justus2018.md: `lolat mlp` beside Justus et al. 2018, on the authors' data.
+"""The tables of docs/results/index.md: `lolat mlp` beside Justus et al. 2018, on the authors' data.
 
-    python benchmarks/justus2018.py DATA --table NAME [--update docs/results/justus2018.md]
+    python benchmarks/justus2018.py DATA --table NAME [--update docs/results/index.md]
 
 DATA is a folder with justus2018_convolution.csv.gz, justus2018_dense.csv.gz and
 justus2018_vgg16_v100.csv. Every training that a table needs is done once and what it came to is kept in

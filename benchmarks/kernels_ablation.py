@@ -1,4 +1,4 @@
-"""What each part of the formula by operation is worth: the ablation of docs/explanation/gpu-formula.md.
+"""What each part of the formula by operation is worth: the ablation of docs/explanation/formula.md.
 
     python benchmarks/kernels_ablation.py DATA [NAME ...]
 

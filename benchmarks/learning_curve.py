@@ -1,4 +1,4 @@
-"""How many operations to time on a GPU: the learning curve of docs/results/gpus.md.
+"""How many operations to time on a GPU: the learning curve of docs/results/index.md.
 
     python benchmarks/learning_curve.py FOLDER [--seeds 3]
 

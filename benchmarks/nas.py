@@ -1,43 +1,22 @@
 """How fast a search space is scored, as ratios in one run.
 
-    python benchmarks/nas.py [--model MODEL] [--stream N]
-
 Both sides of a ratio are measured in turns; single times are given for scale only.
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
-import statistics
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-import lolat  # noqa: E402
-from lolat.nas.scorer import Scorer  # noqa: E402
-from lolat.nas.space import Space  # noqa: E402
-from lolat.nas.spaces import fbnet, mobile, nasbench201  # noqa: E402
+import lolat
+from benchmarks.runner import Tables, benchmark, in_turns
+from lolat.nas.scorer import Scorer
+from lolat.nas.space import Space
+from lolat.nas.spaces import fbnet, mobile, nasbench201
 
 ROWS = 1_000_000
-ROUNDS = 9
-
-
-def in_turns(*calls: Callable[[], object]) -> list[float]:
-    """Median seconds of each, called in turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS):
-        for call, kept in zip(calls, times, strict=True):
-            start = time.perf_counter()
-            call()
-            kept.append(time.perf_counter() - start)
-    return [statistics.median(kept) for kept in times]
 
 
 def from_strings(model: lolat.Model) -> tuple[float, float]:
@@ -50,7 +29,7 @@ def from_strings(model: lolat.Model) -> tuple[float, float]:
     return in_turns(lambda: scorer.latency(space.parse(archs)))[0], built
 
 
-def against_numpy(space: Space, model: lolat.Model) -> list[str]:
+def against_numpy(space: Space, model: lolat.Model) -> list[list[str]]:
     """Rows of the table: scoring against look-up-and-sum in bare numpy, on the same table."""
     scorer = space.scorer(model)
     own = table_of(space, scorer)
@@ -75,11 +54,9 @@ def against_numpy(space: Space, model: lolat.Model) -> list[str]:
         assert np.allclose(ours(), by_column(), rtol=1e-12)
         mine, *plain = in_turns(ours, at_once, by_column)
         best = min(plain)
-        lines.append(
-            f"| {ROWS:,} candidates of {len(own)} positions, {dtype.__name__}: speed / the faster of two "
-            f"look-up-and-sums in bare numpy | {best / mine:.2f} ({1e9 * mine / ROWS:.0f} ns / "
-            f"{1e9 * best / ROWS:.0f} ns a candidate) |"
-        )
+        words = f"{ROWS:,} candidates of {len(own)} positions, {dtype.__name__}: speed / the faster of two "
+        ratio = f"{best / mine:.2f} ({1e9 * mine / ROWS:.0f} ns / {1e9 * best / ROWS:.0f} ns a candidate)"
+        lines.append([f"{words}look-up-and-sums in bare numpy", ratio])
     return lines
 
 
@@ -98,7 +75,7 @@ def table_of(space: Space, scorer: Scorer) -> np.ndarray:
 
 
 def streamed(model: lolat.Model, count: int) -> list[str]:
-    """Rows of the table: the best of `count` candidates by index, and what memory that takes."""
+    """A row of the table: the best of `count` candidates by index, and what memory that takes."""
     scorer = mobile.space(
         widths=(0.75, 1.0),
         depths=(2, 3),
@@ -112,34 +89,21 @@ def streamed(model: lolat.Model, count: int) -> list[str]:
     scorer.best(10, max_ms=20.0, value=lambda rows: rows[:, 1].astype(float), stop=count)
     seconds = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return [
-        f"| best 10 of {count:,} candidates of {len(scorer.grid.sizes)} positions, decoded from their "
-        f"index: added to the peak memory of {count // 100:,} | {(after - before) / 1024:.1f} MiB "
-        f"({seconds:.1f} s, {1e9 * seconds / count:.0f} ns a candidate) |"
+    words = f"best 10 of {count:,} candidates of {len(scorer.grid.sizes)} positions by their index"
+    each = f"{seconds:.1f} s, {1e9 * seconds / count:.0f} ns a candidate"
+    added = f"{(after - before) / 1024:.1f} MiB ({each})"
+    return [f"{words}: added to the peak memory of {count // 100:,}", added]
+
+
+@benchmark("scorer", "nas", "few-shot")
+def scorer(model: str = "epyc-2t", candidates: str = "100000000") -> Tables:
+    """How fast candidates are scored, beside bare NumPy."""
+    known = lolat.load(model)
+    seconds, built = from_strings(known)
+    took = f"{1e3 * seconds:.1f} ms (once before: tables, {1e3 * built:.0f} ms)"
+    lines = [
+        ["all 15,625 NAS-Bench-201 networks from their strings", took],
+        *against_numpy(fbnet.space(), known),
+        streamed(known, int(candidates)),
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--model", default=None, help="a model file; the first shipped one if not given"
-    )
-    parser.add_argument(
-        "--stream", type=int, default=100_000_000, help="candidates decoded by index"
-    )
-    options = parser.parse_args()
-    model = lolat.load(options.model or sorted((ROOT / "models").glob("*.json"))[0])
-    lines = ["| what | measured |", "| --- | --- |"]
-    seconds, built = from_strings(model)
-    lines.append(
-        f"| all 15,625 NAS-Bench-201 networks from their strings | {1e3 * seconds:.1f} ms (once before: "
-        f"tables, {1e3 * built:.0f} ms) |"
-    )
-    lines += against_numpy(fbnet.space(), model)
-    lines += streamed(model, options.stream)
-    print("\n".join(lines))
-
-
-if __name__ == "__main__":
-    main()
+    return {"speed": (["what", "measured"], lines)}

@@ -1,33 +1,25 @@
 """How well a search space's latency on a new device is learned from a few measured networks.
 
-    python benchmarks/nas_few.py DATA [--draws 50] [--write docs/results/nas.md]
-
-DATA: a folder with nasbench201_latency.csv.gz and fbnet_latency.csv.gz, the latencies that HELP (Lee et
-al., NeurIPS 2021) measured: a column `arch` and one column of milliseconds a device. Samples are drawn at
-random, the same number of times on every device, each device alone. Spearman's rank correlation with
-average ranks for ties, over all networks of the table. With --write, the tables go between the markers in
-that page.
+DATA holds the latencies that HELP (Lee et al., NeurIPS 2021) measured: a column `arch` and one column of
+milliseconds a device. Samples are drawn at random, the same number of times on every device, each device
+alone. Spearman's rank correlation with average ranks for ties, over all networks of the table.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.pages import update  # noqa: E402
-from lolat.nas import Space, fit  # noqa: E402
-from lolat.nas.fewshot import Samples, rounding  # noqa: E402
-from lolat.nas.spaces import SPACES  # noqa: E402
+from benchmarks.runner import Tables, benchmark, percent
+from lolat.nas import Space, fit
+from lolat.nas.fewshot import Samples, rounding
+from lolat.nas.spaces import SPACES
 
 HELP = {
     "titan_rtx_256": 0.987,
@@ -117,15 +109,20 @@ def random_draws(table: Table, device: str, count: int, draws: int) -> list[np.n
     ]
 
 
-def report(table: Table, draws: int) -> list[str]:
-    """The lines of one space's table."""
+FIGURES = (
+    "ten, random",
+    "worst draw",
+    "twenty",
+    "fifty: Spearman",
+    "fifty: median error",
+    "in 90 % interval (ten)",
+)
+
+
+def lines(table: Table, draws: int) -> Iterator[list[str]]:
+    """The rows of one space's table: each device, then means of groups."""
     chosen_on = CHOSEN_ON[table.space.name].split()
     known = HELP if table.space.name == "nasbench201" else {}
-    lines = [
-        f"| device |{' HELP, ten |' * bool(known)} ten, random | worst draw | twenty "
-        "| fifty: Spearman | fifty: median error | in 90 % interval (ten) |",
-        f"| --- |{' --: |' * (6 + bool(known))}",
-    ]
     rows: dict[str, list[float]] = {}
     for device in sorted(table.times, key=lambda d: (d not in HELP, d in chosen_on, d)):
         ten, twenty = (
@@ -135,8 +132,7 @@ def report(table: Table, draws: int) -> list[str]:
         figures = [ten.spearman, ten.worst, twenty.spearman]
         rows[device] = [*figures, fifty.spearman, fifty.error, ten.inside]
         mark = " *" if device in chosen_on else ""
-        lines.append(_line(device + mark, known, known.get(device), rows[device]))
-        print(lines[-1], flush=True)
+        yield [device + mark, *cells(known, known.get(device), rows[device])]
     groups = {
         "HELP's test devices": [d for d in rows if d in HELP],
         "others, not chosen on": [d for d in rows if d not in HELP and d not in chosen_on],
@@ -145,42 +141,21 @@ def report(table: Table, draws: int) -> list[str]:
     for words, devices in groups.items():
         mean = np.mean([rows[d] for d in devices], axis=0)
         helped = float(np.mean(list(HELP.values()))) if words == "HELP's test devices" else None
-        lines.append(_line(f"**{words}, mean**", known, helped, mean))
-    fine = [rows[d][4] for d in rows if rounding(table.texts[d][:200]) < 1.0]
-    lines += [
-        "",
-        f"Median error with fifty samples on the {len(fine)} devices that are not rounded to whole "
-        f"milliseconds: {100 * float(np.median(fine)):.1f} % at the middle device, "
-        f"{100 * float(np.mean(fine)):.1f} % on average, at most 3 % on "
-        f"{sum(e <= 0.03 for e in fine)}.",
-    ]
-    return lines
+        yield [f"{words}, mean", *cells(known, helped, list(mean))]
 
 
-def _line(
-    words: str, known: dict[str, float], helped: float | None, figures: list[float] | np.ndarray
-) -> str:
-    """A row of the table; HELP's figure only in the table where it has some."""
+def cells(known: dict[str, float], helped: float | None, figures: list[float]) -> list[str]:
+    """The figures of a row; HELP's only in the table where it has some."""
     *ranks, error, inside = figures
-    cells = [words, *(["" if helped is None else f"{helped:.3f}"] if known else [])]
-    cells += [*(f"{r:.3f}" for r in ranks), f"{100 * error:.1f} %", f"{100 * inside:.0f} %"]
-    return f"| {' | '.join(cells)} |"
+    own = [*(f"{r:.3f}" for r in ranks), percent(error), percent(inside, 0)]
+    return [*(["" if helped is None else f"{helped:.3f}"] if known else []), *own]
 
 
-def main() -> None:
-    """Print the tables, and write them where asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("data", type=Path, help="folder with the two tables")
-    parser.add_argument("--draws", type=int, default=50, help="random draws on each device")
-    parser.add_argument("--space", choices=sorted(CHOSEN_ON), action="append")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
-    asked = parser.parse_args()
-    for name in asked.space or sorted(CHOSEN_ON, reverse=True):
-        lines = report(read(asked.data / FILES[name], name), asked.draws)
-        print("\n".join(lines), "\n")
-        if asked.write:
-            update(asked.write, {name: lines})
-
-
-if __name__ == "__main__":
-    main()
+@benchmark("few-shot", "nas", "few-shot", data=" and ".join(FILES.values()))
+def few_shot(data: Path, draws: str = "50", space: str = "") -> Tables:
+    """Rank correlations from ten, twenty and fifty measured networks, on 22 devices."""
+    made = {}
+    for name in [space] if space else sorted(CHOSEN_ON, reverse=True):
+        heads = ["device", *(["HELP, ten"] if name == "nasbench201" else []), *FIGURES]
+        made[name] = (heads, list(lines(read(data / FILES[name], name), int(draws))))
+    return made

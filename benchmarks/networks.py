@@ -1,4 +1,4 @@
-"""Devices fitted to whole networks of others, families left out: the tables of docs/results/gpus.md.
+"""Devices fitted to whole networks of others, families left out: the tables of docs/results/index.md.
 
     python benchmarks/networks.py FOLDER [TABLE ...]
 

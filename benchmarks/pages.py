@@ -1,70 +1,25 @@
-"""Pages that commands make: tables of docs/results between marks, and three pages of docs/reference.
+"""Pages of docs/reference made from the code, and tables of results and of the code in other pages.
 
-A table stands between `<!-- table NAME -->` and `<!-- end of NAME -->`. A figure elsewhere is followed by
-`<!-- PAGE#NAME: ROW: COLUMN -->`, the cell that it is from; tests/test_docs.py compares them. Each page
-says with which version of a formula it was made; docs/results/formula.json has the present ones.
+    python -m benchmarks.pages         # writes all of them
+
+A table of the code stands between `<!-- made NAME -->` and `<!-- end of NAME -->` (`MADE_TABLES`). Tables
+of results: see benchmarks/tables.py.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks import command_line, schema
+from benchmarks import command_line, schema, tables
+from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.results import Result
-from lolat.io.writing import write_bytes
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
-MADE_WITH = re.compile(
-    r"Measured with formula `([\w-]+)` (\d+)(, the present one\.|; the present one is (\d+)\.)"
-)
-
-
-def versions() -> dict[str, int]:
-    """The present version of each formula."""
-    found = json.loads((RESULTS / "formula.json").read_text(encoding="utf-8"))
-    return {name: entry["version"] for name, entry in found.items()}
-
-
-def table(text: str, name: str) -> dict[str, dict[str, str]]:
-    """The cells of a table of a page by row (its first cell, without emphasis) and column."""
-    body = text.partition(f"<!-- table {name} -->\n")[2].partition(f"<!-- end of {name} -->")[0]
-    rows = [
-        [c.strip(" *`") for c in line.strip("|\n").split("|")]
-        for line in body.splitlines()
-        if "|" in line
-    ]
-    return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
-
-
-def replaced(text: str, name: str, lines: Sequence[str]) -> str:
-    """The page with the lines between the marks of a table; SystemExit where it lacks them."""
-    first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = text.partition(first)
-    _, ended, after = rest.partition(last)
-    if not (found and ended):
-        raise SystemExit(f"the page lacks the lines {first.strip()} and {last.strip()}")
-    return "".join([before, first, *(f"{line}\n" for line in lines), last, after])
-
-
-def update(page: Path, tables: Mapping[str, Sequence[str]]) -> None:
-    """Put tables that were just made into a page, which is of the present formula then."""
-    text = page.read_text(encoding="utf-8")
-    for name, lines in tables.items():
-        text = replaced(text, name, lines)
-    now = versions()
-    text = MADE_WITH.sub(
-        lambda m: f"Measured with formula `{m[1]}` {now[m[1]]}, the present one.", text
-    )
-    write_bytes(page, text.encode())
-
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs/reference"
+MARKED = re.compile(r"<!-- made (\w+) -->\n.*?<!-- end of \1 -->\n", re.S)
 
 # ---- reference pages made from the code
 
@@ -133,25 +88,42 @@ def python_page() -> str:
     return "\n\n".join(part.strip("\n") for part in lines) + "\n"
 
 
-def json_page() -> str:
-    """docs/reference/json.md: what each command's --json is."""
+def answers() -> str:
+    """The answers of `--json`: name, commands, meaning."""
     rows = []
     for name, (kind, commands) in sorted(schema.ANSWERS.items()):
-        told = ", ".join(f"`lolat {command} --json`" for command in commands)
-        rows.append(f"| lolat-{name} | {told} | {_first(kind)} |")
-    head = "| answer | printed by | what |\n| --- | --- | --- |\n"
-    text = (
-        "Every command that answers has `--json`: one object on stdout, nothing else there. It names its "
-        "answer and the answer's version; a reader of a version can read later additions to it. "
-        "[schema.json](schema.json) is the JSON Schema of all of them, in `$defs` by the answer's name. "
-        "Times are in ms where the key ends in `_ms`, in s where it ends in `_s`; an interval is "
-        "[low, high]; what is not known is null.\n\n"
-        "With exit code 3 there is an object too: what was found, with null or an empty list where nothing "
-        "answers. With exit codes 1, 2 and 130 one line on stderr says why; stdout is empty, or has the "
-        "whole object where a part failed: a network of several, which `failures` names, or a file that "
-        "could not be written."
+        printed_by = ", ".join(f"`{command}`" for command in commands)
+        rows.append(f"| lolat-{name} | {printed_by} | {_first(kind)} |\n")
+    return "| answer | printed by | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+
+
+def counts() -> str:
+    """The counts: name, unit, what it is and why it costs time."""
+    rows = []
+    for name in COLUMNS:
+        m = MEANINGS[name]
+        shown = SIX.get(name, f"`{name}`")
+        rows.append(f"| {shown} | {m.unit} | {m.words}. {m.why} |\n")
+    return "| count | unit | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+
+
+SIX = {
+    "acts": "ACTS",
+    "inp": "INP",
+    "flops": "FLOPs",
+    "traffic": "traffic",
+    "weights": "weights",
+    "ops": "ops",
+}
+MADE_TABLES = {"answers": answers, "counts": counts}
+
+
+def rendered(text: str) -> str:
+    """A page with its tables as the code and the results have them now."""
+    text = MARKED.sub(
+        lambda m: f"<!-- made {m[1]} -->\n{MADE_TABLES[m[1]]()}<!-- end of {m[1]} -->\n", text
     )
-    return f"# JSON\n\n{MADE}\n\n{text}\n\n{head}" + "\n".join(rows) + "\n"
+    return tables.rendered(text)
 
 
 INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
@@ -169,12 +141,12 @@ def _first(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
-MADE = "<!-- made by: python benchmarks/pages.py -->"
-REFERENCE = {
-    "python.md": python_page, "json.md": json_page, "schema.json": schema.text,
-    "command-line.md": command_line.text,
-}  # fmt: skip
+MADE = "<!-- made by: python -m benchmarks.pages -->"
+WHOLE = {"python.md": python_page, "schema.json": schema.text, "command-line.md": command_line.text}
+"""Files of docs/reference that are made whole."""
 
 if __name__ == "__main__":
-    for name, make in REFERENCE.items():
-        write_bytes(RESULTS.parent / "reference" / name, make().encode())
+    for name, make in WHOLE.items():
+        (REFERENCE / name).write_text(make(), encoding="utf-8")
+    for page in tables.pages():
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Vision networks on A100, V100, T4 as somebody else timed them: a table of docs/results/gpus.md.
+"""Vision networks on A100, V100, T4 as somebody else timed them: a table of docs/results/index.md.
 
     python benchmarks/published_networks.py TABLE [MODELS] [--rows]
 

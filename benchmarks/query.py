@@ -1,6 +1,4 @@
-"""How fast a learned model answers, as ratios in one run. Writes docs/results/speed.md with --write.
-
-    python benchmarks/query.py [--model MODEL] [--write]
+"""How fast a learned model answers, as ratios in one run.
 
 Every ratio compares two things measured in turns; single times are given for scale only. A query of a
 network asks the model's default predictor, with its interval, domain and blocks.
@@ -8,7 +6,6 @@ network asks the model's default predictor, with its interval, domain and blocks
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import logging
 import os
@@ -23,18 +20,16 @@ from typing import Any
 
 import numpy as np
 
+import lolat
+from benchmarks.runner import Tables, benchmark, in_turns
+from lolat.mlp.devices import DEVICES
+from lolat.mlp.layer_model import Layer, LayerModel, Perceptron
+from lolat.mlp.recipes import find_recipe
+from lolat.mlp.table import LayerTable
+from lolat.nas.grid import Grid
+from lolat.nas.scorer import compiled
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-import lolat  # noqa: E402
-from benchmarks.pages import update  # noqa: E402
-from lolat.mlp.devices import DEVICES  # noqa: E402
-from lolat.mlp.layer_model import Layer, LayerModel, Perceptron  # noqa: E402
-from lolat.mlp.recipes import find_recipe  # noqa: E402
-from lolat.mlp.table import LayerTable  # noqa: E402
-from lolat.nas.grid import Grid  # noqa: E402
-from lolat.nas.scorer import compiled  # noqa: E402
-
 ROWS = 10_000_000
 POSITIONS, CHOICES = 22, 7  # as many positions as FBNet has; 7**22 is what an int64 can index
 CANDIDATES = 20_000_000
@@ -42,18 +37,7 @@ LAYERS = 100_000
 NETWORKS = ("resnet50", "mobilenetv2_100", "densenet121", "vit_base_patch16_224")
 
 
-def in_turns(a: Callable[[], object], b: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Median seconds of `a` and of `b`, called in turns."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for call, kept in zip((a, b), times, strict=True):
-            start = time.perf_counter()
-            call()
-            kept.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def start_up(model: str) -> tuple[float, float]:
+def start_up(model: str) -> list[float]:
     """Seconds of a new process that answers once, and of one that imports numpy."""
     question = (
         f"import lolat; print(lolat.load({model!r}).predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20))"
@@ -100,7 +84,7 @@ def each(call: Callable[[], object], count: int) -> float:
     return statistics.median(found)
 
 
-def torch_readers() -> list[str]:
+def torch_readers() -> list[list[str]]:
     """Rows of the table: reading networks of timm in this process, against fvcore's count of them."""
     from fvcore.nn import FlopCountAnalysis
 
@@ -120,14 +104,12 @@ def torch_readers() -> list[str]:
 
         ours(), theirs()
         mine, other = in_turns(ours, theirs, rounds=3)
-        lines.append(
-            f"| reading {name} (PyTorch) / fvcore's count of it | {mine / other:.2f} "
-            f"({mine:.2f} s / {other:.2f} s) |"
-        )
+        ratio = f"{mine / other:.2f} ({mine:.2f} s / {other:.2f} s)"
+        lines.append([f"reading {name} (PyTorch) / fvcore's count of it", ratio])
     return lines
 
 
-def search(model: lolat.Model) -> str:
+def search(model: lolat.Model) -> list[str]:
     """A row of the table: the ten fastest of a part of a large space by index, on one core."""
     random = np.random.default_rng(0)
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
@@ -135,13 +117,11 @@ def search(model: lolat.Model) -> str:
     start = time.process_time()
     scorer.best(10, start=10**12, stop=10**12 + CANDIDATES)
     seconds = (time.process_time() - start) / CANDIDATES * 1e9
-    return (
-        f"| the ten fastest of 10^9 candidates of {POSITIONS} positions, a core; linear, so from "
-        f"{CANDIDATES:,} of them | {seconds:.0f} s |"
-    )
+    asked = f"the ten fastest of 10^9 candidates of {POSITIONS} positions, a core"
+    return [f"{asked}; linear, so from {CANDIDATES:,} of them", f"{seconds:.0f} s"]
 
 
-def layers() -> Iterator[str]:
+def layers() -> Iterator[list[str]]:
     """Rows of the table: LAYERS convolutions of six GPUs by networks of each recipe's size."""
     random = np.random.default_rng(0)
     known = dict(itertools.islice(DEVICES.items(), 6))
@@ -174,46 +154,32 @@ def layers() -> Iterator[str]:
             "convolution", name, known, features, *standard, Perceptron([members]), {}, {}, {}
         )
         seconds = each(lambda model=model: model.predict(table), 1) / 1e6
-        yield f"| {LAYERS:,} layers by the layer model of the recipe {name} | {seconds:.2f} s |"
+        yield [f"{LAYERS:,} layers by the layer model of the recipe {name}", f"{seconds:.2f} s"]
 
 
-def main() -> None:
-    """Print the table; write it if asked to."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--model", default=None, help="a model file; the shipped one of a CPU if not given"
-    )
-    parser.add_argument("--write", action="store_true", help="write docs/results/speed.md")
-    options = parser.parse_args()
-    path = options.model or str(ROOT / "models/epyc-2t.json")
-    model = lolat.load(path)
-    answer, plain = start_up(path)
-    ours, theirs, memory = rows(model)
-    counts = each(lambda: model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20), 5000)
+@benchmark("query", "speed", "extended")
+def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
+    """How fast a model answers, beside `import numpy`, `X @ w` and fvcore."""
+    known = lolat.load(model)
+    answer, plain = start_up(model)
+    ours, theirs, memory = rows(known)
+    counts = each(lambda: known.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20), 5000)
     graph = lolat.read("keras:ResNet50")
     batch_sizes = itertools.count(1)
-    model.predict(graph)
-    fresh = each(lambda: model.predict(graph, next(batch_sizes)).latency_ms, 200)
-    again = each(lambda: model.predict(graph, 8).latency_ms, 1000)
+    known.predict(graph)
+    fresh = each(lambda: known.predict(graph, next(batch_sizes)).latency_ms, 200)
+    again = each(lambda: known.predict(graph, 8).latency_ms, 1000)
     lines = [
-        "| what | measured |",
-        "| --- | --- |",
-        f"| import lolat, load a model, answer once, in a new process / `import numpy` | "
-        f"{answer / plain:.2f} ({1e3 * answer:.0f} ms / {1e3 * plain:.0f} ms) |",
-        f"| `predict_counts` on 10 million rows / `X @ w` | {ours / theirs:.2f} "
-        f"({1e3 * ours:.0f} ms / {1e3 * theirs:.0f} ms) |",
-        f"| its peak memory / its input | {memory:.2f} |",
-        f"| one query from counts | {counts:.1f} µs |",
-        f"| one query of ResNet-50, a counted Graph, at a batch size not asked before | {fresh:.0f} µs |",
-        f"| the same at a batch size asked before | {again:.1f} µs |",
+        ["import lolat, load a model, answer once, in a new process / `import numpy`",
+         f"{answer / plain:.2f} ({1e3 * answer:.0f} ms / {1e3 * plain:.0f} ms)"],
+        ["`predict_counts` on 10 million rows / `X @ w`",
+         f"{ours / theirs:.2f} ({1e3 * ours:.0f} ms / {1e3 * theirs:.0f} ms)"],
+        ["its peak memory / its input", f"{memory:.2f}"],
+        ["one query from counts", f"{counts:.1f} µs"],
+        ["one query of ResNet-50, a counted Graph, at a batch size not asked before", f"{fresh:.0f} µs"],
+        ["the same at a batch size asked before", f"{again:.1f} µs"],
         *torch_readers(),
-        search(model),
+        search(known),
         *layers(),
-    ]
-    print("\n".join(lines))
-    if options.write:
-        update(ROOT / "docs/results/speed.md", {"query": lines})
-
-
-if __name__ == "__main__":
-    main()
+    ]  # fmt: skip
+    return {"query": (["what", "measured"], lines)}

@@ -6,7 +6,7 @@ DATA: benchmarked_insights_epochs.csv, epochs of generated networks on one GPU (
 0.9): columns family, batch_size, samples, config (the network, as JSON), epoch_s_median. Rows are drawn at
 random, the model is fitted on them and the rest predicted. The terms were chosen on one half of the table
 (CHOSEN_ON); its other half was left out of that, and has a table of its own. With --write, the table goes
-into a file as `lolat training fit` reads it.
+into a file as `lolat fit` reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 import lolat  # noqa: E402
 from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
 from lolat.readers.generated import FAMILIES  # noqa: E402
-from lolat.training.fitting import epoch_row, fit_terms, operation_rows  # noqa: E402
+from lolat.training.epochs import epoch_row, fit_terms, operation_rows  # noqa: E402
 from lolat.training.iteration import OPTIMIZERS  # noqa: E402
 
 OPTIMIZER = "momentum"
@@ -68,7 +68,7 @@ def network_of(row: dict[str, str]) -> str:
 
 
 def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(families, rows as `lolat training fit` reads them) of the study's table."""
+    """(families, rows as `lolat fit` reads them) of the study's table."""
     with open(path, newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     rows = [

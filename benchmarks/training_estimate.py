@@ -23,8 +23,14 @@ from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import load
-from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, _work, typical
-from lolat.training.file import load_training
+from lolat.training.estimate import (
+    KNOWN,
+    ForwardTraining,
+    Ratios,
+    median_ratios,
+    operation_work,
+)
+from lolat.training.file import training_of
 from lolat.training.iteration import optimizer_named
 
 BATCH_SIZES = (8, 32)
@@ -33,12 +39,14 @@ QUANTILES = 39
 
 def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
     """What the passes of a device take."""
-    trained, latency, sgd = load_training(device), load(device), optimizer_named("sgd")
+    latency, sgd = load(device), optimizer_named("sgd")
+    trained = training_of(latency.document, device)
     rows, passes = [], []
     for graph in networks.values():
         for n in BATCH_SIZES:
-            rows.append([1.0, float(_work(graph, n)[1].sum())])
-            parts, inference = trained.parts(graph, n, sgd), latency.predict(graph, n).latency_ms
+            rows.append([1.0, float(operation_work(graph, n)[1].sum())])
+            parts = trained.iteration(graph, n, sgd).parts()
+            inference = latency.predict(graph, n).latency_ms
             passes.append([parts[p] / inference for p in ("forward", "backward")])
     each = [fit_relative(np.array(rows), column) for column in np.array(passes).T]
     return Ratios(*(round(float(c), 2) for found in each for c in found))
@@ -47,12 +55,11 @@ def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
 def errors(device: str, networks: dict[str, Graph], used: Ratios) -> list[float]:
     """log(training / estimate) of a device's iterations, estimated by `used`."""
     path = str(find_model(device))
-    estimate = ForwardTraining(read_json(path, ""), path, "", used)
-    trained, sgd = load_training(device), optimizer_named("sgd")
+    document = read_json(path, "")
+    estimate = ForwardTraining(document, path, used)
+    trained, sgd = training_of(document, path), optimizer_named("sgd")
     return [
-        float(
-            np.log(sum(trained.parts(g, n, sgd).values()) / sum(estimate.parts(g, n, sgd).values()))
-        )
+        float(np.log(trained.iteration(g, n, sgd).total / estimate.iteration(g, n, sgd).total))
         for g in networks.values()
         for n in BATCH_SIZES
     ]
@@ -65,7 +72,9 @@ def main() -> None:
     of = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
     left_out = []
     for device, own in found.items():
-        error = errors(device, networks, typical([r for d, r in found.items() if d != device]))
+        error = errors(
+            device, networks, median_ratios([r for d, r in found.items() if d != device])
+        )
         left_out.append(np.quantile(np.abs(error), of))
         median, most = np.median(error), np.quantile(np.abs(error), 0.9)
         print(f'"{device}": {own}  left out: median {median:+.2f}, 90 % within {most:.2f}')

@@ -8,7 +8,7 @@ all, on an idle machine. `--measured FILE` keeps what was measured; what it hold
 The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
 
 The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
-milliseconds in between, the end of a short epoch waits for that thread (docs/results/training.md).
+milliseconds in between, the end of a short epoch waits for that thread (docs/results/index.md).
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.pages import update as update_page
+from lolat.model import load
 from lolat.readers import open_network, read
-from lolat.training.file import load_training
-from lolat.training.model import Training
+from lolat.training.file import training_of
+from lolat.training.iteration import memory_bytes, optimizer_named
+from lolat.training.model import Training, TrainingRun, predict
 from lolat.units import percent
 
 EPOCHS = 5  # the first and four more
@@ -178,10 +180,11 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
     for run in runs:
         found = known[json.dumps(asdict(run))]
         graph = read(run.network, run.size)
-        told = model.predict(
-            graph, run.batch_size, run.samples, 1, run.optimizer, validation=run.samples
+        asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
+        told, optimizer = predict(model, graph, asked), optimizer_named(run.optimizer)
+        whole, quarter = (
+            memory_bytes(graph, n, optimizer) for n in (run.batch_size, run.batch_size // 4)
         )
-        small = model.predict(graph, run.batch_size // 4, None, 1, run.optimizer)
         assert told.epoch_s is not None
         assert told.evaluation_s is not None
         assert told.startup_s is not None
@@ -196,7 +199,7 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
                 found["epochs_s"][0] - epoch_s, told.startup_s,
                 min(found["evaluations_s"]), told.evaluation_s,
                 found["whole"]["grown_bytes"] - found["quarter"]["grown_bytes"],
-                told.memory_bytes - small.memory_bytes,
+                whole - quarter,
             )
         )  # fmt: skip
     return rows
@@ -273,7 +276,8 @@ def main(
     if model is None:
         raise click.UsageError("Missing argument 'MODEL'.")
     known = json.loads(measured.read_text()) if measured is not None and measured.exists() else {}
-    loaded = load_training(model)
+    device = load(model)
+    loaded = training_of(device.document, device.source)
     rows = judge(loaded, PARTS[part], measure(PARTS[part], known, measured))
     tables = {
         "runs": list(epochs_table(rows)),

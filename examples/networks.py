@@ -1,6 +1,6 @@
 """Ten networks as people write them, for `lolat predict local examples.networks:unet` and the like.
 
-None was looked at while LoLat's formula and blocks were chosen; docs/results/accuracy.md has what came out.
+None was looked at while LoLat's formula and blocks were chosen; docs/results/index.md has what came out.
 """
 
 from __future__ import annotations

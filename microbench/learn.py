@@ -206,7 +206,7 @@ def warnings(
             f"unsteady machine: everything took {factor:.1f} times as long in its busiest tenth as in its "
             f"calmest, and repeated measurements were {100 * noise['floor']:.0f} % apart: close other "
             "programs and run again for narrower intervals (on a virtual machine, neighbors may be the "
-            "cause: docs/explanation/stopwatch.md)"
+            "cause: docs/how-to/measure.md)"
         )
     if noise["others"] > OTHERS:
         remarks.append(

@@ -1,11 +1,10 @@
-"""Scripts in benchmarks/: what compare, kills, importing and fuzz find."""
+"""Scripts in benchmarks/: what compare, importing and fuzz find."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,60 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import compare, killing, kills
+from benchmarks import compare, fuzz
 from lolat.devices.tables import read_networks, read_operations
 from lolat.fitting.points import Point, known_features, matrix, times
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-# ---- kills.py finds what it looks for.
-
-WHOLE = """
-import os, sitecustomize
-for i in range(60):
-    sitecustomize.begin(str(i)) if i >= len(open("kept").read().split()) else None
-    with open("kept") as file: before = file.read().split()
-    if i >= len(before):
-        with open("new", "w") as file: file.write(" ".join([*before, str(i)]))
-        os.fsync(os.open("new", os.O_RDONLY))
-        os.replace("new", "kept")
-"""
-HALF = """
-import os, time, sitecustomize
-for i in range(60):
-    sitecustomize.begin(str(i))
-    with open("kept", "w") as file:
-        for j in range(i + 1):
-            file.write(f"{j} ")
-            file.flush()
-            time.sleep(0.001)
-        file.write("whole")
-"""
-
-
-@pytest.mark.parametrize(("code", "kinds"), [(WHOLE, set()), (HALF, {"half", "lost"})])
-def test_kills_are_judged(code: str, kinds: set[str]) -> None:
-    def make(folder: Path) -> None:
-        killing._notes(folder)
-        (folder / "kept").write_text("" if code == WHOLE else "0 whole")
-
-    def kept(folder: Path) -> list[str]:
-        return [n for n in (folder / "kept").read_text().split() if n != "whole"]
-
-    def half(path: Path) -> str:
-        text = path.read_text()
-        return "" if code == WHOLE or text.endswith("whole") else "no end"
-
-    command = killing.Command(
-        "x", "x", code, (), "units", 1, make, kept, ("kept",), half, result=lambda f: kept(f),
-        while_running=("new",), some_units=50,
-    )  # fmt: skip
-    told = kills.kill_often(command, 6, 1)
-    assert told.kills == 6
-    found = {kind for kind, faults in told.faults.items() if faults}
-    assert found & {"half", "lost"} == kinds if kinds else found == set()
 
 
 # ---- importing.py: published files become the tables that are read.
@@ -141,33 +92,21 @@ def test_spaces_of_help(tmp_path: Path) -> None:
     assert [(r["arch"], float(r["phone_1"])) for r in rows] == [("0" * 22, 1.5), ("8" * 22, 2.5)]
 
 
-# ---- fuzz.py: a fixed number of hostile inputs; by itself it runs as many as one likes.
-
-
-FOUND_ONCE = (
-    "models:930017", "models:930144", "models:940316", "networks:300335", "options:300337",
-    "options:500129", "sections:940425", "tables:900013", "tables:930134",
-)  # fmt: skip
-"""What it found once; another generator of cases would need others."""
+# ---- fuzz.py: by itself it runs as many cases as one likes.
 
 
 @pytest.mark.slow
-def test_nothing_is_found() -> None:
-    """Every command answers what is right, or damaged input would be refused for another reason; what was
-    found stays mended; what is damaged ends in one line. In one run: it imports much once.
-    """
+def test_right_commands_answer_and_damaged_input_ends_in_one_line() -> None:
+    """Every command without damage too, or damaged input would be refused for another reason."""
     pytest.importorskip("onnx")
-    pytest.importorskip("starlette.testclient")
-    from benchmarks.fuzzing.cases import KINDS, commands
-
-    cases = [f"whole:{seed}" for seed in range(len(commands()))]
-    cases += [f"{kind}:{seed}" for kind in KINDS for seed in range(18, 24)]
+    cases = [f"{fuzz.RIGHT}:{number}" for number in range(len(fuzz.right_commands()))]
+    cases += [f"{kind}:{seed}" for kind in fuzz.KINDS for seed in range(8)]
+    words = [word for case in cases for word in ("--case", case)]
     done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks/fuzz.py", "--case", *FOUND_ONCE, *cases],
-        capture_output=True, text=True, timeout=400,
+        [sys.executable, "-m", "benchmarks.fuzz", *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
-    found = re.findall(r"^\w+:\d+  (?!nothing wrong).*", done.stdout, re.MULTILINE)
-    assert (done.returncode, found) == (0, []), done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---- predictors side by side
@@ -219,7 +158,6 @@ def test_left_out_means_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         compare, "PREDICTORS", {"two-regime": compare.two_regime, "FLOPs": compare.flops}
     )
-    head, _, first, second = compare.lines(points)
-    assert head.startswith("| predictor | median |")
-    assert first.startswith("| two-regime | ")
-    assert second.startswith("| FLOPs | ")
+    columns, rows = compare.table(points)
+    assert columns[:2] == ["predictor", "median"]
+    assert sorted(row[0] for row in rows) == ["FLOPs", "two-regime"]

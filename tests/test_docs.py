@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -21,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lolat as api  # noqa: E402
-from benchmarks import pages  # noqa: E402
+from benchmarks import pages, tables  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
 from tests.processes import python  # noqa: E402
 
@@ -215,11 +219,45 @@ def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").exists()
 
 
-def test_the_snippet_that_times_as_lolat_does_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def python_blocks(page: str) -> list[str]:
+    """The blocks of Python of a page that stand for themselves: they begin with an import."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    blocks = [block for _, language, block in FENCED.findall(text) if language == "python"]
+    return [block for block in blocks if block.startswith(("import ", "from "))]
+
+
+def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A block as a script of its own, in a folder of its own; its names afterwards."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {"__name__": "example"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tools themselves
+        exec(compile(code, "a page", "exec"), names)
+    return names
+
+
+def test_the_calls_of_the_page_of_networks_have_their_parameters() -> None:
+    """Every keyword in its Python is one of the call that it stands in."""
+    text = (DOCS / "how-to/networks.md").read_text(encoding="utf-8")
+    owners = {"lolat": api, "model": api.Model}
+    checked = 0
+    for _, language, block in FENCED.findall(text):
+        for node in ast.walk(ast.parse(block)) if language == "python" else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = owners.get(getattr(node.func.value, "id", ""))
+                if owner is not None:
+                    parameters = inspect.signature(getattr(owner, node.func.attr)).parameters
+                    assert {k.arg for k in node.keywords} <= parameters.keys(), node.func.attr
+                    checked += 1
+    assert checked > 10
+
+
+def test_the_snippet_that_times_as_lolat_does_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("keras")
-    text = (DOCS / "explanation" / "stopwatch.md").read_text(encoding="utf-8")
-    (snippet,) = (block for _, language, block in FENCED.findall(text) if language == "python")
-    exec(snippet, {})
+    (code,) = python_blocks("how-to/measure.md")
+    run(code, tmp_path, monkeypatch)
     assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)
 
 
@@ -242,13 +280,13 @@ def test_shipped_models_load_and_are_listed() -> None:
 FIGURE = re.compile(r"([+-]?\d[\d.,]*)( %| ms)?<!-- ([\w-]+)#([\w-]+): (.+?): (.+?) -->")
 
 
-@pytest.mark.parametrize("page", [p for p in OWN if "<!-- " in p.read_text("utf-8")], ids=named)
+@pytest.mark.parametrize("page", [p for p in OWN if "#" in p.read_text("utf-8")], ids=named)
 def test_its_figures_are_those_of_the_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(FIGURE.findall(text)) == len(re.findall(r"<!-- [\w-]+#", text))
-    for shown, unit, of, table, row, column in FIGURE.findall(text):
-        rows = pages.table((pages.RESULTS / f"{of}.md").read_text(encoding="utf-8"), table)
-        assert row in rows, f"{of}#{table}: {row}"
+    for shown, unit, topic, table, row, column in FIGURE.findall(text):
+        rows = tables.cells(topic, table)
+        assert row in rows, f"{topic}#{table}: {row}"
         cell = rows[row][column]
         assert cell in {f"{shown}{unit}", shown}, f"{row}: {column}"
 
@@ -259,31 +297,37 @@ def test_the_figures_of_the_readme_are_marked() -> None:
     assert len(FIGURE.findall(table)) >= 12
 
 
-@pytest.mark.parametrize("page", sorted(pages.RESULTS.glob("*.md")), ids=named)
-def test_results_say_of_which_formula_they_are(page: Path) -> None:
-    """A page of an earlier version says so at its top."""
+@pytest.mark.parametrize("page", list(tables.pages()), ids=named)
+def test_tables_of_a_page_are_those_of_the_results_and_of_the_code(page: Path) -> None:
+    """Else: python -m benchmarks.pages"""
     text = page.read_text(encoding="utf-8")
-    if page.name == "index.md" or "No formula is judged here." in text:
-        return
-    head = text.split("\n\n")[1]
-    said = pages.MADE_WITH.match(head)
-    assert said is not None
-    present = pages.versions()[said[1]]
-    assert int(said[2]) == present if "present one." in said[3] and not said[4] else True
-    if said[4]:
-        assert int(said[4]) == present > int(said[2])
+    assert pages.rendered(text) == text
+    assert text.count("<!-- table ") + text.count("<!-- made ") == text.count("<!-- end of ") + (
+        text.count("<!-- made by")
+    )
+
+
+@pytest.mark.parametrize("topic", tables.topics())
+def test_results_of_an_earlier_formula_say_so(topic: str) -> None:
+    """A page that shows a table of another version than the present one names both."""
+    made = tables.read(topic)
+    present = tables.versions()[made["formula"]]
+    assert made["version"] <= present
+    shown = [p.read_text("utf-8") for p in tables.pages()]
+    shown = [text for text in shown if f"<!-- table {topic}#" in text]
+    if made["version"] < present:
+        words = f"formula `{made['formula']}` {made['version']}; the present one is {present}"
+        assert all(words in text for text in shown)
 
 
 @pytest.mark.slow
 def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
     """One device of the zoo, learned anew: a changed formula makes the page old. Raise its version then."""
-    sys.path.insert(0, str(ROOT / "benchmarks" / "zoo"))
-    import judge
+    from benchmarks.zoo import judge
 
     device = judge.learn(ROOT / "benchmarks/zoo/results/epyc-26-2/ort-1t.json.xz")
-    cells, *_ = judge.row(device, judge.REPORTED)
-    text = (pages.RESULTS / "accuracy.md").read_text(encoding="utf-8")
-    assert list(pages.table(text, "epyc-26-2-reported")["ort-1t"].values()) == cells
+    cells, _ = judge.row(device, judge.REPORTED)
+    assert list(tables.cells("accuracy", "epyc-26-2-reported")["ort-1t"].values()) == cells
 
 
 def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
@@ -292,17 +336,17 @@ def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
     facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
     model = api.fit(facts=facts, name="probe")
-    of_kernels = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"]
+    of_kernels = json.loads(tables.FORMULAS.read_text("utf-8"))["kernels"]
     recorded = of_kernels["probe_ms"]
     found = {n: model.predict(n).latency_ms for n in recorded}
     assert found == pytest.approx(recorded, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", sorted(pages.REFERENCE))
+@pytest.mark.parametrize("name", sorted(pages.WHOLE))
 def test_pages_made_from_the_code_are_up_to_date(name: str) -> None:
-    """Else: python benchmarks/pages.py"""
-    made = pages.REFERENCE[name]()
-    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == made
+    """Else: python -m benchmarks.pages"""
+    made = pages.WHOLE[name]()
+    assert (pages.REFERENCE / name).read_text(encoding="utf-8") == made
 
 
 # ---- English

@@ -180,9 +180,7 @@ def test_the_page_finds_the_field_at_fault_by_data(
 
 
 def test_a_missing_file_of_any_argument_is_worded_for_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        errors.InputError, match=r"^csv "
-    ) as caught:
+    with pytest.raises(errors.InputError, match=r"^csv ") as caught:
         check_writable(tmp_path, "csv")
     assert caught.value.code == "not-written"
     assert caught.value.arguments == ["csv"]

@@ -1,11 +1,10 @@
-"""The rules of the house: who may import whom, when frameworks are loaded, sizes of files, docstrings."""
+"""The rules of the house: who may import whom, when frameworks are loaded, sizes of files and functions."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib.util
-import inspect
 import json
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat import errors
 from lolat.readers.cache import shipped_graph
 from tests import synthetic
 from tests.processes import ROOT, python
@@ -75,65 +73,6 @@ def test_files_and_functions_are_small() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 assert length <= LONGEST_FUNCTION, f"{path}: {node.name} has {length} lines"
-
-
-WRITERS = {
-    "lolat/io/writing.py": "the one writer",
-    "lolat/io/process.py": "to pipes and /dev/null",
-    "lolat/nas/pareto.py": "adds a line to the scores",
-    "lolat/nas/scoring.py": "Parquet piece by piece",
-    "lolat/web/networks.py": "a copy in a temporary folder",
-    "microbench/journal.py": "adds a line to a journal",
-}
-"""The files that write to files, and why not by `lolat/io/writing.py`."""
-
-
-def writes(node: ast.AST) -> bool:
-    """Whether a call writes to a file, by what it is called: open(.., "w"), write_text, np.save ..."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = ast.unparse(node.func)
-    last = name.rpartition(".")[2]
-    if last in ("open", "fdopen"):
-        given = node.args[not isinstance(node.func, ast.Attribute) :]
-        values = [getattr(v, "value", None) for v in (*given, *(k.value for k in node.keywords))]
-        modes = {v for v in values if isinstance(v, str)}
-        return any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
-    if last in ("save", "savez", "savefig", "tofile", "dump"):
-        return not node.args or ast.unparse(node.args[0]) not in IN_MEMORY
-    return last in ("write_text", "write_bytes") and "." in name
-
-
-IN_MEMORY = ("content", "drawn")
-
-
-def test_files_are_written_by_the_one_writer() -> None:
-    found = {p.as_posix() for p, (_, tree) in sources().items() if any(map(writes, ast.walk(tree)))}
-    assert found == set(WRITERS)
-
-
-def public(node: ast.AST) -> bool:
-    if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.name.startswith("_"):
-        return False
-    return "overload" not in map(ast.unparse, node.decorator_list)
-
-
-def test_what_is_public_says_what_it_is() -> None:
-    for path, (_, tree) in sources().items():
-        top = [n for n in tree.body if public(n)]
-        inside = [n for c in top if isinstance(c, ast.ClassDef) for n in c.body if public(n)]
-        lacking = [n.name for n in [*top, *inside] if not ast.get_docstring(n)]  # type: ignore[attr-defined]
-        assert lacking == [], path
-        assert not tree.body or ast.get_docstring(tree), path
-
-
-def test_every_error_has_its_exit_code() -> None:
-    classes = inspect.getmembers(errors, inspect.isclass)
-    codes = {name: c.exit_code for name, c in classes if issubclass(c, errors.LolatError)}
-    assert codes == {
-        "LolatError": 1, "MeasuringError": 1, "InputError": 2, "ModelFileError": 2, "NetworkError": 2,
-        "MissingPackageError": 2, "DeviceError": 2, "AnswerIsNo": 3,
-    }  # fmt: skip
 
 
 def loaded_after(code: str) -> set[str]:

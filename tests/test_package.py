@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import email
-import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -44,28 +41,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
-def test_another_time_place_umask_and_locale_give_the_same_bytes(
-    built: Path, tmp_path: Path
-) -> None:
-    """From a checkout that was worked in, and not by way of the source archive."""
-    check_out(tmp_path)
-    for name in ("models/local/cpu.json", "lolat/__pycache__/x.cpython-311.pyc", "build/x.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("{}")
-    for path in tmp_path.rglob("*"):
-        os.utime(path, (1e9, 1e9))
-        path.chmod(0o700 if path.is_dir() else 0o600)  # git knows of files only who may run them
-    there = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--directory", "dist"],
-        cwd=tmp_path, check=True, capture_output=True, env=os.environ | there, umask=0o077,
-    )  # fmt: skip
-    assert len(list(built.iterdir())) == 2
-    for file in built.iterdir():
-        assert (tmp_path / "dist" / file.name).read_bytes() == file.read_bytes(), file.name
-
-
 def test_the_lock_file_holds_what_the_tests_ask_for() -> None:
     """A hash and a version inside its range for each package of the extra `test`; else: make lock."""
     packaging = pytest.importorskip("packaging.requirements")
@@ -87,45 +62,6 @@ def test_the_lock_file_holds_what_the_tests_ask_for() -> None:
         # PyTorch's wheel differs from place to place under one version.
         if wanted.name not in ("lolat", "torch"):
             assert all(map(wanted.specifier.contains, locked[wanted.name.lower()])), text
-
-
-@pytest.mark.parametrize(
-    ("answer", "code", "named"),
-    [
-        ([{"name": "a", "version": "1", "vulns": []}], 0, ["1 of 1", "0 known"]),
-        (
-            [
-                {"name": "a", "version": "1", "vulns": [{"id": "CVE-7", "fix_versions": ["2"]}]},
-                {"name": "b", "skip_reason": "not found"},
-            ],
-            0,
-            ["a 1, CVE-7", "in 2", "1 of 2", "1 known"],
-        ),
-        ([{"name": "b", "skip_reason": "not found on PyPI: b"}], 1, ["none of 1", "PyPI: b"]),
-        (None, 1, ["none of 0", "no route to the advisories"]),
-    ],
-    ids=["clean", "vulnerable", "unknown there", "unreachable"],
-)
-def test_an_audit_says_what_it_looked_up_and_fails_where_that_is_nothing(
-    tmp_path: Path, answer: object, code: int, named: list[str]
-) -> None:
-    if not shutil.which("make"):
-        pytest.skip("no make here")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    written = "" if answer is None else json.dumps({"dependencies": answer})
-    (tmp_path / "bin/pip-audit").write_text(
-        f"#!/bin/sh\nprintf '%s' '{written}'\necho 'no route to the advisories' >&2\nexit 1\n"
-    )
-    for tool in (tmp_path / "bin").iterdir():
-        tool.chmod(0o755)
-    (tmp_path / ".lolat-test").touch()
-    done = subprocess.run(
-        ["make", "audit", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert bool(done.returncode) == bool(code), done.stderr
-    for word in named:
-        assert word in done.stdout + done.stderr
 
 
 @pytest.mark.slow

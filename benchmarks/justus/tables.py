@@ -1,4 +1,4 @@
-"""The tables of docs/results/justus2018.md: what the paper says, and what the two recipes came to."""
+"""The tables of docs/results/index.md: what the paper says, and what the two recipes came to."""
 
 from __future__ import annotations
 

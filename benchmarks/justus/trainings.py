@@ -1,4 +1,4 @@
-"""The models that the tables of docs/results/justus2018.md need, and what each came to, in a file."""
+"""The models that the tables of docs/results/index.md need, and what each came to, in a file."""
 
 from __future__ import annotations
 

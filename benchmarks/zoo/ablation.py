@@ -1,17 +1,16 @@
-"""What each term of the default formula is worth on the zoo: the table of docs/explanation/formula.md.
+"""What each term of the default formula is worth on the zoo; nothing is measured.
 
-    python benchmarks/zoo/ablation.py [--update docs/explanation/formula.md]   # some minutes
-    python benchmarks/zoo/ablation.py --eliminate   # how the terms were chosen
+    python -m benchmarks run ablation            # some minutes
+    python -m benchmarks run ablation eliminate=yes   # how the terms were chosen
 
 Each device of a processor is learned from its predefined blocks and networks by each variant of the
-formula, which then predicts the other networks and the blocks cut from them. Nothing is measured.
+formula, which then predicts the other networks and the blocks cut from them.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,13 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import measure
-from judge import HALVES, head, key, visits
-
-from benchmarks.pages import update
+from benchmarks.runner import Tables, benchmark
+from benchmarks.zoo import measure
+from benchmarks.zoo.judge import HALVES, key, visits
 from lolat.fitting.least_squares import SPREAD, fit_families, fit_relative, point_weights
 from lolat.fitting.predictors.extended import APART, FAMILY, LEFT_OUT, TERMS
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS, MEANINGS, count
@@ -216,7 +211,7 @@ def left_out(variant: Variant, device: Device) -> float:
     return 100.0 * float(np.mean(np.minimum(found, CAP)))
 
 
-def eliminate(devices: Sequence[Device]) -> None:
+def elimination(devices: Sequence[Device]) -> None:
     """Leave out the term without which predictions change least, again and again; no times are used."""
 
     def logarithms(terms: Sequence[str]) -> list[np.ndarray]:
@@ -244,21 +239,14 @@ def eliminate(devices: Sequence[Device]) -> None:
         )
 
 
-def main() -> None:
-    """See the module."""
+@benchmark("ablation", "accuracy", "extended")
+def ablation(eliminate: str = "") -> Tables:
+    """The formula with a term less, a term more, other priors and other errors, on family 26."""
     devices = [load(path) for path in sorted(FOLDER.glob("*.json.xz"))]
-    if "--eliminate" in sys.argv:
-        eliminate(devices)
-        return
+    if eliminate:
+        elimination(devices)
+        return {}
     kinds = ("mean", "middle", "worst", "cut blocks")
     columns = [f"{words}: {kind}" for words in HALVES.values() for kind in kinds]
-    lines = head(["", *columns, "left out"])
-    for words, variant in variants():
-        lines.append(f"| {words} | {' | '.join(cells(variant, devices))} |")
-        print(lines[-1], flush=True)
-    if "--update" in sys.argv:
-        update(Path(sys.argv[sys.argv.index("--update") + 1]), {"ablation": lines})
-
-
-if __name__ == "__main__":
-    main()
+    rows = [[words, *cells(variant, devices)] for words, variant in variants()]
+    return {"ablation": (["what", *columns, "left out"], rows)}

@@ -1,7 +1,4 @@
-"""Judges the formula on the zoo, without measuring anything: the tables of docs/results/accuracy.md.
-
-    python benchmarks/zoo/judge.py [--rows]
-    python benchmarks/zoo/judge.py --update docs/results/accuracy.md
+"""Judges the formula on the zoo, without measuring anything.
 
 For each device: a model is fitted to its blocks and to the thirteen predefined networks, as learning does;
 then it predicts the other networks, which were measured in the same random rounds. Formula, blocks and
@@ -12,8 +9,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import sys
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +16,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-import measure
-from networks import CHOSEN, REPORTED
-
-from benchmarks.pages import update
+from benchmarks.runner import Errors, Table, Tables, benchmark, joined, percent
+from benchmarks.zoo import measure
+from benchmarks.zoo.networks import CHOSEN, REPORTED
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -84,15 +75,9 @@ def learn(path: Path) -> Device:
             counts = count(graph).total(entry["batch"])._asdict()
             kinds = tuple(sorted(behaviors(graph.operations)))
             whole = entry["what"] == "level"
+            ms = level.latency_ms
             points.append(
-                Point(
-                    entry["name"],
-                    entry["batch"],
-                    counts,
-                    level.latency_ms,
-                    kinds=kinds,
-                    whole=whole,
-                )
+                Point(entry["name"], entry["batch"], counts, ms, kinds=kinds, whole=whole)
             )
         else:
             kept = networks if entry["what"] == "network" else cut
@@ -102,112 +87,73 @@ def learn(path: Path) -> Device:
     return Device(name, Model(made), found, networks, cut)
 
 
-def _judged(
-    device: Device, entry: dict[str, Any], graph: Graph, ms: float
-) -> tuple[float, bool, float]:
-    """The error of a prediction, whether the time is inside its interval, the interval's width."""
-    found = device.model.predict(graph, entry["batch"])
-    low, high = found.interval_ms or (0.0, np.inf)
-    return found.latency_ms / ms - 1, bool(low <= ms <= high), (high - low) / found.latency_ms
-
-
-def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], list[float]]:
-    """Cells of the table, and (errors, whether inside, widths) of the networks of a half."""
-    errors, published, inside, widths = [], [], [], []
-    for entry, graph, ms in device.networks:
+def judged(device: Device, jobs: list[tuple[dict[str, Any], Graph, float]], half: str) -> Errors:
+    """The errors and intervals of the predictions of one half."""
+    off, inside, widths = [], [], []
+    for entry, graph, ms in jobs:
         if entry["half"] == half:
-            error, is_inside, width = _judged(device, entry, graph, ms)
-            errors.append(error)
-            inside.append(is_inside)
-            widths.append(width)
-            two = device.model.predict(graph, entry["batch"], "two-regime")
-            published.append(two.latency_ms / ms - 1)
-    cut, cut_inside = [], []
-    for entry, graph, ms in device.cut:
-        if entry["half"] == half:
-            error, is_inside, _ = _judged(device, entry, graph, ms)
-            cut.append(error)
-            cut_inside.append(is_inside)
-    size = np.abs(errors)
-    cells = [
-        device.name,
-        str(len(errors)),
-        _percent(np.median(size)),
-        f"{100 * np.median(errors):+.1f} %",
-        f"{100 * np.mean(size <= 0.1):.0f} %",
-        f"{sum(inside)} of {len(inside)}",
-        _percent(np.median(widths)),
-        _percent(np.median(np.abs(published))),
-        _percent(np.median(np.abs(cut))),
-        f"{sum(cut_inside)} of {len(cut)}",
-        _percent(device.levels.floor),
-    ]
-    return cells, errors, inside, widths
+            found = device.model.predict(graph, entry["batch"])
+            low, high = found.interval_ms or (0.0, np.inf)
+            off.append(found.latency_ms / ms - 1)
+            inside.append(bool(low <= ms <= high))
+            widths.append((high - low) / found.latency_ms)
+    return Errors(np.array(off), inside, widths)
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-HEADER = (
+HEADS = (
     "device", "networks", "median error", "bias", "within 10 %", "inside the 90 % interval", "its width",
     "two-regime", "cut blocks", "inside", "noise floor",
 )  # fmt: skip
 SUMMARY = (
-    "", "devices", "networks", "middle device", "worst device", "inside the 90 % interval", "its width",
+    "what", "devices", "networks", "middle device", "worst device", "inside the 90 % interval", "its width",
 )  # fmt: skip
 HALVES = {CHOSEN: "first half", REPORTED: "second half"}
 
 
-def head(cells: Sequence[str]) -> list[str]:
-    """The first two lines of a Markdown table."""
-    return [f"| {' | '.join(cells)} |", "|" + " --- |" * len(cells)]
+def row(device: Device, half: str) -> tuple[list[str], Errors]:
+    """Cells of the table, and the errors of the networks of a half."""
+    errors, cut = judged(device, device.networks, half), judged(device, device.cut, half)
+    published = [
+        device.model.predict(graph, entry["batch"], "two-regime").latency_ms / ms - 1
+        for entry, graph, ms in device.networks
+        if entry["half"] == half
+    ]
+    figures = [errors.median, errors.bias, errors.within, errors.held, errors.width]
+    others = [
+        Errors(np.array(published)).median,
+        cut.median,
+        cut.held,
+        percent(device.levels.floor),
+    ]
+    return [device.name, str(len(errors.off)), *figures, *others], errors
 
 
-def tables(processor: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """By half, a table of what was measured on a processor; and the halves' lines of the summary."""
+def tables(processor: Path) -> tuple[dict[str, Table], list[list[str]]]:
+    """By half, the table of a processor's devices; and the halves' rows of the summary."""
     with ProcessPoolExecutor() as pool:
         devices = list(pool.map(learn, sorted(processor.glob("*.json.xz"))))
-    found, lines = {}, []
+    made: dict[str, Table] = {}
+    lines = []
     for half, words in HALVES.items():
-        judged = [row(device, half) for device in devices]
-        medians = [float(np.median(np.abs(errors))) for _, errors, _, _ in judged]
-        inside = [hit for _, _, hits, _ in judged for hit in hits]
-        widths = [width for *_, each in judged for width in each]
-        found[f"{processor.name}-{half}"] = [
-            *head(HEADER), *(f"| {' | '.join(cells)} |" for cells, *_ in judged)
-        ]  # fmt: skip
-        cells = (
-            f"family {processor.name.split('-')[1]}, {words}", len(devices), len(inside),
-            _percent(float(np.median(medians))), _percent(max(medians)), f"{100 * np.mean(inside):.0f} %",
-            _percent(float(np.median(widths))),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-        if "--rows" in sys.argv:
-            for device in devices:
-                for entry, graph, ms in device.networks:
-                    if entry["half"] == half:
-                        off = device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
-                        print(
-                            f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}"
-                        )
-    return found, lines
+        rows = [row(device, half) for device in devices]
+        medians = [float(np.median(np.abs(errors.off))) for _, errors in rows]
+        every = joined(errors for _, errors in rows)
+        made[f"{processor.name}-{half}"] = (HEADS, [cells for cells, _ in rows])
+        lines.append([
+            f"family {processor.name.split('-')[1]}, {words}", str(len(devices)), str(len(every.off)),
+            percent(float(np.median(medians))), percent(max(medians)),
+            percent(float(np.mean(every.inside)), 0), every.width,
+        ])  # fmt: skip
+    return made, lines
 
 
-def main() -> None:
-    """Print the tables, and put them into a page where asked."""
-    found: dict[str, list[str]] = {}
-    lines = head(SUMMARY)
+@benchmark("zoo", "accuracy", "extended")
+def zoo() -> Tables:
+    """The formula on thirteen and seven devices of two machines; nothing is measured."""
+    made: dict[str, Table] = {}
+    summary: list[list[str]] = []
     for processor in sorted((HERE / "results").iterdir()):
-        of_processor, more = tables(processor)
-        found |= of_processor
-        lines += more
-    found["summary"] = lines
-    for name, table in found.items():
-        print(f"\n{name}:\n", *table, sep="\n")
-    if "--update" in sys.argv:
-        update(Path(sys.argv[sys.argv.index("--update") + 1]), found)
-
-
-if __name__ == "__main__":
-    main()
+        of_processor, lines = tables(processor)
+        made |= of_processor
+        summary += lines
+    return {**made, "summary": (SUMMARY, summary)}

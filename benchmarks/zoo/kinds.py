@@ -1,22 +1,19 @@
 """How honest intervals are where a kind of operation was not measured; nothing is measured here.
 
-    python benchmarks/zoo/kinds.py [--on PROCESSOR ...]
-
 Of each device of the zoo every kind in KINDS is left out once: a model is fitted to the blocks and networks
-without it, and predicts all other networks. The table: by the share of the time that is inside, how many
-networks lie in the 90 % interval, how wide that is, and how far off the prediction is.
+without it, and predicts all other networks.
 """
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from judge import HERE, learn
 
+from benchmarks.runner import Tables, benchmark
+from benchmarks.zoo.judge import HERE, learn
 from lolat.fitting.points import Point
 from lolat.model import Model
 from lolat.model.learning import model_document
@@ -56,33 +53,30 @@ def rows(path: Path) -> list[Row]:
     return found
 
 
-def main() -> None:
-    """Print the table."""
-    on = sys.argv[sys.argv.index("--on") + 1 :] if "--on" in sys.argv else None
-    paths = [
-        p
-        for p in sorted((HERE / "results").glob("*/*.json.xz"))
-        if on is None or p.parent.name in on
-    ]
+HEADS = (
+    "inside",
+    "predictions",
+    "in the interval",
+    "half of it",
+    "half off by",
+    "a tenth by more than",
+)
+
+
+@benchmark("kinds", "accuracy", "extended")
+def kinds(processor: str = "*") -> Tables:
+    """By the share of the time inside the domain: how many times are in the interval, how wide it is."""
+    paths = sorted((HERE / "results").glob(f"{processor}/*.json.xz"))
     with ProcessPoolExecutor() as pool:
-        found = [row for of_device in pool.map(rows, paths) for row in of_device]
-    header = (
-        "inside",
-        "predictions",
-        "in the interval",
-        "half of it",
-        "half off by",
-        "a tenth by more than",
-    )
-    print("| " + " | ".join(header) + " |\n|" + " --- |" * len(header))
+        every = [row for of_device in pool.map(rows, paths) for row in of_device]
+    lines = []
     for low, high in reversed(list(pairwise(SHARES))):
-        own = [r for r in found if low <= r[0] < high]
-        if own:
-            off = np.abs([r[3] for r in own])
-            numbers = (np.median([r[2] for r in own]), np.median(off), np.quantile(off, 0.9))
-            cells = [f"{low:.0%} ..", str(len(own)), f"{np.mean([r[1] for r in own]):.0%}"]
-            print("| " + " | ".join([*cells, *(f"x {np.exp(n):.2f}" for n in numbers)]) + " |")
-
-
-if __name__ == "__main__":
-    main()
+        some = [r for r in every if low <= r[0] < high]
+        if some:
+            off = np.abs([r[3] for r in some])
+            numbers = (np.median([r[2] for r in some]), np.median(off), np.quantile(off, 0.9))
+            held = f"{np.mean([r[1] for r in some]):.0%}"
+            lines.append(
+                [f"{low:.0%} ..", str(len(some)), held, *(f"x {np.exp(n):.2f}" for n in numbers)]
+            )
+    return {"kinds": (HEADS, lines)}

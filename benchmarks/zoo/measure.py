@@ -1,7 +1,7 @@
 """Measures devices of the zoo: each in a process of its own, all jobs in the same random rounds.
 
-    python benchmarks/zoo/measure.py DEVICE ... [--folder benchmarks/zoo/results]
-    python benchmarks/zoo/measure.py --graphs   # read the networks once: benchmarks/zoo/graphs.json.xz
+    python -m benchmarks.zoo.measure DEVICE ... [--folder benchmarks/zoo/results/PROCESSOR]
+    python -m benchmarks.zoo.measure --graphs   # read the networks once: benchmarks/zoo/graphs.json.xz
 
 A device is a backend with its switches (DEVICES). Per device: the predefined blocks and networks, blocks
 cut from networks, whole networks. Kept is every raw time, with its moment.
@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+from benchmarks.zoo.networks import rows
 
 HERE = Path(__file__).resolve().parent
 GRAPHS = HERE / "graphs.json.xz"
@@ -54,8 +53,6 @@ FILLER_MS, LONG_MS = (
 
 def read_graphs() -> None:
     """Read all networks and keep their Graphs."""
-    from networks import rows
-
     from lolat.readers import open_network
 
     found: dict[str, Any] = {}
@@ -84,8 +81,6 @@ def graphs() -> dict[str, Any]:
 
 def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     """(what is kept of a job, its Graph) of everything to measure."""
-    from networks import rows
-
     from lolat.graph.blocks import cut
     from lolat.graph.edits import block_graph
     from microbench.blocks import BLOCKS, NETWORKS, as_known
@@ -231,7 +226,7 @@ def main() -> None:
     for device in given:
         _, switches, _ = DEVICES[device]
         env = {**os.environ, **switches, "ZOO_CHILD": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        command = [sys.executable, __file__, device, "--folder", str(folder)]
+        command = [sys.executable, "-m", "benchmarks.zoo.measure", device, "--folder", str(folder)]
         subprocess.run(command, env=env, check=False, stdin=subprocess.DEVNULL)
 
 

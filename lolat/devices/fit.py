@@ -52,7 +52,7 @@ USUAL = {
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
 """What a class has of the device's rate and bandwidth, and how far from it, as a logarithm, as RTX 3090 and
-4090 have them (docs/results/gpus.md); others as in OTHERS."""
+4090 have them (docs/results/index.md); others as in OTHERS."""
 OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 

@@ -37,7 +37,7 @@ SIMPLER = 1.1  # times the error by operation, that the linear formula may have:
 ELSEWHERE = 0.12
 """How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a table.
 The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square);
-the first half of the networks that docs/results/gpus.md judges by published times are 0.13 off from batch 4
+the first half of the networks of docs/results/index.md with published times are 0.13 off from batch 4
 on."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
 PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
@@ -289,7 +289,7 @@ SHEET_ALONE = (
     0.16, 0.0,
 )  # fmt: skip
 """log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
-H100, P100, MI100, MI210, T4, P4 (docs/results/gpus.md)."""
+H100, P100, MI100, MI210, T4, P4 (docs/results/index.md)."""
 
 
 def facts_document(

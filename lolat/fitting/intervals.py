@@ -24,7 +24,7 @@ LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
 OUTLIER = 2.5
 UNLIKE = 1.3
 """Errors of blocks of other networks over those of predefined blocks left out, which have sisters among the
-rest. It and STEEP were chosen on the first half of the zoo (docs/results/accuracy.md)."""
+rest. It and STEEP were chosen on the first half of the zoo (docs/results/index.md)."""
 STEEP = 4  # how late, as operations grow, the interval of a block becomes that of a network
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 

@@ -20,7 +20,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS
-from lolat.graph.edits import bypassed, image_side
+from lolat.graph.edits import bypassed, image_side, is_separable, separated
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
@@ -181,8 +181,10 @@ def explain_network(
     analysis = analyze(network)
     prediction = model.predict(analysis, batch_size, predictor)
     attributions = _attributions(prediction)
+    graph = analysis.graph
     changes = (
-        _narrower(analysis.graph), _best_drop(analysis, attributions), _smaller(analysis.graph, at_size),
+        _narrower(graph), _best_drop(analysis, attributions), _smaller(graph, at_size),
+        *_separable(graph, range(len(graph.operations))),
     )  # fmt: skip
     return Explanation(
         prediction,
@@ -352,12 +354,23 @@ def _narrower(network: Graph) -> Change | None:
     return Change("width", words, channels.at(HALF), {"factor": HALF})
 
 
+def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
+    """Depthwise and pointwise convolutions in place of full ones."""
+    changed = separated(graph, positions)
+    if changed is not None:
+        full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
+        sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
+        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
+        yield Change("separable", words, changed)
+
+
 def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """Changes of the block of these operations."""
     changed = bypassed(graph, positions)
     if changed is not None:
         words = "without this block: its input and output have the same shape"
         yield Change("drop", words, changed)
+    yield from _separable(graph, positions)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:

@@ -326,4 +326,4 @@ def lines(result: SearchResult) -> Iterator[str]:
     if count > MOST_ROWS:
         yield f"{MOST_ROWS} of the {count} are shown; --output writes them all"
     if any(candidate.in_domain is False for candidate in result.front):
-        yield f"{OUTSIDE} outside what was measured (docs/explanation/domain.md): the interval is wider"
+        yield f"{OUTSIDE} outside what was measured (docs/explanation/intervals.md): the interval is wider"

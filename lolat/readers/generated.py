@@ -1,7 +1,7 @@
 """`generate:FAMILY?key=value&...`: a regular network made from a few numbers, as a functional Keras model.
 
 The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), with its order of
-layers; docs/reference/generate.md explains the keys. Without building a network, no framework is needed.
+layers; docs/how-to/networks.md explains the keys. Without building a network, no framework is needed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def cost_lines(cost: Cost) -> Iterator[str]:
         f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run} · "
         f"{plain(cost.model)}"
     )
-    yield memory_words(cost)
+    yield f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
     yield f"{milliseconds(first.iteration_ms)} an iteration" + (
@@ -58,14 +58,13 @@ def cost_lines(cost: Cost) -> Iterator[str]:
         yield f"No price of {plain(cost.model)} is known: give --price-per-hour for the cost."
 
 
-def memory_words(cost: Cost) -> str:
-    """The memory of an iteration, and whether it fits."""
-    words = f"{byte_size(cost.memory_bytes)} of memory on each device, estimated"
+def fit_words(cost: Cost) -> str:
+    """Whether an iteration fits into a device's memory."""
     if cost.available_bytes is None:
-        return words
+        return "estimated"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
     largest = f"the largest batch that fits is {cost.largest_batch:,}"
-    return f"{words}: {fits} into {byte_size(cost.available_bytes)}; {largest}"
+    return f"estimated: {fits} into {byte_size(cost.available_bytes)}; {largest}"
 
 
 def _link_lines(cost: Cost) -> Iterator[str]:

@@ -183,4 +183,4 @@ def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> i
     environment = document.get("environment") or {}
     free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
     size = environment.get("memory_bytes", free)
-    return size if isinstance(size, int) and size > 0 else None
+    return size if type(size) is int and size > 0 else None

@@ -104,8 +104,8 @@ def epochs_document(
 ) -> dict[str, Any]:
     """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
 
-    `read`: NETWORK -> Graph, called once for each network; `said`: is told (how many were read, of how many,
-    the name). InputError, with its line, for a row that is wrong, and for too few of them.
+    `read`: NETWORK -> Graph, called once for each network; `said`: is told (how many were read, of how
+    many, the name). InputError, with its line, for a row that is wrong, and for too few of them.
     """
     table = read_table(path, COLUMNS, rows="timed epoch")
     networks = len({row["network"] for row in table})

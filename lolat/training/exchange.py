@@ -40,7 +40,7 @@ EXCHANGES: Mapping[str, Callable[[int], tuple[int, float]]] = {
 MIRRORED = "mirrored"
 """TensorFlow's MirroredStrategy: a ring (NCCL) after the backward pass, and MIRRORED_MS."""
 MIRRORED_MS = 1.4
-"""Its further cost of an iteration: of two P100s of 2020 (docs/results/training-devices.md)."""
+"""Its further cost of an iteration: of two P100s of 2020 (docs/results/index.md)."""
 STRATEGIES = (*EXCHANGES, MIRRORED)
 
 

@@ -51,7 +51,7 @@ def optimizer_named(name: str) -> Optimizer:
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
 # Both passes work on the same tensors, so one count serves both. What a device does slowly in training has
-# a term of its own (docs/results/training.md says why).
+# a term of its own (docs/results/index.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
 """Counts of inference that do not separate kinds of operations."""

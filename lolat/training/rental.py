@@ -63,7 +63,7 @@ def given_price(document: Mapping[str, Any], price_per_hour: float) -> Rental:
     """A rental of a model's device at a price for each device."""
     if not 0.0 <= price_per_hour < float("inf"):
         raise InputError(f"{arg('price_per_hour')} {price_per_hour:g}: expected 0 or more")
-    name = "--price-per-hour"
+    name = "the price given"
     return Rental(device_of(document), (Offer("", "", 0, price_per_hour, source=name),), name)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.report.cost import memory_words
+from lolat.report.cost import fit_words
 from lolat.training.cost import NOT_INCLUDED, Cost, cost, frontier
 from lolat.training.model import BlockTime, TrainingPrediction, TrainingRun, iteration_blocks
 from lolat.training.prices import Prices
@@ -37,8 +37,8 @@ class Card:
 
     @property
     def memory(self) -> str:
-        """The memory of an iteration in words."""
-        return memory_words(self.cost)
+        """Whether an iteration fits, in words."""
+        return fit_words(self.cost)
 
     @property
     def parts(self) -> str:

@@ -14,7 +14,7 @@ import pytest
 from lolat.model.file import write
 from tests import synthetic
 from tests.browser import chromium
-from tests.training.epoch_tables import epochs, fit, read
+from tests.training.epoch_tables import epochs, fit
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -34,7 +34,7 @@ def browser() -> Iterator[chromium.Chromium]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `lolat serve` answers, with a device that knows of training alone and one of latency alone."""
     desk = tmp_path_factory.mktemp("models") / "desk.json"
-    write(desk, fit(epochs(), read, "a desk").document)
+    write(desk, fit(epochs(), desk.parent).document)
     laptop = desk.with_name("laptop.json")
     laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
     running = subprocess.Popen(

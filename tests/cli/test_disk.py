@@ -42,7 +42,7 @@ COMMANDS = {
     "mlp predict": ("mlp", "predict", "{given}/layer.json", "{given}/layers.csv", "--output", "{}.csv"),
     "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", 1,
                 "--output", "{}.json"),
-    "training fit": ("training", "fit", "{given}/epochs.csv", "--output", "{}.json"),
+    "fit epochs": ("fit", "{given}/epochs.csv", "--output", "{}.json"),
 }  # fmt: skip
 
 

@@ -162,3 +162,17 @@ def test_a_block_alone_is_asked_for_by_its_number() -> None:
     for number in (-1, last + 1):
         with pytest.raises(InputError, match=f"no block {number}: expected 0 to {last}"):
             block_graph(graph, number, "none")
+
+
+def test_separated_convolutions_are_those_that_keras_builds() -> None:
+    pytest.importorskip("keras")
+    from tests.readers.keras_networks import graph_of, layers
+
+    full, separable = (
+        graph_of(lambda x, layer=layer: layer(24, 3, strides=2, padding="same")(x), (32, 32, 16))
+        for layer in (layers.Conv2D, layers.SeparableConv2D)
+    )
+    found = edits.separated(full, [0])
+    assert found is not None
+    assert count(found).total(2) == count(separable).total(2)
+    assert edits.separated(separable, range(len(separable.operations))) is None

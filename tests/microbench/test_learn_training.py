@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.model.file import write
-from lolat.training.file import load_training
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
@@ -154,7 +154,7 @@ def test_without_the_simplest_start_there_is_none(device: FakeDevice, tmp_path: 
     assert "with sgd" in section["warnings"][-1]
     path = tmp_path / "m.json"
     write(path, synthetic.document(training=section))
-    found = load_training(path).predict(synthetic.network(), 8, samples=80)
+    found = lolat.load(path).cost(synthetic.network(), 8, 80).options[0]
     assert found.startup_s is None
     assert found.total_s == found.epoch_s
 
@@ -210,7 +210,7 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(section["start_points"]) == 1 + len(OPTIMIZERS)
     path = tmp_path / "m.json"
     write(path, synthetic.document(training=section))
-    found = load_training(path).predict(deep(2), 8, samples=20, optimizer="adam")
+    found = lolat.load(path).cost(deep(2), 8, 20, optimizer="adam").options[0]
     assert found.iteration_ms > 0
     assert found.startup_s is not None
 

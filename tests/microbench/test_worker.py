@@ -137,9 +137,10 @@ def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.Monke
         raise MeasuringError("the device's memory does not suffice")
 
     working.answer(prepare("good"))
-    with monkeypatch.context() as patch, pytest.raises(MeasuringError):
+    with monkeypatch.context() as patch:
         patch.setattr(worker, "warm_up", fail)
-        working.answer(prepare("bad"))
+        with pytest.raises(MeasuringError):
+            working.answer(prepare("bad"))
     assert set(working.calls) == {"net", "block", "layer", "good"}
     fake: Any = working.backend
     assert not hasattr(fake, "tidied"), "the failed call may still be alive"

@@ -32,7 +32,6 @@ from tests.nas.few_devices import (
     layered,
     some_cells,
     some_layers,
-    write_samples,
 )
 from tests.nas.test_space import small
 
@@ -348,21 +347,12 @@ def test_networks_alone(table: Any) -> None:
     assert rows.tolist() == CELLS.parse(texts).tolist()
 
 
-def test_the_snippets_of_the_documentation_run(
+def test_the_snippet_of_the_documentation_draws_ten_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten networks are drawn, measured (here on a made-up device) and fitted."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/how-to/few-measurements.md").read_text(encoding="utf-8")
-    draw, ask = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    text = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
+    (draw,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "samples.csv" in b)
     exec(draw, {})
-    path = tmp_path / "samples.csv"
-    with path.open(newline="") as file:
-        archs = [row["arch"] for row in csv.DictReader(file)]
-    assert len(set(archs)) == 10
-    write_samples(path, archs)
-    known: dict[str, Any] = {}
-    exec(ask, known)
-    others = some_cells(200, seed=8)
-    off = known["model"].predict(others) / exact(others)[1] - 1.0
-    assert np.median(np.abs(off)) < 0.03
+    with (tmp_path / "samples.csv").open(newline="") as file:
+        assert len({row["arch"] for row in csv.DictReader(file)}) == 10

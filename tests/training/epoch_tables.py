@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.io.tables import parse_table, to_csv
+from lolat.io.tables import to_csv
 from lolat.model.file import FORMAT_VERSION, SCHEMA
-from lolat.training import fitting
-from lolat.training.fitting import REQUIRED, TERMS, EpochTraining
+from lolat.training.epochs import COLUMNS, TERMS, EpochTraining, epochs_document
 from tests import synthetic
 
 ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}  # gradient; weight and each slot in and out
@@ -57,45 +56,37 @@ def iteration_ms(network: str, batch_size: int, optimizer: str = "sgd") -> float
     return 3.0 + 0.02 * total.ops + work + 1e-7 * by_hand(network) * ACCESSES[optimizer]
 
 
-def epoch(network: str, batch_size: int, samples: int, optimizer: str = "sgd", drop_last: bool = False,
+def epoch(network: str, batch_size: int, samples: int, optimizer: str = "sgd",
           noise: float = 0.0) -> Epoch:  # fmt: skip
-    """As that device would run it, the last batch (unless dropped) with what is left."""
+    """As that device would run it, the last batch with what is left."""
     full, rest = divmod(samples, batch_size)
     total = full * iteration_ms(network, batch_size, optimizer)
-    if rest and not drop_last:
-        total += iteration_ms(network, rest, optimizer)
+    total += iteration_ms(network, rest, optimizer) if rest else 0.0
     return Epoch(network, batch_size, samples, optimizer, 1e-3 * total * float(np.exp(noise)))
 
 
-def epochs(rows: int = 60, optimizers: Sequence[str] = ("sgd", "adam"), drop_last: bool = False,
-           noise: float = 0.02, seed: int = 0) -> list[Epoch]:  # fmt: skip
+def epochs(rows: int = 60, noise: float = 0.02, seed: int = 0) -> list[Epoch]:
+    """Rows drawn at random, of sgd and adam."""
     random = np.random.default_rng(seed)
-    found = []
+    table = []
     for _ in range(rows):
         network, batch_size = str(random.choice(networks())), int(2 ** random.integers(1, 7))
-        samples, optimizer = int(random.integers(200, 3000)), str(random.choice(optimizers))
+        samples, optimizer = int(random.integers(200, 3000)), str(random.choice(["sgd", "adam"]))
         off = noise * random.standard_normal()
-        found.append(epoch(network, batch_size, samples, optimizer, drop_last, off))
-    return found
+        table.append(epoch(network, batch_size, samples, optimizer, off))
+    return table
 
 
-def text(rows: Sequence[Epoch]) -> str:
-    return to_csv(REQUIRED, [[getattr(row, name) for name in REQUIRED] for row in rows])
-
-
-def table(path: Path, rows: Sequence[Epoch]) -> Path:
-    path.write_text(text(rows))
+def write(path: Path, rows: Sequence[Epoch]) -> Path:
+    """The rows as a CSV file."""
+    path.write_text(to_csv(COLUMNS, [[getattr(row, name) for name in COLUMNS] for row in rows]))
     return path
 
 
-def fit(
-    rows: Sequence[Epoch],
-    reader: Callable[[str], Graph] = read,
-    name: str = "a desk",
-    drop_last: bool = False,
-) -> EpochTraining:
-    """What is fitted to a table of these rows."""
-    return fitting.fit(parse_table(text(rows), "epochs.csv", REQUIRED), reader, name, drop_last)
+def fit(rows: Sequence[Epoch], folder: Path) -> EpochTraining:
+    """The model of a table of these rows."""
+    path = write(folder / "epochs.csv", rows)
+    return EpochTraining(epochs_document(str(path), "m", "a desk", read), "m.json")
 
 
 def document(**more: Any) -> dict[str, Any]:
@@ -109,6 +100,6 @@ def document(**more: Any) -> dict[str, Any]:
 def section(**more: Any) -> dict[str, Any]:
     return {
         "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(TERMS, 1)},
-        "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "drop_last": False, "optimizers": ["sgd"],
+        "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "optimizers": ["sgd"],
         "kinds": ["conv", "dense", "memory traffic"], "points": [], **more,
     }  # fmt: skip

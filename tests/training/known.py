@@ -18,7 +18,8 @@ from lolat.training.model import Iteration, Training
 @dataclass
 class KnownTraining(Training):
     """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,
-    shared out among the operations by `each`, alike if not given. `factor`: half of the interval; None: none.
+    shared out among the operations by `each`, alike if not given. `factor`: of the interval's upper end;
+    None: no interval.
     """
 
     name: str = "desk"

@@ -1,27 +1,30 @@
-"""Machines, billing, the frontier and the table of a plan, by hand."""
+"""Rented instances, the frontier and `lolat cost` by hand, with a training whose seconds are known."""
 
 from __future__ import annotations
 
-import math
+import doctest
+import json
+import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat as package
 from lolat.errors import InputError
-from lolat.report.cost import plan_lines
-from lolat.training.cost import (
-    HOUR,
-    SECOND,
-    Duration,
-    Machines,
-    Plan,
-    billed_hours,
-    frontier,
-    machines_for,
-    plan,
-)
-from lolat.training.cost.prices import Offer
+from lolat.training import cost as costs
+from lolat.training.cost import Cost, frontier
+from lolat.training.link import link_inside
+from lolat.training.model import TrainingRun
+from lolat.training.prices import Offer, read_prices
+from lolat.training.rental import Rental
+from tests import synthetic
+from tests.cli.commands import ROOT, Command
+from tests.training import known_device
+from tests.training.epoch_tables import document
+from tests.training.known import KnownTraining
 
 ONE = Offer("one", "G", 1, 3.0)
 DEARER = Offer("dear", "G", 1, 3.5)
@@ -32,137 +35,255 @@ EIGHT = Offer("eight", "G", 8, 40.0)
 @pytest.mark.parametrize(
     ("offers", "devices", "name", "instances", "price", "idle"),
     [
-        ([ONE, DEARER], 1, "one", 1, 3.0, 0),  # the cheapest
-        ([ONE, FOUR, EIGHT], 4, "four", 1, 11.0, 0),  # one instance with as many
-        ([ONE, FOUR, EIGHT], 8, "eight", 1, 40.0, 0),  # even where several would be cheaper
-        ([ONE, FOUR], 8, "four", 2, 22.0, 0),  # else the cheapest way
-        ([ONE, FOUR, EIGHT], 3, "one", 3, 9.0, 0),
-        ([ONE, FOUR, EIGHT], 5, "one", 5, 15.0, 0),
-        ([EIGHT], 1, "eight", 1, 40.0, 7),  # paid for and idle
-        ([EIGHT], 9, "eight", 2, 80.0, 7),
-        ([ONE, Offer("two", "G", 2, 6.0)], 4, "two", 2, 12.0, 0),  # as dear: fewer instances
-        ([Offer("box", "", 0, 0.2)], 3, "box", 3, 0.6, 0),  # without an accelerator: itself
+        ((ONE, DEARER), 1, "one", 1, 3.0, 0),  # the cheapest
+        ((ONE, FOUR, EIGHT), 4, "four", 1, 11.0, 0),  # one instance with as many
+        ((ONE, FOUR, EIGHT), 8, "eight", 1, 40.0, 0),  # even where several would be cheaper
+        ((ONE, FOUR), 8, "four", 2, 22.0, 0),  # else the cheapest way
+        ((ONE, FOUR, EIGHT), 3, "one", 3, 9.0, 0),
+        ((ONE, FOUR, EIGHT), 5, "one", 5, 15.0, 0),
+        ((EIGHT,), 1, "eight", 1, 40.0, 7),  # paid for and idle
+        ((EIGHT,), 9, "eight", 2, 80.0, 7),
+        ((ONE, Offer("two", "G", 2, 6.0)), 4, "two", 2, 12.0, 0),  # as dear: fewer instances
+        ((Offer("box", "", 0, 0.2),), 3, "box", 3, 0.6, 0),  # without an accelerator: itself
     ],
 )
-def test_what_is_rented(
-    offers: list[Offer], devices: int, name: str, instances: int, price: float, idle: int
+def test_rented_instances(
+    offers: tuple[Offer, ...], devices: int, name: str, instances: int, price: float, idle: int
 ) -> None:
-    found = machines_for(offers, devices)
-    assert (found.offer.instance_type, found.instances, found.idle) == (name, instances, idle)
+    found = Rental("G", offers, "list").rented(devices)
+    assert (found.instance_type, found.instances, found.idle_devices) == (name, instances, idle)
     assert found.price_per_hour == pytest.approx(price)
 
 
-def test_no_device_is_refused() -> None:
-    with pytest.raises(InputError, match="0 devices; expected 1 or more"):
-        machines_for([ONE], 0)
+points = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12)
+
+
+@given(points)
+def test_the_frontier_is_the_points_that_no_other_beats(found: list[tuple[float, float]]) -> None:
+    for (time, money), best in zip(found, frontier(found), strict=True):
+        better = [(t, m) for t, m in found if t <= time and m <= money and (t < time or m < money)]
+        assert best == (not better)
+
+
+# ---- A cost by hand: 36 s a sample, 800 samples, 5 epochs: 40 hours of one device.
+
+PRICES = """InstanceType,Price,AcceleratorName,AcceleratorCount,Region,vCPUs
+one,3.0,V100,1,there,8
+eight,20,V100,8,there,64
+small,0.1,,,here,1
+box,0.2,,,here,4
+"""
+
+
+def known(device: str = "Tesla V100-SXM2", **more: Any) -> KnownTraining:
+    """Ends of the interval 5/6 and 6/5 of the time."""
+    about = {"device": device, "environment": {"device": device, "threads": 2}}
+    return KnownTraining(document=about, sample_ms=36_000.0, factor=1.2, **more)
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> str:
+    path = tmp_path / "p.csv"
+    path.write_text(PRICES)
+    return str(path)
+
+
+def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
+    run = TrainingRun(10, 800, 5)
+    return costs.cost(model, synthetic.network(), run, replicas or (1,), **more)
+
+
+def test_a_price_for_a_device() -> None:
+    found = asked(known(), 1, 2, 4, 8, price_per_hour=2.5, link_gbps=1e9)
+    options = found.options
+    assert [o.devices for o in options] == [1, 2, 4, 8]
+    hours = [(o.total_s or 0) / 3600 for o in options]
+    assert hours == pytest.approx([40, 20, 10, 5], rel=1e-4)  # and messages of 5 microseconds
+    assert [o.dollars for o in options] == pytest.approx([100] * 4, rel=1e-4)
+    assert options[0].interval_s == pytest.approx((40 / 1.2 * 3600, 48 * 3600))
+    assert options[0].dollars_interval == pytest.approx((100 / 1.2, 120))
+    assert (found.cheapest, found.fastest, found.frontier) == (1, 8, (1, 2, 4, 8))
+
+
+def test_a_list_of_prices_has_the_models_device(prices: str) -> None:
+    found = asked(known(), 1, 4, 8, prices=prices)
+    assert found.prices == f"V100 in {prices}"
+    rented = [o.rented for o in found.options if o.rented]
+    names = [(r.instance_type, r.instances, r.price_per_hour) for r in rented]
+    assert names == [("one", 1, 3.0), ("one", 4, 12.0), ("eight", 1, 20.0)]
+    assert [o.dollars for o in found.options] == pytest.approx([120, 120, 100], rel=1e-4)
+    assert (found.cheapest, found.fastest, found.frontier) == (8, 8, (8,))
+
+
+def test_the_built_in_prices() -> None:
+    (option,) = asked(known()).options
+    assert option.rented is not None
+    assert option.rented.instance_type == "p3.2xlarge"
+    assert option.dollars == pytest.approx(40 * 3.06)
+    assert option.rented.source.startswith("skypilot-org/skypilot-catalog")
+
+
+def test_a_cpu_is_an_instance_with_as_many_threads(prices: str) -> None:
+    options = asked(known("cpu"), 1, 2, prices=prices).options
+    rented = [(o.rented.instance_type, o.rented.instances) for o in options if o.rented]
+    assert rented == [("box", 1), ("box", 2)]
+
+
+def test_without_a_price_there_are_times_alone(prices: str) -> None:
+    found = asked(known("K40"), 1, 2)
+    assert (found.prices, found.cheapest, found.fastest) == (None, None, 2)
+    assert {o.dollars for o in found.options} == {None}
+    with pytest.raises(InputError, match="K40"):
+        asked(known("K40"), prices=prices)  # a list that somebody gives is meant
+
+
+def test_without_samples_there_are_iterations_alone() -> None:
+    run = TrainingRun(10)
+    found = costs.cost(known(), synthetic.network(), run, price_per_hour=1.0)
+    assert found.options[0].iteration_ms == pytest.approx(360_000)
+    assert (found.options[0].dollars, found.cheapest, found.fastest) == (None, None, None)
+
+
+def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
+    """One device an instance: a network. Eight in one: as the V100-SXM2 is linked, 0.8 of 150 GB/s."""
+    network, nvlink = ("the network between machines", 10.0), ("NVLink 2", 960.0)
+    found = asked(known(), 1, 2, 8, 16, prices=prices)
+    links = [(o.link, o.link_gbps) for o in found.options]
+    assert links == [(None, None), network, nvlink, network]
+    # Without instances: eight in a machine.
+    found = asked(known(), 2, 9, price_per_hour=1)
+    assert [(o.link, o.link_gbps) for o in found.options] == [nvlink, network]
+    assert asked(known(), 4, link_gbps=25).options[0].link is None
+
+
+def test_memory() -> None:
+    found = asked(known(), memory_gib=16)
+    assert found.available_bytes == 16 * 2**30
+    assert found.largest_batch is not None
+    assert found.largest_batch > 10
+    assert asked(known()).largest_batch is None
+    cpu = known("cpu")
+    cpu.document["environment"]["available_bytes"] = 1000
+    assert asked(cpu).largest_batch == 0
 
 
 @pytest.mark.parametrize(
-    ("seconds", "by_second", "by_hour"),
-    [(0, 0, 0), (1, 1 / 3600, 1), (3600, 1, 1), (3600.001, 3600.001 / 3600, 2), (9000, 2.5, 3)],
+    ("more", "code"),
+    [
+        ({"accelerator": "H800"}, "price-per-hour"),
+        ({"accelerator": "A6000"}, "other-device"),
+        ({"price_per_hour": 1, "prices": "x.csv"}, "price-per-hour"),
+        ({"price_per_hour": -1}, "price-per-hour"),
+        ({"memory_gib": 0}, "memory-gib"),
+        ({"link_gbps": 0}, "link-gbps"),
+    ],
 )
-def test_hours_that_are_paid_for(seconds: float, by_second: float, by_hour: float) -> None:
-    assert billed_hours(seconds, SECOND) == pytest.approx(by_second)
-    assert billed_hours(seconds, HOUR) == by_hour
+def test_a_question_that_is_refused(more: dict[str, Any], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        asked(known(), **more)
+    assert caught.value.code == code
 
 
-def test_an_hour_added_up_from_parts_is_one() -> None:
-    assert billed_hours(3 * (0.1 + 0.2) * 4000, HOUR) == 1  # 3600, but for rounding
+# ---- The command, with a model of each kind.
+
+NETWORK = "generate:fc?layers=32,32&input=16"
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
-def test_the_frontier_is_what_a_sweep_finds(points: list[tuple[int, int]]) -> None:
-    """Oracle: in order of time, whatever costs less than all before it; and its equals."""
-    kept, least = set(), math.inf
-    for time, money in sorted(points):
-        if money < least:
-            kept.add((time, money))
-            least = money
-    assert [p for p, on in zip(points, frontier(points), strict=True) if on] == [
-        p for p in points if p in kept
-    ]
+@pytest.fixture
+def sheet(tmp_path: Path) -> Path:
+    """A device of a data sheet."""
+    path = tmp_path / "sheet.json"
+    path.write_text(json.dumps(known_device.document()))
+    return path
 
 
-def halves(devices: int) -> Duration:
-    """Two hours of work shared out, and 20 minutes that are not; 10 % either way."""
-    total = 7200 / devices + 1200
-    return Duration(total, (0.9 * total, 1.1 * total))
+def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None:
+    ask = ("--batch-size", 32, "--samples", 1000, "--epochs", 3, "--replicas", "1,4")
+    answer = lolat.answer("cost", sheet, NETWORK, *ask)
+    found = package.load(sheet).cost(NETWORK, 32, 1000, 3, replicas=[1, 4])
+    assert answer == json.loads(json.dumps(found.to_dict()))
+    assert answer["prices"].startswith("V100-32GB in the built-in table of 20")
+    names = [o["rented"]["instance_type"] for o in answer["options"]]
+    assert names == ["V100-32G", "V100-32Gx4"]
+    assert [row["devices"] for row in found.rows()] == [1, 4]
+    assert all(
+        isinstance(v, str | float | int | None) for row in found.rows() for v in row.values()
+    )
 
 
-def rent(devices: int) -> Machines:
-    return machines_for([ONE, FOUR, EIGHT], devices)
+def test_the_command_prints_a_row_for_each_number_of_devices(lolat: Command, sheet: Path) -> None:
+    ask = ("--batch-size", 8, "--samples", 1000, "--replicas", "1,4", "--price-per-hour", 2)
+    lines = lolat.done("cost", sheet, NETWORK, *ask).out.splitlines()
+    heads = next(i for i, line in enumerate(lines) if line.lstrip().startswith("devices"))
+    rows = [line.split() for line in lines[heads + 1 : heads + 3]]
+    assert [row[0] for row in rows] == ["1", "4"]
+    assert max(map(len, lines)) <= 140
+    alone = lolat.done("cost", sheet, NETWORK, "--batch-size", 8).out
+    assert "--samples" in alone
 
 
-def test_a_plan_by_hand() -> None:
-    found = plan(halves, rent, (1, 2, 4, 8), epochs=10)
-    assert [o.total_s for o in found.options] == [8400, 4800, 3000, 2100]
-    hours_prices = ((8400, 3), (4800, 6), (3000, 11), (2100, 40))  # 7.00, 8.00, 9.17 and 23.33
-    expected = [seconds / 3600 * price for seconds, price in hours_prices]
-    assert [o.dollars for o in found.options] == pytest.approx(expected)
-    two = found.options[1]
-    assert two.dollars_per_epoch == pytest.approx(0.8)
-    assert two.epoch_s == 480
-    assert two.interval_s == pytest.approx((4320, 5280))
-    assert two.hours_interval == pytest.approx((1.2, 4.4 / 3))
-    assert two.dollars_interval == pytest.approx((7.2, 8.8))
-    assert (two.instances, two.instance_type, two.price_per_hour) == (2, "one", 6.0)
-    assert (found.cheapest.devices, found.fastest.devices) == (1, 8)
-    assert [o.devices for o in found.frontier] == [1, 2, 4, 8]
-
-
-def test_by_the_hour_another_one_is_cheapest() -> None:
-    found = plan(halves, rent, (1, 2, 4, 8), 10, HOUR)
-    assert [o.dollars for o in found.options] == [9, 12, 11, 40]
-    assert [o.billed_hours for o in found.options] == [3, 2, 1, 1]
-    intervals = [o.dollars_interval for o in found.options[:3]]
-    assert intervals == [(9, 9), (12, 12), (11, 11)]
-    assert [o.devices for o in found.frontier] == [1, 4, 8]  # 2 is slower and dearer than 4
-
-
-def test_no_interval_stays_none() -> None:
-    found = plan(lambda k: Duration(3600.0 / k, None), rent, (1, 2), 1)
-    assert {o.interval_s or o.dollars_interval for o in found.options} == {None}
-    assert found.to_dict()["options"][0]["hours_interval"] is None
-    assert " ? " in "\n".join(plan_lines(found))
+def test_an_estimate_says_that_it_is_one(lolat: Command, model_file: Path) -> None:
+    done = lolat.done("cost", model_file, NETWORK, "--batch-size", 8, "--samples", 80)
+    assert "never measured" in done.err
+    assert f"--mode training --output {model_file}" in done.err
 
 
 @pytest.mark.parametrize(
-    ("devices", "epochs", "said"),
-    [((), 1, "no number of devices"), ((0,), 1, "0 devices; expected"), ((1,), 0, "0 epochs")],
-)
-def test_impossible_plans(devices: tuple[int, ...], epochs: int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        plan(halves, rent, devices, epochs)
+    "more",
+    [
+        ("--replicas", 0), ("--replicas", "1,two"), ("--price-per-hour", "nan"), ("--samples", 7),
+        ("--link-gbps", 0), ("--strategy", "star"), ("--prices", "none.csv"), ("--optimizer", "lion"),
+        ("--coverage", 2), ("--epochs", 0), ("--input-ms-per-sample", -1),
+    ],
+)  # fmt: skip
+def test_the_command_refuses(lolat: Command, sheet: Path, more: tuple[object, ...]) -> None:
+    line = lolat.refused("cost", sheet, NETWORK, "--batch-size", 8, *more)
+    assert str(more[0]) in line or str(more[1]) in line
 
 
-@pytest.mark.parametrize("time", [math.nan, math.inf, -1.0])
-def test_a_time_that_cannot_be_is_refused(time: float) -> None:
-    for impossible in (Duration(time, None), Duration(5, (6, 7))):
-        with pytest.raises(InputError, match=r"is .* s in .* s; expected finite times in order"):
-            plan(lambda _, told=impossible: told, rent, (1,), 1)
+def test_the_commands_of_the_page_run(
+    lolat: Command, prices: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(prices).parent)
+    Path(prices).rename("vms.csv")
+    Path("MODEL").write_text(json.dumps({**document(), "device": "Tesla V100-SXM2"}))
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    page = (ROOT / "docs/how-to/cost.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("lolat ")]
+    words = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert len(words) >= 4
+    for call in words:
+        assert lolat(*call).code == 0, call
 
 
-def shown(found: Plan) -> list[str]:
-    lines = list(plan_lines(found))
-    assert max(map(len, lines)) <= 110
-    return lines
+PAGE = ROOT / "docs/how-to/several-devices.md"
 
 
-def test_what_a_terminal_shows() -> None:
-    lines = shown(plan(halves, rent, (1, 2, 4, 8), 10))
-    sure = ("90", "%", "between")
-    assert lines[0].split() == ["devices", "rented", "$/hour", "min", *sure, "$", *sure, "$/epoch"]
-    row = "2 2 x one 6.00 80.0 72.0 .. 88.0 8.00 7.20 .. 8.80 0.80 *"
-    assert " ".join(lines[2].split()) == row
-    assert lines[1].endswith("* cheapest")
-    assert "Cheapest: 1 device, 2 h 20 min, $7.00" in lines
-    assert "Fastest:  8 devices, 35 min 00 s, $23.33" in lines
-    assert any(line.startswith("Frontier: 1, 2, 4, 8 devices (*)") for line in lines)
-    assert "storage, data transfer, setting up the machines left out" in "\n".join(lines)
+def test_the_python_of_the_page_on_several_devices_runs() -> None:
+    found = doctest.testfile(str(PAGE), module_relative=False)
+    assert found.attempted >= 3
+    assert found.failed == 0
 
 
-def test_one_that_is_both_is_said_once() -> None:
-    idle = plan(halves, lambda k: machines_for([EIGHT], k), (1, 8), 1)
-    text = "\n".join(shown(idle))
-    assert "Cheapest and fastest: 8 devices" in text
-    assert "1 x eight, 7 idle" in text
+def test_the_links_of_the_page_are_those_that_are_assumed() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("| an exchange has |\n")[2]
+    lines = table.partition("\n\n")[0].splitlines()[1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert len(rows) == 8
+    for devices, name, _, rate in rows:
+        for device in devices.split(", "):
+            link = link_inside(device)
+            assert link is not None, device
+            assert (link.name, f"{link.gbps:g} Gbit/s") == (name, rate), device
+
+
+# ---- `lolat prices`.
+
+
+def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
+    lines = lolat.text("prices").splitlines()
+    assert "p3.2xlarge" in "\n".join(lines)
+    assert len(lines) == 3 + len(read_prices().offers)
+    answer = lolat.json("prices", "--prices", prices, "--accelerator", "v100")
+    found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
+    assert found == [("one", 3.0, "there"), ("eight", 20.0, "there")]

@@ -1,4 +1,4 @@
-"""Exchanges against devices that pass numbers on, buckets against a ticking clock, links against data sheets."""
+"""Exchanges against devices that pass numbers on, buckets against a ticking clock; links by data sheets."""
 
 from __future__ import annotations
 

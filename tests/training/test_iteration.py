@@ -14,9 +14,9 @@ from lolat.training.iteration import (
     OPTIMIZERS,
     PASS_TERMS,
     PLAIN,
-    kept_bytes,
     memory_bytes,
     pass_rows,
+    saved_bytes,
     started,
     variables,
     working_bytes,
@@ -209,8 +209,8 @@ def test_memory_by_hand() -> None:
     # input of the convolution, relu's result, dropout's mask, softmax's result; the dense layer's
     # input is the dropout's result
     kept = 32 + 48 + 48 + 5
-    assert kept_bytes(graph, 1) == 4 * kept
-    assert kept_bytes(graph, 7) == 7 * 4 * kept
+    assert saved_bytes(graph, 1) == 4 * kept
+    assert saved_bytes(graph, 7) == 7 * 4 * kept
     assert working_bytes(graph, 7) == 7 * 4 * (48 + 48)  # conv: 32 + 48, relu: 48 + 48
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
         expected = 7 * 4 * (kept + 96) + 4 * learned * (2 + slots)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training.file import from_document, load_training
+from lolat.training.file import training_of
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
 from lolat.training.learning import (
     WIDENING,
@@ -33,6 +30,7 @@ from lolat.training.learning import (
     fit_update,
     refitted,
 )
+from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.training import training_points
 from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes
@@ -53,14 +51,14 @@ def test_the_coefficients_of_both_passes_are_found_again() -> None:
 def test_a_backward_pass_never_takes_less_than_nothing() -> None:
     """Both passes are measured to take less than the forward pass alone."""
     points = [
-        replace(p, latency_ms=p.latency_ms * (0.4 if p.backward else 1.0))
+        msgspec.structs.replace(p, latency_ms=p.latency_ms * (0.4 if p.backward else 1.0))
         for p in passes(noise=0.1)
     ]
     found = fit_passes(points)
     assert all(c > 0.0 for side in ("forward_ms", "backward_ms") for c in found[side].values())
     for p in points:
         both = as_array(found["forward_ms"]) + as_array(found["backward_ms"])
-        row = np.array([*p.terms, 1.0])
+        row = as_array({**p.terms, "call": 1.0})
         assert row @ both >= row @ as_array(found["forward_ms"])
 
 
@@ -69,7 +67,7 @@ def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
     points = passes(blocks=40, noise=0.05)
     found = fit_passes(points)
     both = np.array([p.backward for p in points])
-    ones = np.array([[*p.terms, 1.0] for p in points])
+    ones = np.array([as_array({**p.terms, "call": 1.0}) for p in points])
     rows = np.hstack([ones, ones * both[:, None]])
     times = np.array([p.latency_ms for p in points])
     names = np.array([p.name for p in points])
@@ -109,7 +107,7 @@ def test_too_few_passes() -> None:
     with pytest.raises(InputError, match=r"^0 points are too few"):
         fit_passes([p for p in points if p.backward])  # forward could not be told from backward
     with pytest.raises(InputError, match="all passes are of the block 'one'; expected several"):
-        fit_passes([replace(p, name="one") for p in points])
+        fit_passes([msgspec.structs.replace(p, name="one") for p in points])
 
 
 def test_updates_are_found_again() -> None:
@@ -123,9 +121,7 @@ def test_an_optimizer_with_too_few_updates_is_left_out() -> None:
     sgd = [UpdatePoint("sgd", n, p, 0.1 + n + p) for n, p in ((1, 2), (2, 9), (3, 5))]
     adam = [UpdatePoint("adam", 1, 9, 1.0), UpdatePoint("adam", 9, 9, 2.0)]
     assert list(fit_update([*adam, *sgd])) == ["sgd"]
-    with pytest.raises(
-        InputError, match=r"no optimizer has as many as 3 measured updates.*with restart"
-    ):
+    with pytest.raises(InputError, match="no optimizer has 3 measured updates"):
         fit_update(adam)
 
 
@@ -181,33 +177,31 @@ def test_later_fields_of_a_point_do_no_harm_and_points_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "change", "said"),
+    ("key", "change", "place"),
     [
-        ("points", {"terms": {"acres": 1}}, r"unknown term 'acres' - at `\$.points"),
-        ("points", {"latency_ms": 0}, r"points\[0\].latency_ms"),
-        ("update_points", {"latency_ms": "x"}, r"update_points\[0\].latency_ms"),
-        ("epoch_points", {"steps": None}, "m.json: its `training` cannot be fitted again"),
-        ("start_points", {"latency_ms": float("nan")}, r"start_points\[0\].latency_ms"),
+        ("points", {"terms": {"acres": 1}}, "points[0].terms"),
+        ("points", {"latency_ms": 0}, "points[0].latency_ms"),
+        ("update_points", {"latency_ms": "x"}, "update_points[0].latency_ms"),
+        ("epoch_points", {"steps": None}, "epoch_points[0].steps"),
+        ("start_points", {"latency_ms": float("nan")}, "start_points[0].latency_ms"),
     ],
 )
-def test_damaged_points_are_refused(key: str, change: dict[str, Any], said: str) -> None:
+def test_damaged_points_are_refused(key: str, change: dict[str, Any], place: str) -> None:
     stored = json.loads(json.dumps(training_points.section()))
     stored[key][0] |= change
-    with pytest.raises(ModelFileError, match=said):
+    with pytest.raises(ModelFileError) as caught:
         refitted(stored, "m.json")
+    assert f"$.training.{place}" in str(caught.value)
     del stored[key]
     if key != "points":
-        with pytest.raises(ModelFileError, match=f"missing required field `{key}`"):
+        with pytest.raises(ModelFileError, match=key):
             refitted(stored, "m.json")
 
 
 def test_too_few_points_are_not_fitted_again() -> None:
     stored = json.loads(json.dumps(training_points.section()))
     stored["points"] = stored["points"][:9]
-    with pytest.raises(
-        ModelFileError,
-        match=r"^m.json: .*too few to fit.*learn it again with `lolat learn DEVICE --mode training`",
-    ):
+    with pytest.raises(InputError, match="too few to fit"):
         refitted(stored, "m.json")
 
 
@@ -233,7 +227,11 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def model(**changes: Any) -> Any:
-    return from_document(document(**changes), "m.json")
+    return training_of(document(**changes), "m.json")
+
+
+def asked(trained: Any, *run: Any, **more: Any) -> TrainingPrediction:
+    return predict(trained, network(), TrainingRun(*run, **more))
 
 
 def network() -> Graph:
@@ -268,22 +266,20 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("batch_size", [1, 32])
 def test_an_iteration(batch_size: int, optimizer: str) -> None:
-    found = model().predict(network(), batch_size, optimizer=optimizer)
+    found = asked(model(), batch_size, optimizer=optimizer)
     expected = by_hand(batch_size, optimizer)
     assert found.parts_ms == pytest.approx(expected)
     assert found.iteration_ms == pytest.approx(sum(expected.values()))
-    assert found.weights_bytes == 4 * PARAMETERS
-    assert found.memory_bytes == memory_bytes(network(), batch_size, OPTIMIZERS[optimizer])
     assert found.warnings == ()
 
 
 def test_the_start_comes_once_and_the_loops_own_time_each_epoch() -> None:
-    found = model().predict(network(), 32, samples=96, epochs=5, optimizer="adam")
+    found = asked(model(), 32, samples=96, epochs=5, optimizer="adam")
     assert found.epoch_s == pytest.approx((3 * sum(by_hand(32, "adam").values()) + 30.0) / 1e3)
     assert found.startup_s == pytest.approx((300.0 + 7.0 * 4 + 11.0 * VARIABLES) / 1e3)
     assert found.total_s == pytest.approx(found.startup_s + 5 * found.epoch_s)
-    _, _, rest = model().operation_times(network(), 32, OPTIMIZERS["adam"])
-    assert rest == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
+    step = model().iteration(network(), 32, OPTIMIZERS["adam"]).step
+    assert step == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
 
 
 @pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
@@ -291,8 +287,8 @@ def test_an_evaluation_is_a_forward_pass_as_latencies_are(
     validation: int, steps: list[int]
 ) -> None:
     found = model()
-    without = found.predict(network(), 32, samples=96)
-    with_it = found.predict(network(), 32, samples=96, validation=validation)
+    without = asked(found, 32, samples=96)
+    with_it = asked(found, 32, samples=96, validation=validation)
     latency = Model(synthetic.document())
     expected = 30.0
     for n in steps:
@@ -310,15 +306,15 @@ def test_an_evaluation_is_a_forward_pass_as_latencies_are(
     [(0.9, 0.0, math.exp(RESIDUALS[17])), (0.5, 0.0, math.exp(RESIDUALS[9])), (0.9, 1.0, 2.0)],
 )  # nothing is known better than noise
 def test_the_interval_is_of_blocks_left_out(coverage: float, noise: float, factor: float) -> None:
-    found = model(noise={"floor": noise}).predict(network(), 8, samples=80, coverage=coverage)
+    found = asked(model(noise={"floor": noise}), 8, samples=80, coverage=coverage)
     assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
-    assert model().predict(network(), 8, samples=80, coverage=0.99).interval_s is None
+    assert asked(model(), 8, samples=80, coverage=0.99).interval_s is None
 
 
 def test_kinds_that_no_block_had_widen_it() -> None:
     kinds = ["dense", "softmax"]
     assert behaviors(network().operations) - set(kinds) == {"conv", "memory traffic"}
-    found = model(kinds=kinds).predict(network(), 8, samples=80)
+    found = asked(model(kinds=kinds), 8, samples=80)
     factor = math.exp(WIDENING * RESIDUALS[17])
     assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
     (warning,) = found.warnings
@@ -326,7 +322,9 @@ def test_kinds_that_no_block_had_widen_it() -> None:
 
 
 def test_a_network_of_another_framework_is_remarked_on() -> None:
-    said = model().predict(msgspec.structs.replace(network(), framework="torch"), 4).warnings
+    said = predict(
+        model(), msgspec.structs.replace(network(), framework="torch"), TrainingRun(4)
+    ).warnings
     assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
 
 
@@ -334,7 +332,7 @@ def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
     """With exponent 0.5, from 2 to 8 operations: 4 are the middle, where the scale is 1."""
     scale = {"exponent": 0.5, "ops": [2.0, 8.0], "scores": [0.1] * 19}
     coefficients = {"forward_ms": {"ops": 1.0}, "backward_ms": {}}
-    found = model(interval=scale, **coefficients).predict(network(), 8, samples=80)
+    found = asked(model(interval=scale, **coefficients), 8, samples=80)
     assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
 
 
@@ -342,20 +340,20 @@ def test_an_optimizer_that_was_not_measured() -> None:
     with pytest.raises(
         InputError, match=r"m.json has no times of momentum; it was measured with sgd, adam"
     ):
-        model().predict(network(), 8, optimizer="momentum")
+        asked(model(), 8, optimizer="momentum")
 
 
 @pytest.mark.parametrize(
     "start", [None, {"constant": 300.0, "operation": 7.0, "variable": {"sgd": 0.0}}]
 )
 def test_a_start_that_was_not_measured_is_left_out_and_said(start: Any) -> None:
-    found = model(start_ms=start).predict(network(), 8, samples=80, epochs=2, optimizer="adam")
+    found = asked(model(start_ms=start), 8, samples=80, epochs=2, optimizer="adam")
     assert found.startup_s is None
     assert found.total_s == pytest.approx(2 * found.epoch_s)
     assert found.warnings == (
         "the start of a training with adam was not measured: the total is without it",
     )
-    assert model(start_ms=start).predict(network(), 8, optimizer="adam").warnings == ()
+    assert asked(model(start_ms=start), 8, optimizer="adam").warnings == ()
 
 
 @settings(max_examples=40)
@@ -376,84 +374,27 @@ def test_no_batch_fits_into_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "field"),
     [
-        ({"forward_ms": None}, "at `$.training.forward_ms`"),
-        ({"forward_ms": {"acres": 1.0}}, "its `training` has the unknown term 'acres'"),
-        ({"backward_ms": {"flops": -1.0}}, "at `$.training.backward_ms[...]`"),
-        ({"backward_ms": {"flops": 10**400}}, "at `$.training.backward_ms[...]`"),
-        ({"backward_ms": {"flops": True}}, "at `$.training.backward_ms[...]`"),
-        ({"update_ms": {}}, "at `$.training.update_ms`"),
-        ({"update_ms": {"sgd": {"variable": 1.0}}}, "field `parameter` - at `$.training.update_ms[...]`"),
-        ({"loop_ms": {"epoch": 1, "step": "x", "element": 0}}, "at `$.training.loop_ms.step`"),
-        ({"start_ms": {"constant": 1, "operation": 1}}, "field `variable` - at `$.training.start_ms`"),
-        ({"start_ms": {**SECTION["start_ms"], "variable": {"sgd": "x"}}}, "start_ms.variable[...]`"),
-        ({"kinds": "conv"}, "at `$.training.kinds`"),
-        ({"noise": {"floor": "x"}}, "at `$.training.noise.floor`"),
-        ({"residuals": [0.1, "x"]}, "at `$.training.residuals[1]`"),
-        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "at `$.training.interval.ops`"),
-        ({"interval": {"exponent": 0.1, "ops": [1, 2]}}, "field `scores` - at `$.training.interval`"),
+        ({"forward_ms": {"acres": 1.0}}, "forward_ms"),
+        ({"backward_ms": {"flops": -1.0}}, "backward_ms"),
+        ({"backward_ms": {"flops": 10**400}}, "backward_ms"),
+        ({"update_ms": {}}, "update_ms"),
+        ({"loop_ms": {"epoch": 1, "step": "x", "element": 0}}, "loop_ms.step"),
+        ({"start_ms": {"constant": 1, "operation": 1}}, "start_ms"),
+        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "interval.ops"),
     ],
-)  # fmt: skip
-def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
+)
+def test_a_damaged_section(change: dict[str, Any], field: str) -> None:
     with pytest.raises(ModelFileError) as caught:
         model(**change)
     text = str(caught.value)
     assert text.startswith("m.json: ")
-    assert said in text
-    again = "lolat learn cpu --mode training --backend tensorflow --output m.j"
-    assert f"learn it again: {again}" in text
+    assert f"$.training.{field}" in text
+    assert "--mode training --output m.json" in text
 
 
 @pytest.mark.parametrize("section", [[], None])
 def test_a_section_that_is_none(section: Any) -> None:
-    with pytest.raises(ModelFileError, match=r"m\.json: .* at `\$\.training`; learn it again"):
-        from_document(synthetic.document(training=section), "m.json")
-
-
-def said_of(path: Path) -> str:
-    """What a model whose training was not measured says first of it."""
-    return load_training(path).predict(synthetic.network(), 8).warnings[0]
-
-
-def test_a_model_of_latency_says_the_command_that_measures_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "my model.json"
-    where = {
-        "device": "gpu",
-        "framework": "torch",
-        "half": True,
-        "channels_last": True,
-        "jit": False,
-    }
-    path.write_text(json.dumps(synthetic.document(environment=where)))
-    assert "never measured" in said_of(path)
-    command = (
-        f"lolat learn gpu --mode training --channels-last --half --backend torch --output '{path}'"
-    )
-    assert f"`{command}`" in said_of(path)
-    # a shipped one stays as it is
-    monkeypatch.setattr("lolat.training.file.shipped_folder", lambda: tmp_path)
-    assert "--backend torch`" in said_of(path)
-    # what nothing here can measure comes from a table
-    for unknown in ({}, {"device": "cpu", "framework": "onnxruntime"}, {"device": "unknown"}):
-        path.write_text(json.dumps(synthetic.document(environment=unknown)))
-        assert f"`lolat training fit EPOCHS.csv --output '{path}'`" in said_of(path)
-
-
-def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local, shipped, here = (tmp_path / n for n in ("own", "shipped", "here"))
-    for folder in (local, shipped, here / "theirs"):  # a folder that is called like a model
-        folder.mkdir(parents=True)
-    (here / "local").write_text("notes")
-    monkeypatch.chdir(here)  # where other things are called so
-    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
-    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
-    (local / "mine.json").write_text(json.dumps(document() | {"device": "my desk"}))
-    (shipped / "theirs.json").write_text(json.dumps(document() | {"device": "a server"}))
-    for name, device in (("local", "my desk"), ("mine", "my desk"), ("theirs", "a server")):
-        assert load_training(name).name == lolat.load(name).device == device
-    for load in (load_training, lolat.load):
-        with pytest.raises(ModelFileError, match=r"nobody: no such model.*there are mine, theirs"):
-            load("nobody")
+    with pytest.raises(ModelFileError, match=r"m\.json: .* at `\$\.training`"):
+        training_of(synthetic.document(training=section), "m.json")

@@ -124,7 +124,7 @@ def test_times_are_finite_for_any_batch() -> None:
 
 
 def test_four_devices_by_hand() -> None:
-    """A ring of four: six steps, each of a quarter of the gradients. Shares of 251 samples: 26 iterations."""
+    """A ring of four: six steps of a quarter of the gradients. Shares of 251 samples: 26 iterations."""
     link = Link(1.6, 5.0)  # 200,000 bytes per ms
     model = KnownTraining(sample_ms=10.0, epoch_ms=2000.0)
     found = predict(model, GRAPH, TrainingRun(10, 1001, 3, "adam"), 4, link)

@@ -14,6 +14,7 @@ from lolat.training.learning import (
     Points,
     StartPoint,
     UpdatePoint,
+    named_terms,
     training_section,
 )
 
@@ -38,7 +39,9 @@ def passes(blocks: int = 60, noise: float = 0.02, seed: int = 0) -> list[PassPoi
             time *= float(np.exp(noise * random.standard_normal()))
             kinds = ("conv", "memory traffic") if i % 2 else ("conv",)
             measured = (time, (time,) * 2, 0.01)
-            points.append(PassPoint(f"block {i}", 1, backward, terms, *measured, kinds))
+            points.append(
+                PassPoint(f"block {i}", 1, backward, named_terms(terms), *measured, kinds)
+            )
     return points
 
 

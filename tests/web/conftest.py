@@ -10,7 +10,7 @@ import pytest
 
 from lolat.io import paths as places
 from lolat.model.file import write
-from tests.training.epoch_tables import epochs, fit, read
+from tests.training.epoch_tables import epochs, fit
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose device is in no list of prices."""
     path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, fit(epochs(), read, "a desk").document)
+    write(path, fit(epochs(), path.parent).document)
     return path
 
 

@@ -14,14 +14,12 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("starlette")
 
+import lolat as lolat_package
 from lolat.cli.main import lolat
 from lolat.io import paths as places
 from lolat.model.file import put
 from lolat.readers import read
-from lolat.training.cost.prices import BUILT_IN
-from lolat.training.exchange import Link
-from lolat.training.file import load_training
-from lolat.training.replicas import predict_parallel
+from lolat.training.prices import read_prices
 from lolat.units import byte_size, dollars, duration
 from lolat.web.form import FIELDS, OF_VIEW
 from tests import synthetic
@@ -42,7 +40,8 @@ def v100(made: Path, folder: Path, name: str = "v100", **environment: object) ->
 
 def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     page.get()
-    told = load_training(made).predict(read("keras:ResNet50"), 64, 50000, 20)
+    cost = lolat_package.load(made).cost(read("keras:ResNet50"), 64, 50000, 20)
+    (told,) = cost.options
     assert told.total_s is not None
     assert told.interval_s is not None
     said = page.answer()
@@ -51,7 +50,7 @@ def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     assert duration(told.total_s) in said
     assert dollars(told.total_s / 3600) in said  # a dollar an hour
     assert f"90 % sure of {duration(told.interval_s[0])} to {duration(told.interval_s[1])}" in said
-    assert byte_size(told.memory_bytes) in said
+    assert byte_size(cost.memory_bytes) in said
     assert page.errors() == {}
     assert page.reader.calls == []  # nothing had to be read
     for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):
@@ -71,7 +70,7 @@ def test_blocks_add_up_to_the_iteration(page: Site, made: Path) -> None:
     names = re.findall(r'<th scope="row" class="left">([^<]*)</th>', page.raw)
     assert names[-2:] == ["update", "call"]
     assert page.raw.count('<progress class="bar') == len(names)
-    told = load_training(made).predict(synthetic.network(), 8)
+    (told,) = lolat_package.load(made).cost(synthetic.network(), 8).options
     assert sum(map(float, times)) == pytest.approx(told.iteration_ms, rel=0.005)
     assert f"An iteration {told.iteration_ms:.1f} ms" in page.answer()
 
@@ -100,9 +99,8 @@ def test_a_long_network_has_its_shortest_blocks_in_one_row(
         ({"price.desk": "2.5", "model": "desk"}, "An hour costs $2.50 the price given"),
         ({"price.desk": "$2.5", "model": "desk", "devices": 2}, "An hour costs $5.00"),
         ({"price.desk": "0", "model": "desk"}, "An hour costs $0.00"),
-        ({"memory.desk": "500"}, "of 500 GiB on each device: fits, and so would a batch of"),
-        ({"memory.desk": "0.001"}, "of 1.02 MiB on each device: does not fit; nor does a batch of 1"),
-        ({"memory.desk": "1"}, "does not fit; the largest batch that does is"),
+        ({"memory.desk": "500"}, "fits into 500 GiB; the largest batch that fits is"),
+        ({"memory.desk": "0.001"}, "does not fit into 1.02 MiB; the largest batch that fits is 0"),
         ({"memory.desk": "12.5"}, " --memory-gib 12.5"),
         ({"size": "160, 160,3"}, "--input-size 160,160,3"),
         ({"optimizer": "adadelta"}, "used adadelta"),
@@ -134,8 +132,6 @@ def test_what_the_rest_of_the_fields_do(page: Site) -> None:
     assert total(link_gbps=0.1) != usual
     assert total(strategy="one-to-all") != usual
     assert total(batch_size=1) != usual
-    page.get(name="Mine", samples=1000, epochs=1, billing="hour")
-    assert "$1.00" in page.answer()  # a begun hour is a whole one
 
 
 WRONG = [
@@ -163,17 +159,16 @@ WRONG = [
     ({"epochs": "2.5"}, "epochs", "'2.5'; expected a whole number from 1, such as 20"),
     ({"epochs": "1" * 30}, "epochs", "expected a whole number from 1"),
     ({"batch_size": "x"}, "batch_size", "'x'; expected a whole number from 1, such as 64"),
-    ({"optimizer": "lion"}, "optimizer", "optimizer 'lion': expected one of sgd"),
+    ({"optimizer": "lion"}, "optimizer", "expected one of sgd"),
     ({"devices": "0"}, "devices", "'0'; expected a whole number from 1 to 4,096, such as 1"),
     ({"devices": "1000"}, "devices", "a batch of 64 on each of 1000 devices is larger than the data"),
     ({"compare": "1,x"}, "compare", "'1,x' is no list of numbers of devices; expected at most 16"),
     ({"compare": "0"}, "compare", "'0' is no list of numbers of devices"),
     ({"compare": "2000,4096"}, "compare", "a batch of 64 on each of 2000 devices is larger"),
-    ({"strategy": "star"}, "strategy", "'star' is no strategy; expected one of ring"),
-    ({"link_gbps": "0"}, "link_gbps", "a link of 0 Gbit/s moves nothing that could be timed; expected"),
+    ({"strategy": "star"}, "strategy", "'star': expected one of ring"),
+    ({"link_gbps": "0"}, "link_gbps", "0: expected more than 0"),
     ({"link_gbps": "fast"}, "link_gbps", "'fast' is not a number; expected"),
     ({"link_gbps": "-1"}, "link_gbps", "'-1' is not a number; expected a number of at least 0"),
-    ({"billing": "minute"}, "billing", "'minute' is not known; choose one of second, hour"),
     ({"coverage": "1"}, "coverage", "expected a number above 0 and below 1"),
     ({"coverage": ""}, "coverage", "nothing is given; expected a number"),
 ]  # fmt: skip
@@ -248,7 +243,7 @@ def test_the_link_gives_the_same_view(page: Site) -> None:
     page.get(
         "?name=generate:resnet?layers%3D1,1,1,1&model=desk&price.desk=&memory.desk=24"
         "&samples=4,000&epochs=3&batch_size=16&optimizer=adam&devices=2&compare=1,2,3&strategy=tree"
-        "&link_gbps=25&billing=hour&coverage=0.8&asked=1"
+        "&link_gbps=25&coverage=0.8&asked=1"
     )
     assert page.errors() == {}
     first, link = page.raw, page.link()
@@ -264,32 +259,28 @@ def test_the_commands_give_the_same_figures(
 ) -> None:
     page.get(
         name="generate:vgg?layers=2,2", devices=4, batch_size=16, samples=5000, epochs=3, optimizer="adam",
-        strategy="tree", link_gbps=25, billing="second", coverage=0.8, **{"price.desk": 2.5},
+        strategy="tree", link_gbps=25, coverage=0.8, **{"price.desk": 2.5},
     )  # fmt: skip
-    cost, predict = page.commands()
-    assert cost.startswith(f"lolat cost {made} 'generate:vgg?layers=2,2' ")
+    (command,) = page.commands()
+    assert command.startswith(f"lolat cost {made} 'generate:vgg?layers=2,2' ")
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:], "--json"], catch_exceptions=False)
-    plan = json.loads(run.stdout)
+    run = CliRunner().invoke(lolat, [*shlex.split(command)[1:], "--json"], catch_exceptions=False)
+    cost = json.loads(run.stdout)
     said = page.answer()
-    for option in plan["options"]:
+    for option in cost["options"]:
         ends = " to ".join(map(duration, option["interval_s"]))
         money = " to ".join(map(dollars, option["dollars_interval"]))
         row = f"{duration(option['total_s'])} {ends} {dollars(option['dollars'])} {money}"
         assert f"{option['devices']} {row}" in said
-    run = CliRunner().invoke(lolat, [*shlex.split(predict)[1:], "--json"], catch_exceptions=False)
-    told = json.loads(run.stdout)
-    assert told["devices"] == 4
-    assert duration(told["total_s"]) in said
-    assert f"An epoch {duration(told['epoch_s'])}" in said
+    (four,) = (o for o in cost["options"] if o["devices"] == 4)
+    assert f"An epoch {duration(four['epoch_s'])}" in said
 
 
 def test_options_that_are_as_without_them_are_left_out(page: Site, made: Path) -> None:
     page.get()
-    cost, predict = page.commands()
     run = "--samples 50000 --epochs 20 --batch-size 64"
-    assert cost == f"lolat cost {made} keras:ResNet50 {run} --replicas 1,2,4,8 --price-per-hour 1"
-    assert predict == f"lolat training predict {made} keras:ResNet50 {run}"
+    expected = f"lolat cost {made} keras:ResNet50 {run} --replicas 1,2,4,8 --price-per-hour 1"
+    assert page.commands() == [expected]
 
 
 def test_a_device_from_tables_has_its_price_and_says_what_it_does_not_know(tmp_path: Path) -> None:
@@ -299,34 +290,27 @@ def test_a_device_from_tables_has_its_price_and_says_what_it_does_not_know(tmp_p
         page.get(name="Mine", devices=4)
         assert page.errors() == {}
         said = page.answer()
-    link = Link(63)  # half of PCI Express 3.0: four V100 on cards in one instance
-    told = predict_parallel(
-        load_training(path), synthetic.network(), 64, 50000, 20, "sgd", 0.9, 4, link, "ring"
-    ).training
-    assert told.total_s is not None
-    assert duration(told.total_s) in said
+    cost = lolat_package.load(path).cost(synthetic.network(), 64, 50000, 20, replicas=4)
+    assert duration(cost.options[0].total_s or 0) in said
     assert "1 × V100-32Gx4, V100-32GB in the built-in table" in said
-    assert "Gradients travel over PCIe 3.0 x16, 63 Gbit/s assumed" in said
+    assert "Gradients travel over PCIe 3.0 x16 63 Gbit/s assumed" in said
     assert "no training step was measured on this device" in said
     assert "no training step was measured" not in said.partition("How many devices?")[2]
 
 
 def test_devices_in_several_instances_are_linked_by_a_network(made: Path, tmp_path: Path) -> None:
-    """Two H100 are two instances in the list, eight are one, which `training predict` cannot know."""
+    """Two H100 are two instances in the list, eight are one."""
     path = v100(made, tmp_path / "more", "h100", device="NVIDIA H100 80GB HBM3")
     with site([path]) as page:
         page.get(model="h100", name="Mine", devices=2)
         assert (
-            "Gradients travel over the network between machines, 10 Gbit/s assumed" in page.answer()
+            "Gradients travel over the network between machines 10 Gbit/s assumed" in page.answer()
         )
-        cost, predict = page.commands()
-        assert "--link-gbps" not in cost
-        assert predict.endswith(" --replicas 2 --link-gbps 10")
         page.get(model="h100", name="Mine", devices=8)
-        assert "Gradients travel over NVLink 4, 2880 Gbit/s assumed" in page.answer()
+        assert "Gradients travel over NVLink 4 2880 Gbit/s assumed" in page.answer()
         assert "--link-gbps" not in "".join(page.commands())
         page.get(model="h100", name="Mine", devices=2, link_gbps=100)
-        assert "Gradients travel over 100 Gbit/s the link given" in page.answer()
+        assert "Gradients travel over a link of 100 Gbit/s the link given" in page.answer()
         assert all(c.endswith(" --link-gbps 100") for c in page.commands())
 
 
@@ -336,15 +320,15 @@ def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
         page.get("?model=desk&model=v100&price.desk=2&name=Mine&compare=1,8")
         assert page.errors() == {}
         said = page.answer()
-        listed = next(o for o in BUILT_IN if o.instance_type == "p3.2xlarge")
+        listed = next(o for o in read_prices().offers if o.instance_type == "p3.2xlarge")
         assert (
             f"An hour costs ${listed.price:.2f} 1 × p3.2xlarge, V100 in the built-in table" in said
         )
         assert "An hour costs $2.00 the price given" in said
-        assert said.count("of 16.0 GiB on each device: fits") == 1
-        assert len(page.commands()) == 4
-        assert re.search(r"Cheapest and fastest: . devices? of (desk|v100), ", said)
-        cost = page.commands()[2]
+        assert said.count("fits into 16.0 GiB") == 1
+        assert len(page.commands()) == 2
+        assert re.search(r"Cheapest and fastest: . devices?, .* of (desk|v100)", said)
+        cost = page.commands()[1]
         assert "--price-per-hour" not in cost
         run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:4], "--help"])
         assert run.exit_code == 0
@@ -353,10 +337,10 @@ def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"device": "cpu", "available_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
-        ({"device": "gpu", "available_bytes": 6 * 2**30}, "give the device's to see whether it fits"),
-        ({"device": "gpu", "memory_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
-        ({"device": "gpu", "memory_bytes": True}, "give the device's to see whether it fits"),
+        ({"device": "cpu", "available_bytes": 6 * 2**30}, "into 6.00 GiB"),
+        ({"device": "gpu", "available_bytes": 6 * 2**30}, "estimated"),
+        ({"device": "gpu", "memory_bytes": 6 * 2**30}, "into 6.00 GiB"),
+        ({"device": "gpu", "memory_bytes": True}, "estimated"),
         ({"device": "cpu", "threads": 4}, "1 × cpu_4x_general, cpu in the built-in table"),
         # A GPU that was measured is known by the model's name.
         ({"device": "gpu"}, "p3.2xlarge, V100 in the built-in table"),
@@ -386,7 +370,7 @@ def test_a_device_without_any_price_has_times_alone(page: Site) -> None:
     said = page.answer()
     assert "Nobody knows its price; give one to see the cost." in said
     assert "$" not in said
-    assert [c.split()[1] for c in page.commands()] == ["training"]
+    assert [c.split()[1] for c in page.commands()] == ["cost"]
 
 
 def test_a_model_without_training_or_inference_says_how_to_get_them(
@@ -403,7 +387,7 @@ def test_a_model_without_training_or_inference_says_how_to_get_them(
     page.get(model="phone")
     assert page.errors() == {}
     assert "phone cannot answer this" in page.answer()
-    assert "`lolat training fit EPOCHS.csv" in page.answer()
+    assert "`lolat fit EPOCHS.csv" in page.answer()
     page.get("?model=phone&model=desk&name=Mine")  # the one does not stand in the way of the other
     assert "phone cannot answer this" in page.answer()
     assert "Mine 20 epochs" in page.answer()
@@ -415,7 +399,7 @@ def test_where_no_model_knows_of_training(tmp_path: Path) -> None:
     with site([]) as page:
         page.get()
         assert "No device here knows of training yet" in page.answer()
-        assert "lolat training fit EPOCHS.csv --output gpu.json" in page.answer()
+        assert "lolat fit EPOCHS.csv --output gpu.json" in page.answer()
         page.get(epochs="x")
         assert page.value("epochs") == "x"
 
@@ -438,7 +422,7 @@ def test_a_model_that_changes_is_read_again(made: Path, tmp_path: Path) -> None:
         document["environment"]["memory_bytes"] = 8 * 2**30
         path.write_text(json.dumps(document))
         page.get()
-        assert "of 8.00 GiB" in page.answer()
+        assert "into 8.00 GiB" in page.answer()
         path.unlink()
         page.get()
         assert "No device here knows of training yet" in page.answer()

@@ -24,7 +24,7 @@ from lolat.io.documents import Positive
 
 VIEW = 0.4
 """The host's time for a view (reshape, transpose ...) over that for another operation: the host makes it,
-the device does nothing. Chosen, like USUAL_MS, on the first half of the networks that docs/results/gpus.md
+the device does nothing. Chosen, like USUAL_MS, on the first half of the networks that docs/results/index.md
 judges by published times."""
 USUAL_MS = 0.04
 """Of an operation that starts something: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100

@@ -9,7 +9,7 @@ The longest of the three counts most, and the others in part, as they hide behin
 `rate` and `bandwidth` are those of the operation's class. The outputs of a product are those of whole
 tiles, and, where the number of multiprocessors is known, in whole waves (NVIDIA's guide to matrix
 multiplication calls what is lost tile and wave quantization). An ablation says why there is no more:
-docs/explanation/gpu-formula.md.
+docs/explanation/formula.md.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ class SpaceObjective:
         self.scorer = scorer_for(space, model, batch_size, predictor)
 
     def __call__(self, trial: Any) -> tuple[float, float]:
+        """(score, latency in ms) of a trial's candidate; over the budget it is pruned."""
         row = self._chosen(trial.suggest_categorical)
         latency_ms = self.latency.record(trial, float(self.scorer.latency(row[None])[0]))
         return self.score(trial, self.space.values(row)), latency_ms

@@ -1,0 +1,192 @@
+"""Training from timed epochs: fitted on those of a made-up device, asked for others, written and read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph
+from lolat.training.epochs import TERMS, EpochTraining, epochs_document
+from lolat.training.file import training_of
+from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from tests import synthetic
+from tests.cli.commands import Command
+from tests.training.epoch_tables import (
+    Epoch,
+    document,
+    epoch,
+    epochs,
+    fit,
+    iteration_ms,
+    read,
+    write,
+)
+
+NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> EpochTraining:
+    return fit(epochs(), tmp_path_factory.mktemp("epochs"))
+
+
+def asked(model: EpochTraining, network: str, *run: Any, **more: Any) -> TrainingPrediction:
+    return predict(model, read(network), TrainingRun(*run, **more))
+
+
+def test_other_networks_are_predicted(model: EpochTraining) -> None:
+    errors = []
+    for network in NEW:
+        for batch_size in (8, 20):
+            found = asked(model, network, batch_size, 1000, 3)
+            assert found.epoch_s is not None
+            errors.append(found.epoch_s / epoch(network, batch_size, 1000).epoch_s - 1)
+            assert found.total_s == pytest.approx(3 * found.epoch_s)
+            assert found.iteration_ms == pytest.approx(iteration_ms(network, batch_size), rel=0.15)
+    assert np.median(np.abs(errors)) < 0.05
+    assert np.max(np.abs(errors)) < 0.15
+
+
+def test_an_optimizer_with_slots_takes_longer(model: EpochTraining) -> None:
+    network, optimizers = "s4w100x10", ("sgd", "momentum", "adam")
+    times = [asked(model, network, 2, optimizer=o).iteration_ms for o in optimizers]
+    assert times == sorted(times)
+    expected = iteration_ms(network, 2, "adam") - iteration_ms(network, 2, "sgd")
+    assert times[2] - times[0] == pytest.approx(expected, rel=0.3)
+    assert times[1] == pytest.approx((times[0] + times[2]) / 2)  # one slot, between none and two
+
+
+def test_what_no_row_has_is_warned_of(model: EpochTraining) -> None:
+    assert asked(model, NEW[0], 8, optimizer="adam").warnings == ()
+    (warning,) = asked(model, NEW[0], 8, optimizer="RMSprop").warnings
+    assert "rmsprop" in warning
+    softmax = synthetic.one("softmax", [(1, 9)], [(1, 9)])
+    (warning,) = predict(model, softmax, TrainingRun(4)).warnings
+    assert "softmax" in warning
+
+
+def test_nine_of_ten_epochs_lie_in_the_interval(tmp_path: Path) -> None:
+    model = fit(epochs(noise=0.1), tmp_path)
+    inside = []
+    for row in epochs(150, noise=0.1, seed=5):
+        found = asked(model, row.network, row.batch_size, row.samples, 1, row.optimizer)
+        low, high = found.interval_s or (0.0, 0.0)
+        assert low < (found.total_s or 0.0) < high
+        inside.append(low <= row.epoch_s <= high)
+    assert 0.82 <= np.mean(inside) <= 0.98
+
+
+def test_few_rows_give_no_interval_and_too_few_no_model(tmp_path: Path) -> None:
+    found = asked(fit(epochs(8), tmp_path), NEW[0], 8, 100)
+    assert found.interval_s is None
+    assert "no interval" in found.warnings[-1]
+    with pytest.raises(InputError) as caught:
+        fit(epochs(6), tmp_path)
+    assert caught.value.code == "too-few-points"
+
+
+def test_multiplications_are_never_free(tmp_path: Path) -> None:
+    """Of networks as wide as each other, elements and multiplications cannot be separated."""
+    rows = [epoch(f"s{s}w16x{x}", b, 256) for s in (1, 2, 4) for x in (14, 56) for b in (4, 16)]
+    found = dict(zip(TERMS, fit(rows, tmp_path).coefficients, strict=True))
+    assert found["elements"] > 0
+    assert found["flops"] >= found["elements"] / 800 * (1 - 1e-9)
+
+
+def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
+    rows = '1.5,"generate:fc?layers=10,20",Adam,8,x,100\n2e-3,keras:VGG16,sgd,16,,1e3\n'
+    path, graphs = tmp_path / "e.csv", []
+    path.write_text("\ufeffEpoch_s, network,Optimizer,batch_size,more,samples\n" + 4 * rows)
+
+    def read_one(name: str) -> Graph:
+        graphs.append(name)
+        return synthetic.network()
+
+    found = epochs_document(str(path), "m", None, read_one)
+    assert [tuple(p.values()) for p in found["epochs"]["points"][:2]] == [
+        ("generate:fc?layers=10,20", 8, 100, "adam", 1.5),
+        ("keras:VGG16", 16, 1000, "sgd", 0.002),
+    ]
+    assert graphs == ["generate:fc?layers=10,20", "keras:VGG16"]
+    assert found["device"] == "e"
+
+
+GOOD = Epoch("s1w8x14", 8, 100, "sgd", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "given"),
+    [
+        (Epoch("s1w8x14", 8, 100, "sgd", float("nan")), "nan"),
+        (Epoch("s1w8x14", 8, 100, "sgd", -1), "-1"),
+        (Epoch("s1w8x14", 1.5, 100, "sgd", 1.0), "1.5"),  # type: ignore[arg-type]
+        (Epoch("s1w8x14", 8, -5, "sgd", 1.0), "-5"),
+        (Epoch("s1w8x14", 101, 100, "sgd", 1.0), "101"),
+        (Epoch("s1w8x14", 8, 100, "lion", 1.0), "lion"),
+    ],
+)
+def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, row: Epoch, given: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fit([GOOD, row], tmp_path)
+    assert "epochs.csv, line 3: " in str(caught.value)
+    assert given in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"coefficients_ms": {}}, "$.epochs.coefficients_ms"),
+        ({"residuals": ["a"]}, "$.epochs.residuals[0]"),
+        ({"optimizers": [1]}, "$.epochs.optimizers[0]"),
+    ],
+)
+def test_a_damaged_section_is_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        training_of(document(**change), "m.json")
+    assert str(caught.value).startswith("m.json: ")
+    assert field in str(caught.value)
+
+
+# ---- `lolat fit` with such a table, as a user would.
+
+NETWORK = "generate:fc?layers=32,32&input=16"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Epochs of fully connected networks: 5 ms a step and 1 ms a layer."""
+    rows = [
+        Epoch(f"generate:fc?layers={','.join(['32'] * layers)}&input=16", batch, 1000, "sgd",
+              -(-1000 // batch) * (5 + layers) / 1e3)
+        for layers in range(1, 5)
+        for batch in (8, 16, 32)
+    ]  # fmt: skip
+    return write(tmp_path / "e.csv", rows)
+
+
+def test_a_table_becomes_a_model_that_answers(lolat: Command, table: Path) -> None:
+    output = table.with_name("made") / "desk.json"
+    lolat.done("fit", table, "--output", output, "--name", "a desk")
+    ask = ("cost", output, NETWORK, "--batch-size", 25, "--samples", 1000, "--epochs", 3)
+    answer = lolat.json(*ask)
+    (option,) = answer["options"]
+    assert answer["model"] == "a desk"
+    assert option["epoch_s"] == pytest.approx(40 * 7e-3, rel=0.1)
+    assert option["total_s"] == pytest.approx(3 * option["epoch_s"])
+
+
+def test_epochs_are_added_to_what_a_model_knows(
+    lolat: Command, model_file: Path, table: Path
+) -> None:
+    before = json.loads(model_file.read_text())
+    lolat.done("fit", table, "--output", model_file)
+    after = json.loads(model_file.read_text())
+    assert {k: v for k, v in after.items() if k != "epochs"} == before
+    assert len(after["epochs"]["points"]) == 12
+    assert lolat("fit", table, "--output", model_file, "--name", "another desk").code == 2
+    assert json.loads(model_file.read_text()) == after
