@@ -195,18 +195,16 @@ def answer(
     try:
         _load(network, memory_bytes)
         return open_network(network, as_sizes(request["size"])).graph().to_dict()
-    except (LolatError, MemoryError) as error:
-        if not _lacks_memory(error):
-            raise
-        raise NetworkError(
-            f"reading it needs more than {memory_bytes / 2**30:.3g} GiB of memory; expected a network that "
-            "can be read in that: the environment variable LOLAT_READ_GIB gives more"
-        ) from None
-    except RecursionError:
-        raise NetworkError(
-            "it is nested too deeply to be read; expected a network's file"
-        ) from None
     except BaseException as error:  # whatever a damaged file makes a framework raise
+        if _lacks_memory(error):
+            raise NetworkError(
+                f"reading it needs more than {memory_bytes / 2**30:.3g} GiB of memory; expected a network "
+                "that can be read in that: the environment variable LOLAT_READ_GIB gives more"
+            ) from None
+        if isinstance(error, LolatError):
+            raise
+        if isinstance(error, RecursionError):
+            raise NetworkError("it is nested too deeply; expected a network's file") from None
         # Of a file the words may be anybody's.
         words = brief(error) if is_function(network) else type(error).__name__
         raise NetworkError(f"it cannot be read ({words}); expected a network") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,26 @@ def test_without_a_home_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(InputError, match="set HOME"):
         paths.local_folder()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have their own folders")
+def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    for named, xdg, expected in (
+        ("/named", "/xdg", Path("/named")),
+        ("here", "/xdg", tmp_path / "here"),
+        ("", "/xdg", Path("/xdg/lolat")),
+        ("", "relative", Path("/home/me/.cache/lolat")),
+        ("", "", Path("/home/me/.cache/lolat")),
+        ("off", "/xdg", None),
+    ):
+        monkeypatch.setenv("LOLAT_CACHE", named)
+        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+        assert paths.cache_folder() == expected
+
+    def no_home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", no_home)
+    assert paths.cache_folder() is None

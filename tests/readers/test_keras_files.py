@@ -87,7 +87,7 @@ def test_a_module_that_a_file_names_is_not_imported(
     config["config"]["layers"][1] = {
         "module": "lolat_evil", "class_name": "Evil", "config": {}, "registered_name": "lolat_evil>Evil"
     }  # fmt: skip
-    refused(_archive(tmp_path / "evil.keras", json.dumps(config)), "needs the class 'Evil'")
+    refused(_archive(tmp_path / "evil.keras", json.dumps(config)), "Evil")
     assert "lolat_evil" not in sys.modules
 
 
@@ -98,7 +98,7 @@ def test_a_class_that_keras_does_not_know(tmp_path: Path) -> None:
 
     x = keras.Input((3,))
     keras.Model(x, Mine()(x)).save(tmp_path / "mine.keras")
-    refused(tmp_path / "mine.keras", "needs the class 'Mine', which Keras does not know")
+    refused(tmp_path / "mine.keras", "Mine")
 
 
 def _config(path: Path) -> Any:

@@ -97,7 +97,9 @@ def test_several_inputs_and_outputs_also_in_a_dict() -> None:
     graph = read_model(model)
     assert sorted(graph.shapes(graph.inputs)) == [(1, 7, 9, 2), (1, 7, 9, 3)]
     assert total(graph).flops == 63 * (12 + 12)
-    assert total(read_model(model, "", (5,))).flops == 25 * (12 + 12)
+    named = {"right": (5, 5, 2), "left": (5, 5, 3)}
+    for size in ((5,), named):
+        assert total(read_model(model, "", size)).flops == 25 * (12 + 12)
 
 
 def test_nested_models_are_followed() -> None:

@@ -24,7 +24,7 @@ from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
-from lolat.readers.size import filled
+from lolat.readers.size import as_sizes, filled
 from lolat.units import did_you_mean, one_line, shapes_text, shortened
 
 SAFE = (3, 13, 2)
@@ -54,7 +54,7 @@ def import_keras() -> Any:
     return keras
 
 
-def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     """Read a Keras model (or layer) into a Graph; the model is left as it was.
 
     `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
@@ -68,7 +68,7 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # Keras' remarks about our own calls
         stack.callback(reader.forget)
-        inputs, outputs = _called(model, tuple(input_size or ()))
+        inputs, outputs = _called(model, as_sizes(input_size))
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
             reader.known[id(tensor)] = made
@@ -78,7 +78,7 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
 # ---- The call of the whole network.
 
 
-def _called(model: Any, size: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+def _called(model: Any, size: Any) -> tuple[list[Any], list[Any]]:
     """The symbolic inputs and outputs of a call at batch size 1; a model that is not built is built."""
     import keras
 
@@ -117,7 +117,7 @@ def _functional(model: Any) -> Any:
     return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
 
 
-def _example(model: Any, size: tuple[int, ...], batch_size: int | None) -> Any:
+def _example(model: Any, size: Any, batch_size: int | None) -> Any:
     """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
     import keras
 
@@ -130,7 +130,7 @@ def _example(model: Any, size: tuple[int, ...], batch_size: int | None) -> Any:
         structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
-        if not size:
+        if not size or not all(isinstance(n, int) for n in size):
             raise NetworkError(
                 f"the input shape of {model.name!r} is not known (it was not built); give "
                 f"{arg('input_size')}, for example 224 or 224,224,3"
@@ -141,7 +141,7 @@ def _example(model: Any, size: tuple[int, ...], batch_size: int | None) -> Any:
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
     formats &= {"channels_first", "channels_last"}
     channels_first = (formats or {keras.config.image_data_format()}) == {"channels_first"}
-    shapes = {f"input {i}": tuple(tensor.shape[1:]) for i, tensor in enumerate(tensors, start=1)}
+    shapes = {tensor.name: tuple(tensor.shape[1:]) for tensor in tensors}
     wanted = filled(shapes, size, model.name, channels=0 if channels_first else -1)
     made = [
         keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
@@ -496,16 +496,9 @@ def saved(path: str, weights: bool) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Why a `.keras` file cannot be opened, and what to do about it."""
+    """Why a `.keras` file cannot be opened, and how to mend it."""
     text = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the cause last
     if "lambda" in text.lower():
-        return (
-            "it holds a Lambda layer, that is, code, which is refused; write it with layers or "
-            "keras.ops, or give the network as package.module:callable"
-        )
-    if missing := re.match(r"Could not locate (\w+ '[^']*')", text):
-        return (
-            f"it needs the {shortened(missing[1])}, which Keras does not know; give the network as "
-            "package.module:callable"
-        )
-    return f"{shortened(text.partition(chr(10))[0]) or one_line(error)}; write it again with model.save"
+        text = "it holds a Lambda layer, that is, code, which is refused"
+    text = shortened(text.partition("\n")[0]) or one_line(error)
+    return f"{text}; write it again with model.save, or give the network as package.module:callable"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.size import filled
+from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shortened
 
 LARGEST = 4096
@@ -65,7 +65,7 @@ class Input:
         return tuple(batch_size if at == self.batch_axis else n for at, n in enumerate(self.shape))
 
 
-def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
+def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
     """Read the ONNX file at `path` into a Graph; data in other files are not read.
 
     `input_size`: as of `lolat.readers.size.filled`. Raises NetworkError when it is no ONNX network, a size
@@ -74,7 +74,7 @@ def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None
     return _graph(_load(path), name or Path(path).stem, input_size)
 
 
-def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
+def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     """Read an `onnx.ModelProto` into a Graph; it is not changed. Sizes and errors as of `read_file`."""
     import_onnx()
     copy = type(model)()
@@ -82,19 +82,19 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
     return _graph(copy, name or model.graph.name or "onnx", input_size)
 
 
-def read_inputs(path: str, input_size: Sequence[int] | None = None) -> dict[str, Input]:
+def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
     """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
-    return _inputs(model.graph, constants, tuple(input_size or ()), name)
+    return _inputs(model.graph, constants, as_sizes(input_size), name)
 
 
-def _graph(model: Any, name: str, input_size: Sequence[int] | None) -> Graph:
+def _graph(model: Any, name: str, input_size: Any) -> Graph:
     """The Graph of a ModelProto, which is changed on the way."""
     from lolat.readers.onnx.operators import OnnxReader
 
     parameters = _without_large_constants(model, name)
-    inputs = _inputs(model.graph, parameters, tuple(input_size or ()), name)
+    inputs = _inputs(model.graph, parameters, as_sizes(input_size), name)
     _set_sizes(model.graph, inputs)
     batched = {name: one.batch_axis is not None for name, one in inputs.items()}
     reader = OnnxReader(name, _shaped(model, name), batched, parameters)
@@ -218,9 +218,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 # ---- What goes in.
 
 
-def _inputs(
-    graph: Any, parameters: set[str], size: tuple[int, ...], network: str
-) -> dict[str, Input]:
+def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[str, Input]:
     """The inputs that are not parameters, with the sizes that the file or a user gives."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
     types = import_onnx().TensorProto.DataType.values()
