@@ -81,8 +81,8 @@ def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
     [
         ("", "is empty; expected a CSV table with a first line of acts,inp,flops,latency_ms"),
         ("x,y\n1,2\n", "lacks the columns acts, inp, flops, latency_ms"),
-        ("acts,inp,latency_ms\n1,2,3\n", "lacks the column flops"),
-        ("acts;inp;flops;latency_ms\n1;2;3;4\n", "expected commas"),
+        ("acts,inp,latency_ms\n1,2,3\n", "lacks the columns flops"),
+        ("acts;inp;flops;latency_ms\n1;2;3;4\n", "lacks the columns"),
         (HEAD + "\n", "no rows"),
         (HEAD + "\n1,2,3,4\n1,2,nan,4\n", "line 3: flops is 'nan'; expected a count"),
         (HEAD + "\n\n\n1,2,x,4\n", "line 4: flops is 'x'"),
