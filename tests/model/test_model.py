@@ -195,10 +195,6 @@ class TestCounts:
         assert "\n" not in str(got.value)
         assert len(str(got.value)) < 200
 
-    def test_arrays_that_do_not_fit(self) -> None:
-        with pytest.raises(InputError, match=r"different shapes \(\(\), \(2,\), \(3,\)"):
-            MODEL.predict_counts(**COUNTS | {"inp": [1, 2], "flops": [1, 2, 3]})
-
     @pytest.mark.parametrize("counts", [COUNTS, THREE])
     def test_a_nan_in_an_array_stays_where_it_is(self, counts: dict[str, float]) -> None:
         flops = np.array([1e5, math.nan, 3e9])
@@ -346,20 +342,6 @@ class TestNetworks:
         assert found.in_domain is False
         assert any("no measured block has the operation teleport" in w for w in found.warnings)
         assert any("no formula for operation teleport" in w for w in found.warnings)
-
-    def test_each_model_says_of_a_graph_what_itself_did_not_measure(self) -> None:
-        builder = GraphBuilder("strange")
-        x = builder.input((1, 56, 56, 32))
-        builder.add("teleport", [x], (1, 56, 56, 32), "t", dtype="float16")
-        graph = builder.build([1])
-        document = by_hand()
-        document["domain"]["kinds"] = [*document["domain"]["kinds"], "teleport"]
-        knows = Model(document)
-        for batch_size in (1, 2, 3):
-            for model, kinds in ((MODEL, True), (knows, False)):
-                said = " ".join(model.predict(graph, batch_size).warnings)
-                assert ("has the operation teleport" in said) == kinds
-                assert "asked for float16" in said
 
     def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
         document = by_hand(domain={})
