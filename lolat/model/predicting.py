@@ -21,7 +21,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
 from lolat.graph.work import work_of
-from lolat.model.prediction import Asked, Prediction
+from lolat.model.prediction import Prediction, Query
 from lolat.model.state import State
 from lolat.units import byte_size
 
@@ -179,7 +179,7 @@ def predict_network(
         answer = kept[key] = _predicted(model, analysis, size, formula, coverage)
     own = copy(answer)  # whose blocks and counts nobody else has
     # Not of the kept one: it would hold the graph, and with it the analysis that it is kept by.
-    object.__setattr__(own, "asked", Asked(model, analysis.graph, coverage))
+    object.__setattr__(own, "query", Query(model, analysis.graph, coverage))
     return own
 
 

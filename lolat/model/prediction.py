@@ -33,8 +33,8 @@ NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a prediction answers: `graph` on the device of `model`.
+class Query:
+    """The question that a prediction answers: the latency of `graph` on the device of `model`.
 
     `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual.
     """
@@ -121,13 +121,7 @@ class Prediction(Result):
     state: State | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
     device: str | UnsetType = UNSET
-    asked: Asked | None = field(default=None, compare=False)
-
-    @property
-    def question(self) -> Asked:
-        """What was asked: of every prediction that a `Model` made."""
-        assert self.asked is not None
-        return self.asked
+    query: Query = field(default=None, compare=False)  # type: ignore[assignment]  # its maker sets it
 
     def named(self, network: Any, input_size: InputSize) -> Prediction:
         """The same prediction of a network that was given so, and not as a graph."""
@@ -136,7 +130,7 @@ class Prediction(Result):
         from lolat.readers import as_size
 
         return replace(
-            self, asked=replace(self.question, spec=network, input_size=as_size(input_size))
+            self, query=replace(self.query, spec=network, input_size=as_size(input_size))
         )
 
     @cached_property
@@ -248,20 +242,20 @@ class Predictions(Result, Sequence[Prediction]):
             times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
             names = ("coverage", "in_domain", "predictor")
             counts = {name: p.counts[name] for name in FEATURES}
-            found.append({**asked_row(p), **times, **{n: getattr(p, n) for n in names}, **counts})
+            found.append({**query_row(p), **times, **{n: getattr(p, n) for n in names}, **counts})
         return found
 
     def block_rows(self) -> list[dict[str, Any]]:
         """A row for each block of each prediction."""
-        return [{**asked_row(p), **row} for p in self.answers for row in p.rows()]
+        return [{**query_row(p), **row} for p in self.answers for row in p.rows()]
 
 
-def asked_row(prediction: Prediction) -> dict[str, Any]:
+def query_row(prediction: Prediction) -> dict[str, Any]:
     """What tells a prediction from others: the network and the device as they were given, the batch."""
-    asked = prediction.question
+    query = prediction.query
     return {
-        "network": asked.network,
-        "device": asked.model.label,
+        "network": query.network,
+        "device": query.model.label,
         "batch_size": prediction.batch_size,
     }
 

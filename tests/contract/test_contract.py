@@ -127,7 +127,7 @@ def test_blocks_add_up_and_the_interval_holds_the_latency(model: Model) -> None:
         assert sum(b.share for b in p.blocks) == pytest.approx(1.0)
         assert p.blocks[-1].name == "call"
         assert p.interval_ms[0] < p.latency_ms < p.interval_ms[1]
-        assert p.counts == synthetic.totals(p.question.graph, p.batch_size)
+        assert p.counts == synthetic.totals(p.query.graph, p.batch_size)
 
 
 def test_the_page_shows_the_same_figure(lolat: Command, model: Model) -> None:
