@@ -226,7 +226,7 @@ def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
-    paths = [] if depth is None else paths_of(prediction.question.graph)
+    paths = [] if depth is None else paths_of(prediction.query.graph)
     groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)
