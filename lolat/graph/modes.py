@@ -79,7 +79,7 @@ class Mode:
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
-        """This mode, with what a table's row says: `dtype`, `compiled`, `channels_last`, `pass`. InputError."""
+        """This mode, with the columns `dtype`, `compiled`, `channels_last`, `pass` of a row. InputError."""
         launches = {text: COMPILED if yes else EAGER for text, yes in _YES_NO.items()}
         passes = {"": self.training, "inference": False, "training": True}
 
