@@ -253,9 +253,9 @@ class Grouping:
         self.names = Names(graph, flow.units)
         self.branches: Counter[str | None] = Counter()
 
-    def groups(self, found: Sequence[list[int]]) -> list[Group]:
+    def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
-        elements = [self._element(s) for s in found]
+        elements = [self._element(piece) for piece in pieces]
         for element, following in zip(elements[-2::-1], elements[:0:-1], strict=True):
             if following.label and self.names.ends_like(element.positions[-1], following.label):
                 element.label = following.label
