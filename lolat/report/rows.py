@@ -1,4 +1,4 @@
-"""What a report says of a prediction: rows of blocks or modules, the bottlenecks, terms in words."""
+"""A prediction for people: rows of blocks or modules, the bottlenecks, terms in words."""
 
 from __future__ import annotations
 
