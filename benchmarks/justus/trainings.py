@@ -89,7 +89,7 @@ class Data:
 
 
 def errors(predicted: np.ndarray, rows: LayerTable) -> dict[str, Any]:
-    """The errors of predictions for rows, as `lolat mlp evaluate` gives them."""
+    """The errors of predictions for rows, as `lolat mlp predict` gives them."""
     return errors_of(predicted, rows.times_ms).to_dict()
 
 
