@@ -151,15 +151,7 @@ def layers() -> Iterator[list[str]]:
         ]  # fmt: skip
         mean, scale = [0.0] * len(features), [100.0] * len(features)
         model = LayerModel(
-            "convolution",
-            name,
-            known,
-            list(features),
-            *(a.tolist() for a in standard),
-            Perceptron(members),
-            {},
-            {},
-            {},
+            "convolution", name, known, list(features), mean, scale, Perceptron(members), {}, {}, {}
         )
         seconds = each(lambda model=model: model.predict(table), 1) / 1e6
         yield [f"{LAYERS:,} layers by the layer model of the recipe {name}", f"{seconds:.2f} s"]

@@ -79,7 +79,7 @@ def fit(
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
-    CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/tables.md).
+    CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     A run that is killed goes on where it was when the same command is given again.
     """
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
