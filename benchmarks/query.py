@@ -149,9 +149,9 @@ def layers() -> Iterator[list[str]]:
                   plan.activation if b > 1 else plan.output_activation)
             for a, b in itertools.pairwise(widths)
         ]  # fmt: skip
-        standard = np.zeros(len(features)), np.full(len(features), 100.0)
+        mean, scale = [0.0] * len(features), [100.0] * len(features)
         model = LayerModel(
-            "convolution", name, known, features, *standard, Perceptron([members]), {}, {}, {}
+            "convolution", name, known, list(features), mean, scale, Perceptron(members), {}, {}, {}
         )
         seconds = each(lambda model=model: model.predict(table), 1) / 1e6
         yield [f"{LAYERS:,} layers by the layer model of the recipe {name}", f"{seconds:.2f} s"]

@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lolat.api import fitting, measuring
-from lolat.cli import mlp, mlp_fit, nas, show
+from lolat.cli import mlp, nas, show
 from lolat.io.results import VERSION, keys
 from lolat.io.writing import write_text
 from lolat.mlp.networks import NetworkTime
@@ -56,10 +56,9 @@ ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
     "nas-fit": (nas.NasFit, ("nas fit",)),
     "nas-search": (SearchResult, ("nas search",)),
     "nas-score": (ScoreResult, ("nas score",)),
-    "layer-evaluation": (mlp.LayerEvaluation, ("mlp evaluate",)),
-    "layer-fit": (mlp_fit.LayerFit, ("mlp fit",)),
+    "layer-fit": (mlp.LayerFit, ("mlp fit",)),
     "layer-predict": (mlp.LayerPredict, ("mlp predict",)),
-    "layer-network": (NetworkTime, ("mlp network",)),
+    "layer-network": (NetworkTime, ("mlp predict",)),
 }
 """Each answer by its name: its class, and the commands that print it with --json."""
 

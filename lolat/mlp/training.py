@@ -8,22 +8,36 @@ took ten times longer on a CPU.)
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import hashlib
+import importlib.metadata
 import io
 import json
 import math
+import platform
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from lolat import __version__
 from lolat.errors import InputError, LolatError
 from lolat.io.progress import Progress, Silent
 from lolat.io.writing import write_bytes
-from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges, require_known
+from lolat.mlp.layer_model import (
+    Evaluation,
+    Layer,
+    LayerModel,
+    Perceptron,
+    evaluate,
+    ranges,
+    require_known,
+)
 from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
 from lolat.mlp.table import LayerTable
 from lolat.readers.keras import import_keras
@@ -105,7 +119,7 @@ class KerasNetwork:
         activations = [self.plan.activation] * len(self.plan.hidden) + [self.plan.output_activation]
         for layer, activation in zip(dense, activations, strict=True):
             kernel, *bias = (np.asarray(w) for w in layer.get_weights())
-            layers.append(Layer(kernel, bias[0] if bias else None, activation))
+            layers.append(Layer(kernel, bias[0] if bias else None, activation))  # type: ignore[arg-type]
         return layers
 
 
@@ -275,17 +289,40 @@ def learn(
     layers, losses, tries = run.trained()
     about = {"seed": seed, "epochs": epochs, "rows": len(table)}
     return LayerModel(
-        layer=table.layer,
-        recipe=recipe.name,
-        devices=devices,
-        features=names,
-        mean=mean,
-        scale=scale,
-        network=Perceptron([layers]),
+        layer=table.layer,  # type: ignore[arg-type]
+        recipe=recipe.name,  # type: ignore[arg-type]
+        devices=dict(devices),
+        features=list(names),
+        mean=mean.tolist(),
+        scale=scale.tolist(),
+        network=Perceptron(layers),
         ranges=ranges(table),
         training=about | {"losses": [losses], "tries": [tries]},
         errors={},
     )
+
+
+def about_training(
+    model: LayerModel, rows: LayerTable, parts: Split, table: str, sha256: str
+) -> tuple[LayerModel, Evaluation]:
+    """The model with its errors on rows left out and how it was made, and these errors.
+
+    `rows`: all rows, of which `parts.train` trained it; `table`, `sha256`: the name and digest of their
+    file.
+    """
+    validation, test = (evaluate(model, rows.select(p)) for p in (parts.validation, parts.test))
+    versions = {"lolat": __version__, "python": platform.python_version()}
+    for package in ("numpy", "keras", "tensorflow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    training = {
+        **model.training,
+        "table": {"name": table, "sha256": sha256},
+        "versions": versions,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "validation": asdict(validation.all),
+    }
+    return msgspec.structs.replace(model, training=training, errors=asdict(test.all)), test
 
 
 @dataclass

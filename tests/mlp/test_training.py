@@ -115,13 +115,13 @@ def test_the_numpy_network_answers_as_the_keras_one(activation: str) -> None:
     trained.epoch()
     expected = np.asarray(trained.network(X, training=False))[:, 0]
     assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(Perceptron([trained.layers()])(X), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(Perceptron(trained.layers())(X), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> None:
     # A rate of 0: the loss of the epoch is that of the weights it began with, on all 40 rows.
     still = network(replace(PLAN, batch=16, learning_rate=0.0))
-    output = Perceptron([still.layers()])(X)
+    output = Perceptron(still.layers())(X)
     expected = np.mean((np.log1p(output) - np.log1p(Y)) ** 2)
     assert still.epoch() == pytest.approx(expected, rel=1e-5)
     assert int(still.optimizer.iterations) == 3
@@ -131,7 +131,7 @@ def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> 
 def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
     """Of a network that does not learn, the loss says which rows it saw."""
     still = network(replace(PLAN, learning_rate=0.0, strangers=share), strange=X + 1)
-    outputs = (Perceptron([still.layers()])(x) for x in (X, X + 1))
+    outputs = (Perceptron(still.layers())(x) for x in (X, X + 1))
     own, strange = ((np.log1p(output) - np.log1p(Y)) ** 2 for output in outputs)
     losses = [still.epoch() for _ in range(3)]
     if share == 1.0:
@@ -260,7 +260,7 @@ class Seen:
 
 
 def same(a: LayerModel, b: LayerModel) -> bool:
-    both = (weights(m.network.members[0]) for m in (a, b))
+    both = (weights(m.network.layers) for m in (a, b))
     return all(np.array_equal(x, y) for x, y in zip(*both, strict=True))
 
 
@@ -282,7 +282,7 @@ def test_it_learns_what_decides_the_time(rows: LayerTable, tmp_path: Path) -> No
     assert np.mean(relative) < 0.5 * np.mean(constant)
     assert (model.layer, model.recipe, list(model.devices)) == ("dense", "paper", ["V100"])
     names, features = PAPER.features(rows, ONE)
-    assert model.features == names
+    assert model.features == list(names)
     np.testing.assert_allclose(model.mean, features.mean(axis=0))
     np.testing.assert_allclose(model.scale, features.std(axis=0))
     assert model.ranges["batch_size"] == [rows["batch_size"].min(), rows["batch_size"].max()]

@@ -72,7 +72,10 @@ def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
     times = np.array([p.latency_ms for p in points])
     names = np.array([p.name for p in points])
     predicted = np.array(
-        [rows[i] @ fit_relative(rows[names != name], times[names != name]) for i, name in enumerate(names)]
+        [
+            rows[i] @ fit_relative(rows[names != name], times[names != name])
+            for i, name in enumerate(names)
+        ]
     )
     expected = np.log(times / predicted)[both]
     assert found["residuals"] == pytest.approx(expected.tolist(), abs=2e-3)

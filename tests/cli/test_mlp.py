@@ -1,0 +1,176 @@
+"""`lolat mlp fit` and `lolat mlp predict`: files written and left alone, figures by hand."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from lolat.mlp import training
+from lolat.mlp.layer_model import write_layer_model
+from lolat.mlp.table import COLUMNS
+from tests.cli.commands import Command
+from tests.mlp.tables import hand_model, random_rows, rows_of, write
+from tests.mlp.test_networks import small
+
+# ---- predict.
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """0.25 ms a sample, of dense layers on a V100 and a K80."""
+    path = tmp_path / "model.json"
+    write_layer_model(path, hand_model(gpus=("V100", "K80"), slope=0.25))
+    return path
+
+
+def test_a_table_with_times_gives_errors(lolat: Command, model: Path, tmp_path: Path) -> None:
+    """Predicted 2 ms; 1 ms measured on a V100 and 4 ms with adam on a K80."""
+    changes = [{"time_ms_median": "1"}, {"gpu": "K80", "optimizer": "adam", "time_ms_median": "4"}]
+    table = write(tmp_path / "a.csv", rows_of("dense", *changes))
+    answer = lolat.answer("mlp", "predict", model, table)
+    errors = answer["errors"]
+    assert (answer["layer"], answer["recipe"], answer["rows"]) == ("dense", "paper", 2)
+    assert errors["all"]["rmse_ms"] == pytest.approx((5 / 2) ** 0.5)
+    assert errors["all"]["mean_relative_error"] == pytest.approx(0.75)
+    assert errors["all"]["spread"] == pytest.approx((0.05 + 0.0125) / 2)
+    assert errors["gpus"]["K80"]["mean_relative_error"] == pytest.approx(0.5)
+    assert errors["optimizers"]["none"]["rmse_ms"] == pytest.approx(1)
+    assert len(answer["warnings"]) == 1
+    shown = lolat.done("mlp", "predict", model, table).out
+    assert all(name in shown for name in ("all", "V100", "K80", "forward only", "adam"))
+
+
+def test_the_rows_of_its_training_are_known_again(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    table = write(tmp_path / "a.csv", rows_of("dense", {}))
+    trained = {"table": {"sha256": hashlib.sha256(table.read_bytes()).hexdigest()}}
+    write_layer_model(model, replace(hand_model(), training=trained))
+    assert "trained on most of these rows" in lolat.done("mlp", "predict", model, table).err
+
+
+def test_rows_stay_in_order_and_as_they_stood(lolat: Command, model: Path, tmp_path: Path) -> None:
+    sizes = [{"batch_size": n, "time_ms_median": "1.50"} for n in ("8", "8.0", "8")]
+    sizes[1]["gpu"] = "k80"
+    table, output = write(tmp_path / "a.csv", rows_of("dense", *sizes)), tmp_path / "out.csv"
+    lolat.done("mlp", "predict", model, table, "--output", output)
+    before, after = table.read_text().splitlines(), output.read_text().splitlines()
+    assert after == [before[0] + ",predicted_ms", *(line + ",2" for line in before[1:])]
+
+
+def test_times_are_not_needed_and_quotes_stay(lolat: Command, model: Path, tmp_path: Path) -> None:
+    row = {name: rows_of("dense", {})[0][name] for name in COLUMNS["dense"]}
+    table = write(tmp_path / "a.csv", [{"note": 'a "b", c', **row}])
+    output = tmp_path / "out.csv.gz"
+    lolat.done("mlp", "predict", model, table, "--output", output)
+    (found,) = csv.DictReader(gzip.decompress(output.read_bytes()).decode().splitlines())
+    assert found == {"note": 'a "b", c', **row, "predicted_ms": "2"}
+    lolat.refused("mlp", "predict", model, table)  # nothing to say of it
+
+
+def test_a_new_gpu_needs_facts(lolat: Command, model: Path, tmp_path: Path) -> None:
+    table = write(tmp_path / "a.csv", rows_of("dense", {"gpu": "X1"}))
+    assert "X1" in lolat.refused("mlp", "predict", model, table)
+    facts = tmp_path / "gpus.csv"
+    facts.write_text("name,bandwidth,cores,clock\nX1,100,1000,1000\n")
+    lolat.done("mlp", "predict", model, table, "--facts", facts)
+
+
+def test_bad_input_writes_nothing(lolat: Command, model: Path, tmp_path: Path) -> None:
+    table, output = write(tmp_path / "a.csv", rows_of("convolution", {})), tmp_path / "out.csv"
+    lolat.refused("mlp", "predict", model, table, "--output", output)
+    assert not output.exists()
+
+
+def test_a_network(
+    lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 x 2 ms of convolutions, 2 x 2 ms of dense layers."""
+    monkeypatch.setattr("lolat.readers.read", lambda *_: small())
+    convolutions = tmp_path / "conv.json"
+    write_layer_model(convolutions, hand_model("convolution", slope=0.25))
+    ask = ("mlp", "predict", model, convolutions, "net", "--batch-size", 8)
+    answer = lolat.answer(*ask, "--gpu", "V100")
+    assert answer["batch_ms"] == pytest.approx(8)
+    assert [o["name"] for o in answer["not_predicted"]] == ["pool", "depthwise", "softmax"]
+    assert "Not in the sum: " in lolat.done(*ask, "--gpu", "V100").out
+    assert "--gpu" in lolat.refused(*ask)
+
+
+# ---- fit.
+
+
+class Learn:
+    """Instead of minutes of training: remembers the question."""
+
+    def __init__(self) -> None:
+        self.question: dict[str, Any] = {}
+        self.checkpoint: bool | None = None  # whether it was there then
+
+    def __call__(self, table: Any, recipe: Any, devices: Any, **options: Any) -> Any:
+        self.question = {"table": table, "recipe": recipe, "devices": devices, **options}
+        self.checkpoint = options["checkpoint"].exists()
+        return hand_model(table.layer, tuple(devices), covers=table)
+
+
+@pytest.fixture
+def learn(monkeypatch: pytest.MonkeyPatch) -> Learn:
+    fake = Learn()
+    monkeypatch.setattr(training, "learn", fake)
+    return fake
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.csv", random_rows("dense", 100, gpus=("V100", "K80", "T4")))
+
+
+def call(table: Path, *more: object) -> tuple[object, ...]:
+    output = table.with_name("model.json")
+    return ("mlp", "fit", table, "--recipe", "paper", "--output", output, *more)
+
+
+def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, table: Path) -> None:
+    lolat.done(*call(table, "--seed", 3, "--epochs", 7))
+    assert len(learn.question["table"]) == 80
+    assert (learn.question["seed"], learn.question["epochs"]) == (3, 7)
+    assert list(learn.question["devices"]) == ["V100", "K80", "T4"]
+    document = json.loads(table.with_name("model.json").read_text())
+    assert document["errors"]["rows"] == 10
+    assert document["training"]["validation"]["rows"] == 10
+    assert document["training"]["table"]["name"] == "a.csv"
+
+
+def test_the_gpus_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
+    lolat.done(*call(table, "--only", "k80,v100"))
+    assert list(learn.question["devices"]) == ["V100", "K80"]
+    assert set(learn.question["table"]["gpu"]) == {"V100", "K80"}
+
+
+def test_a_killed_run_goes_on_or_is_thrown_away(lolat: Command, learn: Learn, table: Path) -> None:
+    checkpoint = table.with_name("model.json.checkpoint.npz")
+    checkpoint.write_bytes(b"state")
+    lolat.done(*call(table))
+    assert learn.question["checkpoint"] == checkpoint
+    assert learn.checkpoint
+    assert not checkpoint.exists()
+    checkpoint.write_bytes(b"state")
+    lolat.done(*call(table, "--restart"))
+    assert learn.checkpoint is False
+
+
+@pytest.mark.parametrize(
+    "more", [["--only", "K40"], ["--recipe", "worst"], ["--facts", "none.csv"]]
+)
+def test_a_wrong_call_trains_nothing(
+    lolat: Command, learn: Learn, table: Path, more: list[str]
+) -> None:
+    assert more[1] in lolat.refused(*call(table, *more))
+    assert learn.question == {}
