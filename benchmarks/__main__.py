@@ -19,16 +19,10 @@ import click
 from benchmarks import runner, tables
 
 MODULES = (
-    "zoo.judge",
-    "zoo.ablation",
-    "zoo.kinds",
-    "plain",
-    "compare",
-    "query",
-    "serve",
-    "nas",
-    "nas_few",
-)
+    "zoo.judge", "zoo.ablation", "zoo.kinds", "plain", "compare", "query", "serve", "nas", "nas_few",
+    "gpus", "networks", "learning_curve", "published_networks", "kernels_ablation", "justus",
+    "training_runs", "training_epochs", "training_estimate", "published",
+)  # fmt: skip
 
 
 def load() -> None:

@@ -1,40 +1,27 @@
-"""What each part of the formula by operation is worth: the ablation of docs/explanation/formula.md.
-
-    python benchmarks/kernels_ablation.py DATA [NAME ...]
+"""What each part of the formula by operation is worth.
 
 DATA holds the folders timm and neusight. Each part is left out in turn, or a class of operations takes the
-terms of another; NAME: of these alone. Networks: the median error, families left out, the mean of tables;
-products, moves: that of single operations left out at random; transformers: the mean error of whole ones
-from 180 operations, three draws. Each on the tables that the formula was chosen on, and on others.
+terms of another. Networks: the median error, families left out, the mean of tables; products, moves: that
+of single operations left out at random; transformers: the mean error of whole ones from 180 operations,
+three draws. Each on the tables that the formula was chosen on, and on others.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from gpus import drawn
-from networks import read_timed
-
+from benchmarks.gpus import drawn
+from benchmarks.networks import read_timed
+from benchmarks.runner import Tables, benchmark, percent
 from lolat.devices import fit
 from lolat.devices.fit import fit_kernels
-from lolat.devices.from_tables import (
-    MULTIPLYING,
-    Timed,
-    _some,
-    left_out_of_folds,
-    read_facts,
-    seen_facts,
-)
-from lolat.devices.sheets import Facts
-from lolat.devices.tables import counts_of, read_networks, read_operations
+from lolat.devices.from_tables import Timed, _thinned, left_out_of_folds, seen_facts
+from lolat.devices.sheets import Facts, read_facts
+from lolat.devices.tables import MULTIPLYING, counts_of, read_networks, read_operations
 from lolat.devices.times import Times
 from lolat.fitting.predictors import kernels
 from lolat.graph import work as c
@@ -147,7 +134,7 @@ class Device:
         timed = [r for r in read_networks(folder / "networks.csv", device).rows if r.mode == Mode()]
         pairs = zip(timed, counts_of(timed), strict=True)
         return cls(
-            Timed(_some(rows), [], Mode()),
+            Timed(_thinned(rows), [], Mode()),
             read_facts(folder / "devices.csv", device),
             [Timed(drawn(rows, ROWS, seed), [], Mode()).times for seed in range(DRAWS)],
             [(known.work(row.batch_size), row.latency_ms) for row, known in pairs],  # type: ignore[union-attr]
@@ -172,45 +159,37 @@ class Device:
         return medians[0], medians[1], float(np.mean(np.abs(found)))
 
 
-def main() -> None:
-    """Print the table."""
-    data, names = Path(sys.argv[1]), sys.argv[2:] or list(VARIANTS)
-    networks = {
+@benchmark("kernels-ablation", "gpus", "kernels", data="the folders timm and neusight")
+def kernels_ablation(data: Path, names: str = "") -> Tables:
+    """The GPU formula without a part, or with classes merged (names=A,B: of these alone)."""
+    timed = {
         group: [read_timed(data / "timm" / f"{table}.csv.gz")[0] for table in tables]
         for group, tables in NETWORKS.items()
     }
-    timed = {
-        group: [(t.times, t.folds(), t.mode) for t in tables] for group, tables in networks.items()
-    }
-    devices = {
+    every = {
         group: [Device.of(data / "neusight", device) for device in tables]
         for group, tables in OPERATIONS.items()
     }
     kinds = ("networks", "products", "moves", "transformers")
     heads = [f"{kind}: {group}" for kind in kinds for group in (CHOSEN_ON, REPORTED)]
-    print("| left out | terms | " + " | ".join(heads) + " |\n| --- |" + " --: |" * 9)
-    for name in names:
+    lines = []
+    for name in names.split(",") if names else VARIANTS:
         variant = VARIANTS[name]
         variant.use()
-        cells = []
-        for group in (CHOSEN_ON, REPORTED):
-            medians = []
-            for times, fold, mode in timed[group]:
-                own, facts = variant.of_times(times), seen_facts(times)
-                formula = fit_kernels(own, facts, mode)
-                off = left_out_of_folds(own, fold, facts, formula) / times.latency_ms - 1.0
-                medians.append(np.median(np.abs(off)))
-            cells.append(np.mean(medians))
-        both = [
-            np.nanmean([d.judged(variant) for d in devices[g]], axis=0)
-            for g in (CHOSEN_ON, REPORTED)
+        cells = [
+            float(np.mean([left_out(variant, t) for t in timed[g]])) for g in (CHOSEN_ON, REPORTED)
         ]
-        cells += [both[group][kind] for kind in (0, 1, 2) for group in (0, 1)]
-        print(
-            f"| {name} | {variant.terms} | " + " | ".join(f"{100 * x:.1f} %" for x in cells) + " |",
-            flush=True,
-        )
+        both = [
+            np.nanmean([d.judged(variant) for d in every[g]], axis=0) for g in (CHOSEN_ON, REPORTED)
+        ]
+        cells += [float(both[group][kind]) for kind in (0, 1, 2) for group in (0, 1)]
+        lines.append([name, str(variant.terms), *map(percent, cells)])
+    return {"ablation": (["left out", "terms", *heads], lines)}
 
 
-if __name__ == "__main__":
-    main()
+def left_out(variant: Variant, timed: Timed) -> float:
+    """The median error of a table's networks, families left out."""
+    own, facts = variant.of_times(timed.times), seen_facts(timed.times)
+    formula = fit_kernels(own, facts, timed.mode)
+    off = left_out_of_folds(own, timed.folds(), facts, formula) / timed.times.latency_ms - 1.0
+    return float(np.median(np.abs(off)))

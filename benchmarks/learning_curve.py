@@ -1,8 +1,6 @@
-"""How many operations to time on a GPU: the learning curve of docs/results/index.md.
+"""How many operations to time on a GPU: the learning curve.
 
-    python benchmarks/learning_curve.py FOLDER [--seeds 3]
-
-FOLDER holds NeuSight's measurements. Of each GPU 600 operations are drawn, and some of these at random; a
+DATA holds NeuSight's measurements. Of each GPU 600 operations are drawn, and some of these at random; a
 model is fitted to them and the data sheet, and its inference of whole transformers compared with the
 measured one. The last column: all rows of the table.
 """
@@ -10,16 +8,12 @@ measured one. The last column: all rows of the table.
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from gpus import drawn
-
+from benchmarks.gpus import devices, drawn
+from benchmarks.runner import Tables, benchmark, percent
 from lolat.devices.fit import fit_kernels
 from lolat.devices.sheets import Facts, read_facts
 from lolat.devices.tables import TimedOperation, counts_of, read_networks, read_operations
@@ -54,27 +48,16 @@ def curve(rows: list[TimedOperation], facts: Facts, networks: NETWORKS, seeds: i
     return [*found, float(np.mean(np.abs(errors(everything, facts, networks))))]
 
 
-def main() -> None:
-    """Print the table."""
-    given = sys.argv[1:]
-    folder = Path(given[0])
-    seeds = int(given[given.index("--seeds") + 1]) if "--seeds" in given else 3
-    print("| GPU | " + " | ".join(map(str, (*NUMBERS, "all"))) + " |")
-    print("| --- |" + " --: |" * (len(NUMBERS) + 1))
-    for path in sorted(folder.glob("kernels-*.csv.gz")):
-        device = path.name.removeprefix("kernels-").removesuffix(".csv.gz")
-        rows = read_operations(path)
-        mode = Mode()
-        timed = [r for r in read_networks(folder / "networks.csv", device).rows if r.mode == mode]
-        counts = counts_of(timed)
-        networks = [
-            (c.work(r.batch_size), r.latency_ms) for r, c in zip(timed, counts, strict=True)
-        ]
-        if not networks or not any(row.name == "linear" for row in rows):
-            continue  # none to judge by, or no products among the operations
-        found = curve(rows, read_facts(folder / "devices.csv", device), networks, seeds)
-        print(f"| {device} | " + " | ".join(f"{100 * e:.1f} %" for e in found) + " |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+@benchmark("curve", "gpus", "kernels", data="NeuSight's tables")
+def learning_curve(data: Path, seeds: str = "3") -> Tables:
+    """Errors of transformers after 0 to 200 timed operations."""
+    lines = []
+    for device in devices(data):
+        rows, mode = read_operations(data / f"kernels-{device}.csv.gz"), Mode()
+        timed = [r for r in read_networks(data / "networks.csv", device).rows if r.mode == mode]
+        pairs = zip(timed, counts_of(timed), strict=True)
+        networks = [(c.work(r.batch_size), r.latency_ms) for r, c in pairs]
+        if networks and any(row.name == "linear" for row in rows):
+            facts = read_facts(data / "devices.csv", device)
+            lines.append([device, *map(percent, curve(rows, facts, networks, int(seeds)))])
+    return {"curve": (["GPU", *map(str, NUMBERS), "all"], lines)}

@@ -1,8 +1,6 @@
-"""Devices fitted to whole networks of others, families left out: the tables of docs/results/index.md.
+"""Devices fitted to whole networks of others, families left out.
 
-    python benchmarks/networks.py FOLDER [TABLE ...]
-
-FOLDER holds tables of pytorch-image-models' results. A fifth of the families is left out in turn. For each
+DATA holds tables of pytorch-image-models' results. A fifth of the families is left out in turn. For each
 table: the formula by operation; the linear formula on the counts of the same networks, fitted to the same
 others; 90 % intervals from the residuals of the folds that a network is not in; and the formula by
 operation from 50 and 10 networks drawn at random five times, judged on all others.
@@ -10,14 +8,12 @@ operation from 50 and 10 networks drawn at random five times, judged on all othe
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.devices.fit import fit_kernels, predicted
 from lolat.devices.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
 from lolat.devices.tables import Counted, counts_of, read_networks
@@ -61,37 +57,26 @@ def intervals(log_off: np.ndarray, fold: np.ndarray) -> tuple[float, float]:
     return float(np.mean(inside)), float(np.mean(widths))
 
 
-def main() -> None:
-    """Print a row for each table."""
-    folder = Path(sys.argv[1])
-    paths = [folder / name for name in sys.argv[2:]] or sorted(folder.glob("*.csv.gz"))
-    print("| " + " | ".join(HEADER) + " |\n| --- |" + " --: |" * (len(HEADER) - 1))
-    for path in paths:
-        timed, number = read_timed(path)
-        times, fold = timed.times, timed.folds()
-        facts = seen_facts(times)
-        formula = fit_kernels(times, facts, timed.mode)
-        off = left_out_of_folds(times, fold, facts, formula) / times.latency_ms
-        linear = linear_entry(timed, times, fold)
-        plain = np.full(len(off), np.nan) if linear is None else np.exp(-linear[1])
-        inside, width = intervals(np.log(off), fold)
-        rank = spearmanr(off * times.latency_ms, times.latency_ms)[0]
-        cells = [
-            f"`{path.name.removesuffix('.csv.gz')}`",
-            f"{len(off)} of {number}",
-            f"{100 * np.median(np.abs(off - 1)):.1f} %",
-            f"{100 * np.mean(np.abs(off - 1) <= 0.1):.0f} %",
-            f"{100 * np.median(off - 1):+.1f} %",
-            f"{rank:.3f}",
-            f"{100 * inside:.0f} %",
-            f"{100 * width:.0f} %",
-            f"{100 * np.median(np.abs(plain - 1)):.1f} %",
-            f"{100 * np.mean(np.abs(plain - 1) <= 0.1):.0f} %",
-            f"{100 * few(times, 50, timed):.1f} %",
-            f"{100 * few(times, 10, timed):.1f} %",
-        ]
-        print("| " + " | ".join(cells) + " |", flush=True)
+def row(path: Path) -> list[str]:
+    """The row of a table."""
+    timed, number = read_timed(path)
+    times, fold = timed.times, timed.folds()
+    facts = seen_facts(times)
+    formula = fit_kernels(times, facts, timed.mode)
+    off = left_out_of_folds(times, fold, facts, formula) / times.latency_ms
+    linear = linear_entry(timed, times, fold)
+    errors = Errors(off - 1)
+    plain = Errors(np.full(len(off), np.nan) if linear is None else np.exp(-linear[1]) - 1)
+    inside, width = intervals(np.log(off), fold)
+    rank = spearmanr(off * times.latency_ms, times.latency_ms)[0]
+    return [
+        path.name.removesuffix(".csv.gz"), f"{len(off)} of {number}", errors.median, errors.within,
+        errors.bias, f"{rank:.3f}", percent(inside, 0), percent(width, 0), plain.median, plain.within,
+        percent(few(times, 50, timed)), percent(few(times, 10, timed)),
+    ]  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+@benchmark("networks", "gpus", "kernels", data="timm's tables")
+def networks(data: Path, table: str = "*") -> Tables:
+    """GPUs and CPUs from whole networks of timm, families left out."""
+    return {"networks": (HEADER, [row(path) for path in sorted(data.glob(f"{table}.csv.gz"))])}

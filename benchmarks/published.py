@@ -1,7 +1,5 @@
 """The models of GPUs and CPUs that others measured: fitted to published tables, without their points.
 
-    python benchmarks/published.py DATA [NAME ...] [--output models]
-
 DATA holds the folders timm (pytorch-image-models' results) and neusight (NeuSight's measurements). A model
 is what `lolat fit` makes of its tables; the file keeps the formulas, their errors and intervals, but no
 times: those are where they were published.
@@ -9,7 +7,6 @@ times: those are where they were published.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.runner import Tables, benchmark, percent
 from lolat.model.file import read, write
 
 MOST_RESIDUALS = 200
@@ -75,16 +71,19 @@ def tables(name: str, data: Path, scratch: Path) -> list[str]:
     return [*given, "--facts", str(facts), "--name", device]
 
 
-def main() -> None:
-    """Write the models."""
-    given = sys.argv[1:]
-    output = Path("models")
-    if "--output" in given:
-        at = given.index("--output")
-        output = Path(given[at + 1])
-        del given[at : at + 2]
-    data, names = Path(given[0]), given[1:] or [*TIMM, *NEUSIGHT]
-    for name in names:
+def thinned(residuals: list[float]) -> list[float]:
+    """At most MOST_RESIDUALS of them, as they are distributed."""
+    if len(residuals) <= MOST_RESIDUALS:
+        return residuals
+    at = np.linspace(0.0, 1.0, MOST_RESIDUALS)
+    return [round(float(q), 5) for q in np.quantile(residuals, at)]
+
+
+@benchmark("models", "gpus", "kernels", data="the folders timm and neusight")
+def models(data: Path, names: str = "", output: str = "models") -> Tables:
+    """Writes the shipped models of GPUs and CPUs of others (names=A,B output=FOLDER)."""
+    rows = []
+    for name in names.split(",") if names else [*TIMM, *NEUSIGHT]:
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / f"{name}.json"
             command = [
@@ -102,19 +101,7 @@ def main() -> None:
                 if key in entry:
                     entry[key] = thinned(entry[key])
             entry.pop("interval", None)  # of the points that are not there
-        write(output / f"{name}.json", document)
-        default = document["default"]
-        left_out = document["predictors"][default]["error"]["left_out"]
-        print(name, default, json.dumps(left_out), flush=True)
-
-
-def thinned(residuals: list[float]) -> list[float]:
-    """At most MOST_RESIDUALS of them, as they are distributed."""
-    if len(residuals) <= MOST_RESIDUALS:
-        return residuals
-    at = np.linspace(0.0, 1.0, MOST_RESIDUALS)
-    return [round(float(q), 5) for q in np.quantile(residuals, at)]
-
-
-if __name__ == "__main__":
-    main()
+        write(Path(output) / f"{name}.json", document)
+        left_out = document["predictors"][document["default"]]["error"]["left_out"]
+        rows.append([name, document["default"], percent(left_out["median"])])
+    return {"models": (["model", "predictor", "error"], rows)}

@@ -1,18 +1,14 @@
-"""Vision networks on A100, V100, T4 as somebody else timed them: a table of docs/results/index.md.
+"""Vision networks on A100, V100, T4 as somebody else timed them.
 
-    python benchmarks/published_networks.py TABLE [MODELS] [--rows]
-
-TABLE is transformers_vision.csv: times from the documentation of the package transformers (PyTorch 2.0.1,
-float32, eager and by torch.compile). MODELS: the folder of a100-fp32.json, v100-fp32.json and t4-fp32.json;
-those that come along if not given. The networks are built from their published configurations, without
+DATA holds transformers_vision.csv: times from the documentation of the package transformers (PyTorch 2.0.1,
+float32, eager and by torch.compile). The networks are built from their published configurations, without
 weights, by the installed transformers, which is newer than the one that was timed. Every second network by
-name is of the half that constants were chosen on, the others of the half that judges; --rows: each time.
+name is of the half that constants were chosen on, the others of the half that judges.
 """
 
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import lolat
+from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.graph import Graph
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.readers import read
@@ -168,61 +163,37 @@ class Judged:
         low, high = self.found.interval_ms or (0.0, np.inf)
         return bool(low <= self.measured_ms <= high)
 
-    def __str__(self) -> str:
-        low, high = self.found.interval_ms or (0.0, np.inf)
-        return (
-            f"{self.measured_ms:.4g} | {self.found.latency_ms:.4g} | {100 * self.off:+.0f} % | "
-            f"{low:.3g} .. {high:.3g}{'' if self.inside else ' *'} | "
-            f"{'yes' if self.found.host_bound else ''}"
-        )
 
-
-def summary(half: str, launch: str, rows: list[Judged]) -> str:
-    """A line of the table."""
-    off = np.array([r.off for r in rows])
+def summary(half: str, launch: str, rows: list[Judged]) -> list[str]:
+    """A row of the table."""
+    errors = Errors(np.array([r.off for r in rows]), [r.inside for r in rows])
     ends = np.array([r.found.interval_ms for r in rows])
-    return (
-        f"| {half} | {launch} | {len(rows)} | {100 * np.median(abs(off)):.1f} % | "
-        f"{100 * np.median(off):+.1f} % | {100 * off[np.argmax(abs(off))]:+.0f} % | "
-        f"{sum(r.inside for r in rows)} of {len(rows)} | "
-        f"{100 * (np.median(ends[:, 1] / ends[:, 0]) - 1):.0f} % | "
-        f"{sum(r.found.host_bound or False for r in rows)} |"
-    )
+    worst = errors.off[np.argmax(abs(errors.off))]
+    width = percent(float(np.median(ends[:, 1] / ends[:, 0]) - 1), 0)
+    bound = sum(r.found.host_bound or False for r in rows)
+    figures = [errors.median, errors.bias, f"{100 * worst:+.0f} %", errors.held, width, str(bound)]
+    return [half, launch, str(len(rows)), *figures]
 
 
-def main() -> None:
-    """Print the table."""
-    given = [a for a in sys.argv[1:] if a != "--rows"]
-    folder = Path(given[1]) if len(given) > 1 else None
-    models = {
-        device: lolat.load(name if folder is None else folder / f"{name}.json")
+@benchmark("published", "gpus", "kernels", data="transformers_vision.csv")
+def published(data: Path, models: str = "") -> Tables:
+    """Published times of twelve vision networks on three GPUs (models=FOLDER of other files)."""
+    known = {
+        device: lolat.load(Path(models) / f"{name}.json" if models else name)
         for device, name in DEVICES.items()
     }
-    with open(given[0], encoding="utf-8") as file:
+    with open(data / "transformers_vision.csv", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     graphs = {name: NETWORKS[name].graph() for name in sorted({r["model"] for r in table})}
     judged: dict[tuple[str, str], list[Judged]] = {}
     for row in table:
         half = "chosen on" if row["model"] in CHOSEN_ON else "judged by"
         for launch in (EAGER, COMPILED):
-            if not row[f"{launch}_ms"]:
-                continue
-            model = models[row["device"]].launched(launch)
-            found = model.predict(graphs[row["model"]], int(row["batch_size"]))
-            one = Judged(float(row[f"{launch}_ms"]), found)
-            judged.setdefault((half, launch), []).append(one)
-            if "--rows" in sys.argv:
-                print(
-                    f"| {row['model']} | {row['device']} | {row['batch_size']} | {launch} | {one} |"
-                )
-    print("| " + " | ".join(HEADER) + " |\n| --- | --- |" + " --: |" * (len(HEADER) - 2))
-    for (half, launch), rows in sorted(judged.items()):
-        print(summary(half, launch, rows))
-    for half in sorted({half for half, _ in judged}):
-        print(
-            summary(half, "both", [r for (h, _), rows in judged.items() if h == half for r in rows])
-        )
-
-
-if __name__ == "__main__":
-    main()
+            if row[f"{launch}_ms"]:
+                model = known[row["device"]].launched(launch)
+                found = model.predict(graphs[row["model"]], int(row["batch_size"]))
+                one = Judged(float(row[f"{launch}_ms"]), found)
+                judged.setdefault((half, launch), []).append(one)
+                judged.setdefault((half, "both"), []).append(one)
+    lines = [summary(half, launch, rows) for (half, launch), rows in sorted(judged.items())]
+    return {"published": (HEADER, lines)}

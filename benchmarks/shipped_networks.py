@@ -1,6 +1,6 @@
 """Reads the networks that come with LoLat again, with the installed packages, and writes their file.
 
-    python benchmarks/shipped_networks.py
+    python -m benchmarks.shipped_networks
 
 Run it where a reader or a package writes a graph that is not the shipped one (tests/readers/test_shipped.py
 says so); then raise READERS in lolat/readers/cache.py too. It takes some ten minutes, most of them timm's.
@@ -13,13 +13,11 @@ import lzma
 import sys
 from pathlib import Path
 
+from lolat.readers import open_network
+from lolat.readers.cache import FILE, installed_version
+from lolat.readers.keras import import_keras
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from lolat.readers import open_network  # noqa: E402
-from lolat.readers.cache import FILE, installed_version  # noqa: E402
-from lolat.readers.keras import import_keras  # noqa: E402
-
 TIMM = (
     "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 regnetx_032 "
     "regnety_016 vgg16 inception_v3 densenet121 mobilenetv2_100 mobilenetv3_small_100 "

@@ -1,33 +1,26 @@
 """How well a device's training time is learned from a table of epochs that somebody timed.
 
-    python benchmarks/training_epochs.py DATA [--rows 40] [--draws 20] [--write EPOCHS.csv]
-
-DATA: benchmarked_insights_epochs.csv, epochs of generated networks on one GPU (Keras, SGD with momentum
-0.9): columns family, batch_size, samples, config (the network, as JSON), epoch_s_median. Rows are drawn at
-random, the model is fitted on them and the rest predicted. The terms were chosen on one half of the table
-(CHOSEN_ON); its other half was left out of that, and has a table of its own. With --write, the table goes
-into a file as `lolat fit` reads it.
+DATA holds benchmarked_insights_epochs.csv, epochs of generated networks on one GPU (Keras, SGD with
+momentum 0.9): columns family, batch_size, samples, config (the network, as JSON), epoch_s_median. Rows are
+drawn at random, the model is fitted on them and the rest predicted. The terms were chosen on one half of
+the table; its other half was left out of that, and has rows of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-import lolat  # noqa: E402
-from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
-from lolat.readers.generated import FAMILIES  # noqa: E402
-from lolat.training.epochs import epoch_row, fit_terms, operation_rows  # noqa: E402
-from lolat.training.iteration import OPTIMIZERS  # noqa: E402
+import lolat
+from benchmarks.runner import Tables, benchmark
+from lolat.fitting.intervals import COVERAGE, conformal_quantile
+from lolat.readers.generated import FAMILIES
+from lolat.training.epochs import epoch_row, fit_terms, operation_rows
+from lolat.training.iteration import OPTIMIZERS
 
 OPTIMIZER = "momentum"
 SEED = 2027  # of the draws that are reported; those that terms were chosen on had 0
@@ -135,41 +128,28 @@ def unseen(data: Data, family: str, rows: int, draws: int) -> str:
     return f"{100 * float(np.mean(found)):.0f} %"
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("data", type=Path, help="the study's table")
-    parser.add_argument("--rows", type=int, action="append", help="fitted on; 40 if not given")
-    parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--write", type=Path, metavar="EPOCHS.csv")
-    asked = parser.parse_args()
-    families, rows = table(asked.data)
-    if asked.write:
-        with open(asked.write, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    data = counted(families, rows)
+@benchmark("training-epochs", "training", "training", data="benchmarked_insights_epochs.csv")
+def training_epochs(data: Path, draws: str = "20") -> Tables:
+    """A device from 10 to 80 timed epochs."""
+    families, rows = table(data / "benchmarked_insights_epochs.csv")
+    every = counted(families, rows)
     half = np.random.default_rng(7).permutation(len(rows))
     parts = {
-        "all rows": data,
-        "half that the terms were chosen on": data.some(half[:120]),
-        "other half": data.some(half[120:]),
+        "all rows": every,
+        "half that the terms were chosen on": every.some(half[:120]),
+        "other half": every.some(half[120:]),
     }
     names = sorted(set(families))
-    print(
-        f"| rows fitted on, of | median | worst draw | 90 % within | {' | '.join(names)} | inside |"
-    )
-    print(f"| --- |{' --: |' * (4 + len(names))}")
-    for part, (words, some) in enumerate(parts.items()):
-        for count in asked.rows or [40]:
-            print(
-                f"| {count}, {words} | {' | '.join(judge(some, count, asked.draws, part))} |",
-                flush=True,
-            )
-    far = [unseen(data, name, 40, asked.draws) for name in names]
-    print(f"| 40, of the other families only | | | | {' | '.join(far)} | |")
-
-
-if __name__ == "__main__":
-    main()
+    lines = [
+        [f"{number}, {words}", *judge(some, number, int(draws), part)]
+        for part, (words, some) in enumerate(parts.items())
+        for number in (10, 20, 40, 80)
+    ]
+    far = [unseen(every, name, 40, int(draws)) for name in names]
+    lines.append(["40, of the other families only", "", "", "", *far, ""])
+    return {
+        "epochs": (
+            ["rows fitted on, of", "median", "worst draw", "90 % within", *names, "inside"],
+            lines,
+        )
+    }

@@ -1,23 +1,15 @@
 """The constants of lolat/training/estimate.py: what training takes in latencies, and how sure that is.
 
-    python benchmarks/training_estimate.py
-
 Of the shipped models that know inference and training both, over the zoo's networks (graphs.json.xz). The
 ratios of each device, robustly fitted; then each device's training is estimated by those of the others.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "zoo"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from measure import graphs
-
+from benchmarks.runner import Tables, benchmark
+from benchmarks.zoo.measure import graphs
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.io.documents import read_json
@@ -65,21 +57,18 @@ def errors(device: str, networks: dict[str, Graph], used: Ratios) -> list[float]
     ]
 
 
-def main() -> None:
-    """Print the constants."""
+@benchmark("training-estimate", "training", "training")
+def training_estimate() -> Tables:
+    """Ratios of training and latency, and the quantiles LEFT_OUT of their errors on other devices."""
     networks = graphs()
     found = {device: ratios(device, networks) for device in KNOWN}
-    of = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
-    left_out = []
+    shares = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
+    rows, left_out = [], []
     for device, own in found.items():
-        error = errors(
-            device, networks, median_ratios([r for d, r in found.items() if d != device])
-        )
-        left_out.append(np.quantile(np.abs(error), of))
+        others = median_ratios([r for d, r in found.items() if d != device])
+        error = errors(device, networks, others)
+        left_out.append(np.quantile(np.abs(error), shares))
         median, most = np.median(error), np.quantile(np.abs(error), 0.9)
-        print(f'"{device}": {own}  left out: median {median:+.2f}, 90 % within {most:.2f}')
-    print("LEFT_OUT =", np.round(np.max(left_out, axis=0), 3).tolist())
-
-
-if __name__ == "__main__":
-    main()
+        rows.append([device, str(own), f"{median:+.2f}", f"{most:.2f}"])
+    rows.append(["LEFT_OUT", str(np.round(np.max(left_out, axis=0), 3).tolist()), "", ""])
+    return {"estimate": (["device", "ratios", "left out: median", "90 % within"], rows)}

@@ -1,14 +1,13 @@
 """Training predicted, and trained for real: Keras' `fit` of networks that the formula was not made on.
 
-    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update PAGE]
-
 MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
 in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in
-all, on an idle machine. `--measured FILE` keeps what was measured; what it holds is not measured again.
-The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
+all, on an idle machine. training-runs.json in the working directory keeps the times; a network that it
+holds is not measured again. The networks of "seen" were looked at while the terms were chosen, those of
+"unseen" once, at the end.
 
-The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
-milliseconds in between, the end of a short epoch waits for that thread (docs/results/index.md).
+The data come from a `tf.data.Dataset` without autotuning. With it the end of a short epoch waits for a
+thread that sleeps for 10, 20, 40 ... milliseconds.
 """
 
 from __future__ import annotations
@@ -21,23 +20,21 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
+import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.pages import update as update_page
+from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.model import load
 from lolat.readers import open_network, read
 from lolat.training.file import training_of
 from lolat.training.iteration import memory_bytes, optimizer_named
 from lolat.training.model import Training, TrainingRun, predict
-from lolat.units import percent
 
+KEPT = Path("training-runs.json")
 EPOCHS = 5  # the first and four more
 EVALUATIONS = 3
 LEAST_STEPS = 2  # of the runs for the memory alone
@@ -89,8 +86,6 @@ PARTS = {"seen": SEEN, "unseen": UNSEEN}
 
 def train(run: Run, epochs: int) -> dict[str, Any]:
     """Train in this process: seconds of each epoch and evaluation, and by how many bytes it grew."""
-    import numpy as np
-
     from microbench.backends.tensorflow import TensorFlowBackend
     from microbench.backends.tensorflow.training import OPTIMIZERS
 
@@ -128,28 +123,26 @@ def _resident_bytes() -> int:
 
 def in_own_process(run: Run, epochs: int) -> dict[str, Any]:
     """`train` in a new process."""
-    command = [sys.executable, __file__, "--child", json.dumps([asdict(run), epochs])]
+    command = [sys.executable, "-m", "benchmarks.training_runs", json.dumps([asdict(run), epochs])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure(runs: Sequence[Run], known: dict[str, Any], keep: Path | None) -> dict[str, Any]:
-    """What each run took, by its text; `known` is not run again.
+def measure(runs: Sequence[Run]) -> dict[str, Any]:
+    """The times of each run, by its text; those of KEPT are not measured again.
 
-    Two short runs, with the whole batch and with a quarter of it, tell what of the memory grows with it.
+    Two short runs, with the whole batch and with a quarter of it, tell how much memory grows with it.
     """
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     for run in runs:
         key = json.dumps(asdict(run))
-        if key in known:
-            continue
-        click.echo(f"training {run.network}", err=True)
-        found = in_own_process(run, EPOCHS)
-        for name, batch_size in (("whole", run.batch_size), ("quarter", run.batch_size // 4)):
-            short = replace(run, batch_size=batch_size, samples=LEAST_STEPS * batch_size)
-            found[name] = in_own_process(short, 1)
-        known[key] = found
-        if keep is not None:
-            keep.write_text(json.dumps(known, indent=1))
+        if key not in known:
+            found = in_own_process(run, EPOCHS)
+            for name, batch_size in (("whole", run.batch_size), ("quarter", run.batch_size // 4)):
+                short = replace(run, batch_size=batch_size, samples=LEAST_STEPS * batch_size)
+                found[name] = in_own_process(short, 1)
+            known[key] = found
+            KEPT.write_text(json.dumps(known, indent=1))
     return known
 
 
@@ -205,90 +198,58 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
     return rows
 
 
-def epochs_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Epochs, starts, evaluations."""
-    yield (
-        "| network | batch, optimiser | epoch | predicted | | start | predicted | evaluation | "
-        "predicted |"
-    )
-    yield "| --- | --- | --: | --: | --: | --: | --: | --: | --: |"
-    for r in rows:
-        size = f" {r.run.size[0]}" if r.run.size else ""
-        name = f"`{r.run.network}`{size} | {r.run.batch_size}, {r.run.optimizer}"
-        epoch = f"{r.epoch_s:.2f} s | {r.predicted_s:.2f} s"
-        start = f"{r.start_s:.1f} s | {r.predicted_start_s:.1f} s"
-        evaluation = f"{r.evaluation_s:.2f} s | {r.predicted_evaluation_s:.2f} s"
-        yield f"| {name} | {epoch} | {_signed(r.error)} | {start} | {evaluation} |"
-
-
-def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """The medians."""
-    starts = [abs(r.predicted_start_s / r.start_s - 1) for r in rows]
-    evaluations = [abs(r.predicted_evaluation_s / r.evaluation_s - 1) for r in rows]
-    errors = [abs(r.error) for r in rows]
-    yield "| | median error | largest | within 10 % | inside the 90 % interval |"
-    yield "| --- | --: | --: | --: | --: |"
-    within = sum(e <= 0.1 for e in errors)
-    inside = sum(r.inside for r in rows)
-    yield (
-        f"| epoch | {percent(statistics.median(errors))} | {percent(max(errors))} | "
-        f"{within} of {len(rows)} | {inside} of {len(rows)} |"
-    )
-    for name, values in (("start", starts), ("evaluation", evaluations)):
-        within = sum(e <= 0.1 for e in values)
-        yield (
-            f"| {name} | {percent(statistics.median(values))} | {percent(max(values))} | "
-            f"{within} of {len(rows)} | |"
-        )
-
-
-def memory_table(rows: Sequence[Row]) -> Iterator[str]:
-    """What three quarters of a batch take more."""
-    yield "| network | batch | the process grew by | predicted | |"
-    yield "| --- | --: | --: | --: | --: |"
-    for r in rows:
-        grown, predicted = r.more_bytes / 2**20, r.predicted_more_bytes / 2**20
-        yield (
-            f"| `{r.run.network}` | {r.run.batch_size // 4} to {r.run.batch_size} | {grown:.0f} MiB | "
-            f"{predicted:.0f} MiB | {_signed(predicted / grown - 1)} |"
-        )
-
-
-def _signed(error: float) -> str:
+def signed(error: float) -> str:
+    """An error with its sign."""
     return f"{100 * error:+.0f} %"
 
 
-@click.command()
-@click.argument("model", required=False)
-@click.option("--measured", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--part", type=click.Choice(sorted(PARTS)), default="unseen", show_default=True)
-@click.option("--update", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--child", hidden=True)
-def main(
-    model: str | None, measured: Path | None, part: str, update: Path | None, child: str | None
-) -> None:
-    """Train the networks, print the tables; --update puts them into a page."""
-    if child is not None:
-        given, epochs = json.loads(child)
-        run = Run(**{**given, "size": tuple(given["size"])})
-        click.echo(json.dumps(train(run, epochs)))
-        return
-    if model is None:
-        raise click.UsageError("Missing argument 'MODEL'.")
-    known = json.loads(measured.read_text()) if measured is not None and measured.exists() else {}
+def tables(rows: Sequence[Row]) -> dict[str, Table]:
+    """Epochs, starts and evaluations; their medians; and the memory of three quarters of a batch."""
+    runs, memory = [], []
+    for r in rows:
+        name = " ".join([r.run.network, *map(str, r.run.size[:1])])
+        size = f"{r.run.batch_size}, {r.run.optimizer}"
+        runs.append([
+            name, size, f"{r.epoch_s:.2f} s", f"{r.predicted_s:.2f} s", signed(r.error),
+            f"{r.start_s:.1f} s", f"{r.predicted_start_s:.1f} s", f"{r.evaluation_s:.2f} s",
+            f"{r.predicted_evaluation_s:.2f} s",
+        ])  # fmt: skip
+        grown, predicted = r.more_bytes / 2**20, r.predicted_more_bytes / 2**20
+        batches = f"{r.run.batch_size // 4} to {r.run.batch_size}"
+        off = signed(predicted / grown - 1)
+        memory.append([name, batches, f"{grown:.0f} MiB", f"{predicted:.0f} MiB", off])
+    off = {
+        "epoch": Errors(np.array([r.error for r in rows]), [r.inside for r in rows]),
+        "start": Errors(np.array([r.predicted_start_s / r.start_s - 1 for r in rows])),
+        "evaluation": Errors(
+            np.array([r.predicted_evaluation_s / r.evaluation_s - 1 for r in rows])
+        ),
+    }
+    summary = []
+    for name, e in off.items():
+        within = f"{sum(np.abs(e.off) <= 0.1)} of {len(rows)}"
+        most = percent(float(np.max(np.abs(e.off))), 0)
+        summary.append([name, e.median, most, within, e.held if e.inside else ""])
+    return {
+        "summary": (
+            ["what", "median error", "largest", "within 10 %", "inside the 90 % interval"], summary,
+        ),
+        "runs": (
+            ["network", "batch, optimizer", "epoch", "predicted", "off by", "start", "predicted start",
+             "evaluation", "predicted evaluation"], runs,
+        ),
+        "memory": (["network", "batch", "the process grew by", "predicted", "off by"], memory),
+    }  # fmt: skip
+
+
+@benchmark("training-runs", "training", "training")
+def training_runs(model: str = "epyc-2t", part: str = "unseen") -> Tables:
+    """Epochs, starts and memory of networks that are trained here (part=seen)."""
     device = load(model)
     loaded = training_of(device.document, device.source)
-    rows = judge(loaded, PARTS[part], measure(PARTS[part], known, measured))
-    tables = {
-        "runs": list(epochs_table(rows)),
-        "summary": list(summary(rows)),
-        "memory": list(memory_table(rows)),
-    }
-    for lines in tables.values():
-        click.echo("\n".join([*lines, ""]))
-    if update is not None:
-        update_page(update, tables)
+    return tables(judge(loaded, PARTS[part], measure(PARTS[part])))
 
 
 if __name__ == "__main__":
-    main()
+    child, epochs = json.loads(sys.argv[1])
+    print(json.dumps(train(Run(**{**child, "size": tuple(child["size"])}), epochs)))

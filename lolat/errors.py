@@ -1,6 +1,6 @@
-"""What can go wrong, as exceptions that the command line turns into one plain line and an exit code.
+"""Errors: exceptions that the command line turns into one plain line and an exit code.
 
-A message says what was given, what is expected and how to mend it, in that order. An argument is named by
+A message names the wrong value, the expected one and the remedy, in that order. It names an argument by
 `arg`: `coverage` in Python, `--coverage` on the command line, its label on the page.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 _MARKED = re.compile("\x01([a-z_]+)\x01")
-"""A name that `arg` marked: between control characters that no message has otherwise."""
+"""A name that `arg` marked: it stands between control characters, which no message has otherwise."""
 
 
 def arg(name: str) -> str:
@@ -25,15 +25,15 @@ def arg(name: str) -> str:
 
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
-    """A message with each marked argument as `name` names it: if not given, as Python does."""
-    return _MARKED.sub(lambda found: name(found[1]), message)
+    """A message whose marked arguments are named by `name`; by default as Python names them."""
+    return _MARKED.sub(lambda match: name(match[1]), message)
 
 
 class LolatError(Exception):
-    """Anything LoLat reports to a person. `exit_code` is what the command line returns.
+    """Any error of LoLat. `exit_code` is that of the command line.
 
-    `code` says to programs what it is, `data` of what; data holds what JSON has. `data["why"]` is the
-    reason alone, where whoever catches the error says the place and the remedy in words of its own.
+    `code` names the kind of error for programs; `data` has its values, as JSON has them. `data["why"]` is the
+    reason alone, for a caller that words the place and the remedy itself.
     """
 
     exit_code = 1
@@ -42,7 +42,7 @@ class LolatError(Exception):
     def __init__(self, message: str, /, *, code: str = "", **data: Any) -> None:
         super().__init__(message)
         self.message = message
-        """With its arguments marked: to be put into the message of another error."""
+        """The message with its arguments marked, for the message of another error."""
         if code or (self.code == InputError.code and self.arguments):
             self.code = code or self.arguments[0].replace("_", "-")
         self.data = data
@@ -62,7 +62,7 @@ class LolatError(Exception):
         return other
 
     def worded(self, name: Callable[[str], str] = str) -> str:
-        """The message with each argument as `name` names it: if not given, as Python does."""
+        """The message whose arguments are named by `name`; by default as Python names them."""
         return worded(self.message, name)
 
 
@@ -91,8 +91,8 @@ class NetworkError(InputError):
 class MissingPackageError(InputError):
     """An optional package is not installed; the message ends with the line that installs it.
 
-    `what`: what is missing and who needs it; `extra`: the extra of LoLat that brings it, or nothing where
-    `what` says it all.
+    `what`: which package is missing and who needs it; `extra`: the extra of LoLat that has the package, or
+    "" where `what` is the whole message.
     """
 
     code = "no-package"
@@ -109,9 +109,9 @@ class DeviceError(InputError):
 
 
 class AnswerIsNo(LolatError):
-    """The question was fine and its answer is no: a budget exceeded, a model that no longer holds.
+    """The question is right and its answer is no: a time is exceeded, a model no longer holds.
 
-    `answer`: what `--json` prints then; None where it was printed before.
+    `answer`: the object that `--json` prints; None where it was printed before.
     """
 
     exit_code = 3
@@ -131,32 +131,32 @@ class AnswerIsNo(LolatError):
 
 
 class MeasuringError(LolatError):
-    """A measurement run that could not go on; what was measured so far is kept."""
+    """A run of measurements cannot go on; its measurements so far are kept."""
 
     code = "measuring"
 
 
-def sent(error: LolatError) -> dict[str, Any]:
-    """An error as JSON has it, for `received` in another process."""
+def to_dict(error: LolatError) -> dict[str, Any]:
+    """An error as plain data, for `from_dict` in another process."""
     data = json.loads(json.dumps(error.data, default=str))
     return {
         "kind": type(error).__name__, "error": error.message, "code": error.code, "data": data
     }  # fmt: skip
 
 
-def received(said: Mapping[str, Any], otherwise: type[LolatError]) -> LolatError:
-    """The error that `sent` was given in another process; `otherwise` where it is none of LoLat's."""
-    kind = globals().get(said["kind"])
+def from_dict(document: Mapping[str, Any], default: type[LolatError]) -> LolatError:
+    """The error of `to_dict` in another process; of class `default` where its class is none of LoLat's."""
+    kind = globals().get(document["kind"])
     if not (isinstance(kind, type) and issubclass(kind, LolatError)):
-        kind = otherwise
-    return kind(said["error"], code=said.get("code", ""), **said.get("data", {}))
+        kind = default
+    return kind(document["error"], code=document.get("code", ""), **document.get("data", {}))
 
 
 def install(extra: str) -> str:
-    """The line that brings the packages of an extra of LoLat, from where this LoLat is.
+    """The line that installs the packages of an extra of LoLat, from the place of this LoLat.
 
-    LoLat is not on the package index: asked for by name alone, pip finds nothing there, or somebody else's.
-    So a checkout, or the address that pip installed it from, is named.
+    LoLat is not on the package index: by name alone pip finds nothing there, or another project. So the
+    line names the checkout, or the address that pip installed this LoLat from.
     """
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
@@ -166,27 +166,27 @@ def install(extra: str) -> str:
 
 
 def newer() -> str:
-    """How to get a newer LoLat, in words: there is no release that pip could find."""
+    """How to get a newer LoLat, in words: pip finds no release of it."""
     return (
         "get a newer LoLat (git pull in its checkout, or install it again from where this one came)"
     )
 
 
 def _address() -> str:
-    """Where pip had this LoLat from (a wheel, a folder, a repository), as it names it behind an @."""
-    from importlib import metadata  # some ten milliseconds, needed by nobody else
+    """The place that pip installed this LoLat from (a wheel, a folder, a repository), behind an @."""
+    from importlib import metadata  # takes some ten milliseconds
 
     try:
         text = metadata.distribution("lolat").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return ""
-    found = json.loads(text) if text else {}
-    system = found.get("vcs_info", {}).get("vcs")
-    return f" @ {system}+{found['url']}" if system else f" @ {found['url']}" if found else ""
+    origin = json.loads(text) if text else {}
+    system = origin.get("vcs_info", {}).get("vcs")
+    return f" @ {system}+{origin['url']}" if system else f" @ {origin['url']}" if origin else ""
 
 
 def not_written(path: object, error: OSError, argument: str) -> LolatError:
-    """What to raise where the file of an argument cannot be written; a full disk is no wrong call."""
+    """The error of a file that cannot be written, that of an argument; a full disk is no wrong call."""
     about: dict[str, Any] = {"code": "not-written", "path": str(path)}
     if error.errno == errno.ENOSPC:
         return LolatError(

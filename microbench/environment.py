@@ -245,14 +245,11 @@ class Difference:
         return self.field in OF_DEVICE
 
     def __str__(self) -> str:
-        """In words, as a warning has them."""
+        """In words, as a warning and `lolat doctor` have them."""
+        name, then, now = self.field.replace("_", " "), self.learned or "none", self.now or "none"
         if self.field in ("device", "processor"):
-            return f"this is another {self.field}: learned on {self.learned}, here {self.now}"
-        then, now = (
-            "none" if value in ("", None) else str(value) for value in (self.learned, self.now)
-        )
-        name = self.field.replace("_", " ") if self.of_device else self.field
-        words = f"learned with {name} {then}, this is {now}"
+            return f"this is another {name}: learned on {then}, here {self.now or 'not there'}"
+        words = f"learned with {name} {then}, here it is {now}"
         return f"this is another processor: {words}" if self.of_device else words
 
 

@@ -48,9 +48,9 @@ def batch_sizes(graph: Graph) -> tuple[int, ...]:
     Convolutions in groups of several channels are measured at 1 alone: TensorFlow's backward pass of
     one takes seconds on a CPU.
     """
-    counts = count(graph).total(1)
-    if counts.patches and any(is_unrolled(o.attributes) for o in graph.operations):
+    if any(is_unrolled(o.attributes) for o in graph.operations):
         return (1,)
+    counts = count(graph).total(1)
     elements = counts.acts + counts.inp + counts.traffic
     able = [n for n in LARGE if n * counts.flops <= MOST_FLOPS and n * elements <= MOST_ELEMENTS]
     norms = [o for o in graph.operations if o.kind == "batch_norm"]

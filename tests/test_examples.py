@@ -144,18 +144,23 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert held.stderr == ""
     (latency,) = re.findall(r"^network · batch 1 · \S+: ([\d.]+) ms", held.stdout, re.MULTILINE)
     assert float(latency) < float(env["BUDGET_MS"])
-    slower = step(predict["run"], NETWORK=file, MAX_RATIO="0.5")
+    base = tmp_path / "base.json"
+    earlier = base.read_text(encoding="utf-8")
+    faster = json.loads(earlier) | {"latency_ms": 1e-6}
+    base.write_text(json.dumps(faster), encoding="utf-8")
+    slower = step(predict["run"], NETWORK=file)
     assert slower.returncode == 3
-    assert "of --max-ratio" in slower.stderr.splitlines()[-1]
+    assert "--against" in slower.stderr.splitlines()[-1]
+    base.write_text(earlier, encoding="utf-8")
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
     (line,) = broken.stderr.splitlines()
-    assert line.startswith("lolat: 1 of 2 limits: network · batch 1 · 3x64x64 takes ")
+    assert line.startswith("lolat: network · batch 1 · 3x64x64 takes ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
-    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+\n.* ms .*\n```\n", written, re.DOTALL)
+    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+\n.* ms.*\n```\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ STEPS = {
     "import lolat.readers": "",
     "import lolat.cli.main, lolat.cli.predict": "",
     # The package's lazy names must not shadow its modules.
-    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
+    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     f"import {', '.join(ADAPTERS)}": "",
     "from lolat.readers.generated import parse; parse('resnet')": "",

@@ -226,23 +226,23 @@ def _of_model(
 
     What the file knows of training is fitted again on its own points.
     """
-    found = find_model(path)
+    file = find_model(path)
     try:
-        document = read(found)
+        document = read(file)
     except NotJsonError as error:
         raise ModelFileError(
             f"{error.message}, or a CSV table, which must be named *.csv"
         ) from None
     if "predictors" not in document:
-        raise lacks(document, str(found), OF_INFERENCE)
+        raise lacks(document, str(file), OF_INFERENCE)
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
         raise InputError(
-            f"{found} was fitted to tables; give them again ({source}), not the model",
+            f"{file} was fitted to tables; give them again ({source}), not the model",
             code=NOT_TOGETHER,
         )
     if not document["points"]:
-        raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
+        raise ModelFileError(f"{file} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
     remarks = [w for w in document.get("warnings", ()) if w != FEW_BLOCKS]
     known, shown = set(known_features(points)), device or document["device"]
@@ -250,7 +250,7 @@ def _of_model(
         more = _timed(table, document, device, skip, warn)
         if missing := known - set(known_features(more)):
             raise InputError(
-                f"{table} lacks counts that the points of {found} have ({len(missing)}, such as "
+                f"{table} lacks counts that the points of {file} have ({len(missing)}, such as "
                 f"{min(missing)}); give the networks by name instead: network,batch_size,latency_ms"
             )
         points += more
@@ -261,7 +261,7 @@ def _of_model(
     where, noise = document["environment"], document["noise"]
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
-        sections["training"] = refitted(document["training"], str(found))
+        sections["training"] = refitted(document["training"], str(file))
     return model_document(name, shown, points, where, noise, remarks) | sections
 
 

@@ -104,7 +104,7 @@ def predict(
 
         write_csv(csv_file, found.rows())
         common.say(f"written: {csv_file}")
-    if lines := exceeded(found.answers, limits, [p.question.model.label for p in found if devices]):
+    if lines := exceeded(found.answers, limits, [p.query.model.label for p in found if devices]):
         no = AnswerIsNo("; ".join(lines))
         if not found.errors:
             raise no
@@ -193,7 +193,7 @@ def _show_blocks(found: Predictions, depth: int | None) -> None:
     """The blocks of each network: as its own report, or with the times of its predictions in columns."""
     from lolat.report.prediction import blocks_side_by_side, report_lines
 
-    for _, group in groupby(found, key=lambda p: p.question.network):
+    for _, group in groupby(found, key=lambda p: p.query.network):
         predictions = list(group)
         one = len(predictions) == 1
         lines = (

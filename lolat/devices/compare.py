@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from lolat.devices.fit import predicted
-from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
+from lolat.devices.tables import NAMES, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.devices.times import Times
-from lolat.errors import InputError, LolatError
-from lolat.fitting.domain import Outside, widened
+from lolat.errors import LolatError
+from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
-from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -66,23 +65,22 @@ def compare_table(
     `training`: training steps, by a model of tables; None: inference, or training where the table has
     nothing else. InputError where nothing is left.
     """
-    of_counts = Kernels.name in model.predictors
+    formula = model.predictor(predictor)
     if training is None:  # what most would ask for
-        training = of_counts and all(row.mode.training for row in table.rows)
+        training = formula.by_operation and all(row.mode.training for row in table.rows)
     mode, rows = replace(mode_of(model), training=training), list[TimedNetwork]()
     for row in table.rows:
         if row.mode == mode:
             rows.append(row)
         else:
             table.skip(f"run in another way ({row.mode}; asked for: {mode})")
-    answers: Sequence[Answer | LolatError]
-    if of_counts:
-        answers = [
-            known if isinstance(known, LolatError) else _answer(model, known, row, predictor)
-            for row, known in zip(rows, counts_of(rows, said), strict=True)
-        ]
+    if isinstance(formula, Kernels):
+        steps = model.predictors.get(TrainingSteps.name)
+        if training and predictor is None and isinstance(steps, Kernels):
+            formula = steps
+        answers = _by_operation(model, formula, rows, said)
     else:
-        answers = _answers_of_graphs(model, rows, predictor, opened)
+        answers = _by_counts(model, rows, predictor, opened)
     compared = []
     for row, answer in zip(rows, answers, strict=True):
         if isinstance(answer, LolatError):
@@ -94,6 +92,41 @@ def compare_table(
     return compared
 
 
+def _by_operation(
+    model: Model, formula: Kernels, rows: Sequence[TimedNetwork], said: Said | None
+) -> Iterator[Answer | LolatError]:
+    """As `Model.predict` answers, from the steps of each network that are kept on disk."""
+    for row, network in zip(rows, counts_of(rows, said), strict=True):
+        if isinstance(network, LolatError):
+            yield network
+            continue
+        steps = formula.steps(network.work(row.batch_size))
+        outside = formula.outside(steps, row.batch_size, model.knowledge.least)
+        parts = np.array([steps.latency_ms]), np.array([network.total(row.batch_size)["ops"]])
+        half, _ = half_width(formula, model.document, None, *parts)
+        interval = None if half is None else steps.interval(widened(half, outside.beyond), None)
+        yield steps.latency_ms, interval
+
+
+def _by_counts(
+    model: Model,
+    rows: Sequence[TimedNetwork],
+    predictor: str | None,
+    opened: Callable[[str, Any], Graph],
+) -> Iterator[Answer | LolatError]:
+    """The answers of a model that was learned, which looks at a network's blocks."""
+    graphs: dict[tuple[str, Any], Graph] = {}
+    for row in rows:
+        key = row.spec, row.size
+        try:
+            if key not in graphs:
+                graphs[key] = opened(*key)
+            prediction = model.predict(graphs[key], row.batch_size, predictor)
+            yield prediction.latency_ms, prediction.interval_ms
+        except LolatError as error:
+            yield error
+
+
 def compare_operations(
     model: Model, rows: Sequence[TimedOperation], predictor: str | None = None
 ) -> list[Compared]:
@@ -101,10 +134,8 @@ def compare_operations(
     formula = model.predictor(predictor)
     if not isinstance(formula, Kernels):
         answers = [model.predict(row.graph, row.batch_size, predictor) for row in rows]
-        return [
-            Compared.of(row, (answer.latency_ms, answer.interval_ms))
-            for row, answer in zip(rows, answers, strict=True)
-        ]
+        pairs = [(answer.latency_ms, answer.interval_ms) for answer in answers]
+        return list(map(Compared.of, rows, pairs))
     parts = [work_of(row.graph, row.batch_size) for row in rows]
     measured = np.array([row.latency_ms for row in rows])
     alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool)))
@@ -113,55 +144,6 @@ def compare_operations(
         Compared.of(row, (ms, None if half is None else within(ms, half)))
         for row, ms in zip(rows, map(float, alone), strict=True)
     ]
-
-
-def _answer(
-    model: Model, network: Counted, row: TimedNetwork, predictor: str | None
-) -> Answer | LolatError:
-    """As `Model.predict` has it, of a model by operation, from what is kept of the network."""
-    if row.mode.training and predictor is None and TrainingSteps.name in model.predictors:
-        predictor = TrainingSteps.name
-    formula, batch_size = model.predictor(predictor), row.batch_size
-    counts = network.total(batch_size)
-    steps: Steps | None = None
-    outside = Outside()
-    if isinstance(formula, Kernels):
-        work = network.work(batch_size)
-        steps = formula.steps(work)
-        outside = formula.outside(steps, batch_size, model.knowledge.least)
-        latency = steps.latency_ms
-    elif row.mode.training:
-        return InputError(f"the predictor {formula.name} knows nothing of training")
-    else:
-        latency = formula.one([counts[f] for f in formula.features])
-    parts = np.array([latency]), np.array([counts["ops"]])
-    half, _ = half_width(formula, model.document, None, *parts)
-    if half is None:
-        return latency, None
-    if steps is None:
-        return latency, within(latency, half)
-    return latency, steps.interval(widened(half, outside.beyond), None)
-
-
-def _answers_of_graphs(
-    model: Model,
-    rows: Sequence[TimedNetwork],
-    predictor: str | None,
-    opened: Callable[[str, Any], Graph],
-) -> list[Answer | LolatError]:
-    """The answers of a model that was learned, which looks at a network's blocks."""
-    graphs: dict[tuple[str, Any], Graph] = {}
-    answers: list[Answer | LolatError] = []
-    for row in rows:
-        key = row.spec, row.size
-        try:
-            if key not in graphs:
-                graphs[key] = opened(*key)
-            prediction = model.predict(graphs[key], row.batch_size, predictor)
-            answers.append((prediction.latency_ms, prediction.interval_ms))
-        except LolatError as error:
-            answers.append(error)
-    return answers
 
 
 def summary(rows: Sequence[Compared], what: str = "networks") -> dict[str, Any]:

@@ -120,13 +120,13 @@ class _Problem:
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
         self.prior = PRIOR_WHOLE if times.whole.any() else PRIOR
-        # A few networks beside thousands of operations would not be heard, and are what is asked about.
-        alike = max(
+        # A few networks weigh nothing beside thousands of operations, and users ask about networks.
+        of_network = max(
             1.0, NETWORKS_WEIGHT * float((~times.whole).sum()) / max(int(times.whole.sum()), 1)
         )
         self.used = np.flatnonzero(self._totals(self.centers)[0] > 0.0)
         self.weights = np.concatenate(
-            [np.where(times.whole, alike, 1.0)[self.used], np.ones(len(self.centers))]
+            [np.where(times.whole, of_network, 1.0)[self.used], np.ones(len(self.centers))]
         )
 
     def start(self, near: Kernels | None) -> np.ndarray:
@@ -145,11 +145,11 @@ class _Problem:
 
     def terms(self, unknowns: np.ndarray) -> dict[str, dict[str, float]]:
         """The terms of each class."""
-        found: dict[str, dict[str, float]] = {}
+        terms: dict[str, dict[str, float]] = {}
         for (part, term, of_device), own in zip(self.own, unknowns[LAUNCH + 1 :], strict=True):
             value = np.exp(np.clip(own + unknowns[of_device], -60, 60))
-            found.setdefault(part.name, {})[term] = float(value)
-        return found
+            terms.setdefault(part.name, {})[term] = float(value)
+        return terms
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
         """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to."""

@@ -116,11 +116,11 @@ def tables_document(
     known = facts or seen_facts(times)
     if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
-    # Two passes that are both known well have terms of their own; else one helps the other.
+    # Inference and training that are both known well have a formula each; else one helps the other.
     is_inference = times.whole & ~trained
-    apart = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
-    own = ~trained if apart else np.ones_like(trained)
-    formula, off = _judged(times.take(own), fold[own], known, timed.mode)
+    has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
+    main = ~trained if has_two_formulas else np.ones_like(trained)
+    formula, off = _judged(times.take(main), fold[main], known, timed.mode)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     formula = in_networks(formula, inference, known)
@@ -131,9 +131,9 @@ def tables_document(
             predictors = {Extended.name: linear[0]}
             fitted = {"predictors": predictors, "default": Extended.name, "domain": {}}
             return assembled(name, device, source, remarks, fitted)
-    entry = _entry(formula, times.take(own), off, trained[own]) | {"elsewhere": ELSEWHERE}
-    predictors, of_steps = {Kernels.name: entry}, off[trained[own]]
-    if apart:
+    entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
+    predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
+    if has_two_formulas:
         steps, of_steps = _judged(times.take(trained), fold[trained], known, timed.mode)
         steps = msgspec.structs.replace(steps, host=formula.host)
         no_inference = np.zeros(int(trained.sum()), bool)

@@ -374,8 +374,8 @@ def _read(networks: Sequence[Network], said: Said | None) -> dict[Network, Count
         flags = (mode.fused, mode.channels_last, mode.training)
         name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
         for network, array in arrays_of(specs, name, partial(_packed, mode), Cache(), said=said):
-            found = array if isinstance(array, LolatError) else _unpacked(array)
-            counted[(*network, mode)] = found
+            counts = array if isinstance(array, LolatError) else _unpacked(array)
+            counted[(*network, mode)] = counts
     return counted
 
 

@@ -19,7 +19,6 @@ from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
 from lolat.graph.kinds import FREE
 from lolat.io.documents import converted
 
-SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]

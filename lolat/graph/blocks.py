@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FREE, HEAVY
 from lolat.graph.naming import (
-    LARGEST,
     Names,
     is_flat,
     is_gate,
@@ -183,11 +182,10 @@ class Flow:
         return units >= least and self.serial_pieces(start, end) >= least
 
 
-def segments(flow: Flow) -> tuple[list[list[int]], bool]:
-    """Positions of the operations between two cuts, and whether skips were cut for them."""
+def segments(flow: Flow) -> list[list[int]]:
+    """Positions of the operations between two cuts."""
     done: list[tuple[int, int]] = []
     todo = [(0, flow.size, True, False)] if flow.size else []
-    serial = crowded = False
     while todo:
         start, end, simple, inside = todo.pop()
         crossing = flow.crossing(start, end)
@@ -197,55 +195,13 @@ def segments(flow: Flow) -> tuple[list[list[int]], bool]:
                 crossing = flow.crossing(start, end, (end - start) // 2)
             elif flow.units_before[end] - flow.units_before[start] <= CROWDED:
                 crossing = []
-            serial, crowded = serial or simple, crowded or bool(crossing and not simple)
         if not crossing:
             done.append((start, end))
             continue
         least = max(1, min(crossing))
         at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
         todo += reversed([(a, b, simple, inside) for a, b in pairwise(at)])
-    found = [list(range(start, end)) for start, end in done]
-    return (_reunited(flow, found) if crowded else found), serial
-
-
-def _reunited(flow: Flow, found: list[list[int]]) -> list[list[int]]:
-    """Operations that stand among others' but only serve a later segment, moved there.
-
-    A cell that reads the last two cells has a part that could run, and may be written, before its
-    neighbor: nothing in the neighbor's segment is connected with it.
-    """
-    home = {p: i for i, segment in enumerate(found) for p in segment}
-    readers = flow.graph.consumers()
-    for i, segment in enumerate(found):
-        parts = _connected(flow, segment)
-        main = max(parts, key=len)
-        for part in parts:
-            written = (t for p in part for t in flow.graph.operations[p].outputs)
-            users = [home[r] for t in written for r in readers.get(t, ()) if home[r] != i]
-            if part is not main and users and min(users) > i:
-                home.update(dict.fromkeys(part, min(users)))
-                found[i] = sorted(set(found[i]).difference(part))
-                found[min(users)] += part
-    return [sorted(segment) for segment in found if segment]
-
-
-def _connected(flow: Flow, segment: Sequence[int]) -> list[list[int]]:
-    """The operations of a segment in parts that hang together."""
-    part_of: dict[int, list[int]] = {}
-    for p in segment:
-        sources = (flow.writer.get(t, -1) for t in flow.graph.operations[p].inputs)
-        joined = {id(part_of[at]): part_of[at] for at in sources if at in part_of}
-        part = max(joined.values(), key=len, default=[])
-        for other in joined.values():
-            if other is not part:
-                part += other
-                part_of.update(dict.fromkeys(other, part))
-        part.append(p)
-        part_of[p] = part
-    return list({id(part): part for part in part_of.values()}.values())
-
-
-# ---- blocks ----------------------------------------
+    return [list(range(start, end)) for start, end in done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +223,7 @@ def _cut(graph: Graph) -> tuple[Block, ...]:
     order = branch_by_branch(graph)
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
-    found, skips = segments(flow)
-    groups = Grouping(ordered, flow, skips).groups(found)
+    groups = Grouping(ordered, flow).groups(segments(flow))
     insides = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
     labels = unique([g.label or layer_label(o) for g, o in zip(groups, insides, strict=True)])
     blocks = []
@@ -292,16 +247,15 @@ class Group:
 class Grouping:
     """Puts segments together into blocks."""
 
-    def __init__(self, graph: Graph, flow: Flow, skips: bool) -> None:
+    def __init__(self, graph: Graph, flow: Flow) -> None:
         self.graph = graph
         self.flow = flow
         self.names = Names(graph, flow.units)
         self.branches: Counter[str | None] = Counter()
-        self.levels = self._levels() if skips else []
 
-    def groups(self, found: Sequence[list[int]]) -> list[Group]:
+    def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
-        elements = [self._element(s) for s in found]
+        elements = [self._element(piece) for piece in pieces]
         for element, following in zip(elements[-2::-1], elements[:0:-1], strict=True):
             if following.label and self.names.ends_like(element.positions[-1], following.label):
                 element.label = following.label
@@ -312,7 +266,6 @@ class Grouping:
             head = [Group([p for e in tail for p in e.positions], "head", 1)]
         else:
             head = self._joined(tail)
-        self._name_levels(body)
         return self._with_ends(body, bool(head)) + head
 
     def _element(self, positions: list[int]) -> Group:
@@ -352,7 +305,7 @@ class Grouping:
                 groups[-1].positions += waiting.pop(0).positions
             early = [p for w in waiting for p in w.positions]
             waiting.clear()
-            if groups and self._joins(groups[-1], element, not any(heavy[i + 1 :])):
+            if groups and self._joins(groups[-1], element):
                 groups[-1].positions += early + element.positions
                 groups[-1].units += element.units
                 groups[-1].branching += element.branching
@@ -371,35 +324,27 @@ class Grouping:
     def _begins(self, light: Group, group: Group, heavy: Group | None = None) -> bool:
         """Whether a light element goes with the `heavy` one behind it, not with the `group` before.
 
-        What enlarges or puts together begins something; so does what reads nothing of the group.
+        A concatenation begins something; so does what reads nothing of the group.
         """
         operation = self.graph.operations[light.positions[0]]
         if heavy is not None and light.label is not None and light.label == heavy.label:
             return True
-        if len(light.positions) == 1 and operation.kind in ("concatenate", "resize"):
-            return operation.kind == "concatenate" or self.flow.grows(light.positions[0])
+        if len(light.positions) == 1 and operation.kind == "concatenate":
+            return True
         sources = [self.flow.writer.get(t, -1) for t in operation.inputs]
         return max(sources, default=group.positions[0]) < group.positions[0]
 
-    def _joins(self, group: Group, element: Group, last: bool) -> bool:
-        """Whether a heavy element goes on with the block before it; `last`: it is the last one."""
+    def _joins(self, group: Group, element: Group) -> bool:
+        """Whether a heavy element goes on with the block before it."""
         position = element.positions[0]
         if element.label is not None and (
             element.label == group.label or self._is_gate_of(group, element)
         ):
             stage = self.branches[group.label] > 3 and group.branching and element.branching
-            return not stage and group.units + element.units <= LARGEST
+            return not stage
         if len(element.positions) == 1 and self.flow.depthwise[position] in group.positions:
             return group.units == 1 or not (group.label and element.label)
-        if group.label or element.label:
-            return False
-        level = self._level(group)
-        if not self.levels or level is None or level != self._level(element):
-            return self._is_inverted(group, element)
-        if group.units > 5 or (last and self._kernel(position) == 1):
-            return False
-        enlarged = group.units == 1 and any(map(self.flow.grows, group.positions))
-        return enlarged or not (group.branching or element.branching)
+        return False
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
         """Whether an element is the squeeze-excite, a module of its own, in the module before it."""
@@ -407,60 +352,6 @@ class Grouping:
         return nested and any(
             is_gate(self.graph, self.graph.operations[p]) for p in element.positions
         )
-
-    def _is_inverted(self, group: Group, element: Group) -> bool:
-        """Whether an inverted residual goes on: its depthwise convolution, its squeeze-excite."""
-        operations = self.graph.operations
-        heavy = [operations[p] for p in element.positions if self.flow.heavy[p]]
-        before = [operations[p] for p in group.positions if self.flow.heavy[p]]
-        if any(is_gate(self.graph, operations[p]) for p in element.positions):
-            return before[-1].kind == "depthwise_conv" and all(
-                is_flat(self.graph.tensors[o.outputs[0]].shape) for o in heavy
-            )
-        a = before[0].attributes
-        return (
-            len(element.positions) == len(before) == 1
-            and heavy[0].kind == "depthwise_conv"
-            and before[0].kind == "conv"
-            and prod(a["kernel"]) == 1
-            and a["out_channels"] > a["in_channels"]
-        )
-
-    def _kernel(self, position: int) -> int:
-        return prod(self.graph.operations[position].attributes.get("kernel", (0,)))
-
-    def _levels(self) -> list[int]:
-        """The resolutions of a network that goes down and up again, largest first; else none."""
-        sizes = [s for p in range(self.flow.size) if (s := self._resolution(p)) is not None]
-        if not any(map(self.flow.grows, range(self.flow.size))) or len(sizes) < 3:
-            return []
-        up_again = sizes[0] // 16 <= sizes[-1] > min(sizes) < sizes[0]
-        return sorted(set(sizes), reverse=True) if up_again else []
-
-    def _resolution(self, position: int) -> int | None:
-        operation = self.graph.operations[position]
-        if not self._kernel(position) or "out_channels" not in operation.attributes:
-            return None
-        shape = self.graph.tensors[operation.outputs[0]].shape
-        return prod(shape) // operation.attributes["out_channels"]
-
-    def _level(self, group: Group) -> int | None:
-        return next((r for p in group.positions if (r := self._resolution(p)) is not None), None)
-
-    def _name_levels(self, groups: list[Group]) -> None:
-        """Names for what nobody named in a network that goes down and up again."""
-        levels = [self._level(g) for g in groups]
-        if not self.levels or self.levels[-1] not in levels:
-            return
-        bridge = levels.index(self.levels[-1])
-        for i, (group, level) in enumerate(zip(groups, levels, strict=True)):
-            if group.label is None and level is not None:
-                side = "encoder" if i < bridge else "decoder"
-                at = self.levels.index(level) + 1
-                group.label = "bridge" if at == len(self.levels) else f"{side}_{at}"
-        last = groups[-1]
-        if last.units == 1 and any(self._kernel(p) == 1 for p in last.positions):
-            last.label = "head"
 
     def _with_ends(self, groups: list[Group], head: bool) -> list[Group]:
         """What comes before the first block is the stem, when it is small and has no better name.

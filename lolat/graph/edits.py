@@ -84,15 +84,9 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     return replace(graph, operations=tuple(operations), outputs=outputs)
 
 
-# ---- How a network shrinks its images
+# ---- A convolution as a depthwise and a pointwise one
 
-_SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
-USUAL_STRIDE = 32  # of a network that does not tell
-
-
-LEAST_CHANNELS = (
-    8  # of a convolution that is worth splitting: not the one on the colors of an image
-)
+LEAST_CHANNELS = 8  # of a convolution that is worth splitting: the colors of an image are not
 
 
 def is_separable(operation: Operation) -> bool:
@@ -137,6 +131,12 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
     if len(tensors) == len(graph.tensors):
         return None
     return replace(graph, tensors=tuple(tensors), operations=tuple(operations))
+
+
+# ---- How a network shrinks its images
+
+_SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
+USUAL_STRIDE = 32  # of a network that does not tell
 
 
 def image_side(graph: Graph) -> int | None:

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-
-import msgspec
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, is_convolution
@@ -66,20 +64,11 @@ class Mode:
         """Whether products run in half precision, on units for matrices."""
         return self.dtype != FLOAT32
 
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a model file."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Mode:
-        """Read what `to_dict` wrote; what is not there is as of a device that somebody just uses."""
-        return msgspec.convert(document, cls)
-
     @classmethod
     def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:
-        """What the name of a table says, as timm names its own: infer-amp-nhwc-pt240-...-dynamo.csv.
+        """The mode in the name of a table, as timm names its own: infer-amp-nhwc-pt240-...-dynamo.csv.
 
-        `otherwise`: where it says nothing.
+        `otherwise`: for a name without a mode.
         """
         words = re.split(r"[-.]", name.lower())
         dtypes = [DTYPES[w] for w in words if w in DTYPES]
@@ -90,11 +79,11 @@ class Mode:
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
-        """The same with what a row of a table says itself, in columns of these names; InputError."""
+        """This mode, with the columns `dtype`, `compiled`, `channels_last`, `pass` of a row. InputError."""
         launches = {text: COMPILED if yes else EAGER for text, yes in _YES_NO.items()}
         passes = {"": self.training, "inference": False, "training": True}
 
-        def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
+        def read(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
             text = (row.get(column) or "").strip().lower()
             if text not in choices:
                 why = f"{column} is {text[:40]!r}; expected {expected}"
@@ -102,10 +91,10 @@ class Mode:
             return choices[text] if column in row else otherwise
 
         return Mode(
-            told("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
-            told("compiled", launches, self.launch, "yes or no"),
-            told("channels_last", _YES_NO, self.channels_last, "yes or no"),
-            told("pass", passes, self.training, "inference or training"),
+            read("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
+            read("compiled", launches, self.launch, "yes or no"),
+            read("channels_last", _YES_NO, self.channels_last, "yes or no"),
+            read("pass", passes, self.training, "inference or training"),
         )
 
     def __str__(self) -> str:
@@ -115,7 +104,7 @@ class Mode:
             "from a CUDA graph": self.launch == GRAPH,
             "training": self.training,
         }
-        return ", ".join([self.dtype, *(word for word, said in words.items() if said)])
+        return ", ".join([self.dtype, *(word for word, applies in words.items() if applies)])
 
 
 # ---- A graph in a mode

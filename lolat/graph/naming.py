@@ -227,8 +227,8 @@ def summarize(graph: Graph, operations: Sequence[Operation]) -> str:
     items = _collapsed(graph, operations)
     heavy = [item for item in items if item[0] in _MAIN]
     if len(heavy) == 1:
-        told = [(_detailed(*i) if i is heavy[0] else _noun(i[0]), _rank(i[0])) for i in items]
-        return _fitted(list(dict.fromkeys(told)))
+        texts = [(_detailed(*i) if i is heavy[0] else _noun(i[0]), _rank(i[0])) for i in items]
+        return _fitted(list(dict.fromkeys(texts)))
     kinds = sorted({k for k, _ in heavy}, key=_MAIN.index)
     parts = [(_several(kind, [o for k, o in heavy if k == kind]), 0) for kind in kinds]
     rest = [k for k, _ in items if k in _JOINS or (not heavy and k not in _MAIN)]
@@ -242,7 +242,7 @@ def summarize(graph: Graph, operations: Sequence[Operation]) -> str:
 
 
 def _collapsed(graph: Graph, operations: Sequence[Operation]) -> list[tuple[str, Operation]]:
-    """What is worth telling; attention, squeeze-excite and separable convolutions are one each."""
+    """The parts of a summary: attention, squeeze-excite and separable convolutions are one each."""
     gates = {id(o) for o in operations if is_gate(graph, o)}
     squeezed = [o for o in operations if gates and is_flat(graph.tensors[o.outputs[0]].shape)]
     if not any(o.kind in HEAVY for o in squeezed):

@@ -55,7 +55,7 @@ class RequestFailed(Exception):
     """The child lives, but could not do it; the message says why."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
-        """`answer`: the exception as `errors.sent` returns it."""
+        """`answer`: the exception as `errors.to_dict` returns it."""
         super().__init__(errors.worded(answer["error"]))
         self.answer = answer
 
@@ -66,7 +66,7 @@ class RequestFailed(Exception):
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
         """The same error of LoLat that it was in the child; `otherwise` for any other exception."""
-        return errors.received(self.answer, otherwise)
+        return errors.from_dict(self.answer, otherwise)
 
 
 # ---- The parent's side
@@ -263,7 +263,7 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
     except MemoryError:
         return {"error": "not enough memory", "kind": "MemoryError"}
     except LolatError as error:
-        return errors.sent(error)
+        return errors.to_dict(error)
     except Exception as error:
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
         return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}

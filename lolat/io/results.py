@@ -1,4 +1,4 @@
-"""What every answer has in common: plain data, rows of a table, a line of words, a look in notebooks."""
+"""The class of all answers: plain data, rows of a table, a line of words, a table in notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_COLUMNS = 6
 
 
 class Result:
-    """An answer. Subclasses are frozen dataclasses with `repr=False` that say `words`; JSON: see `keys`."""
+    """An answer. A subclass is a frozen dataclass with `repr=False` and `words`; its JSON: see `keys`."""
 
     __slots__ = ()
 
@@ -52,21 +52,21 @@ def keys(kind: type) -> dict[str, str]:
     They are the fields, or what KEYS names: an attribute ("blocks"), one of an attribute
     ("prediction.network", whose key is "network"), or one with another key ("link=link_name").
     """
-    named = getattr(kind, "KEYS", None) or [field.name for field in fields(kind)]
-    parted = [name.rpartition("=") for name in named]
-    return {key or path.rpartition(".")[2]: path for key, _, path in parted}
+    paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind)]
+    parts = [path.rpartition("=") for path in paths]
+    return {key or path.rpartition(".")[2]: path for key, _, path in parts}
 
 
 def of(prefix: str, *names: str) -> tuple[str, ...]:
-    """These attributes of an attribute, for KEYS; a name may have its key in front there too."""
-    parted = [name.rpartition("=") for name in names]
-    return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parted)
+    """Attributes `names` of the attribute `prefix`, for KEYS; a name may have its key in front."""
+    parts = [name.rpartition("=") for name in names]
+    return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parts)
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """A dataclass as plain data by `keys`; what is UNSET is left out."""
-    found = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}
-    return {key: plain_data(one) for key, one in found.items() if one is not UNSET}
+    """A dataclass as plain data by `keys`; an UNSET attribute is left out."""
+    values = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}
+    return {key: plain_data(one) for key, one in values.items() if one is not UNSET}
 
 
 def plain_data(value: Any) -> Any:
@@ -105,7 +105,7 @@ def _cell(value: Any) -> str:
 def json_text(kind: str, answer: Mapping[str, Any]) -> str:
     """An answer as strict JSON on one line, with its schema, `lolat-KIND`, and version in front.
 
-    LolatError where it holds what JSON cannot, a number that is not finite for example.
+    LolatError for a value that JSON does not have, such as a number that is not finite.
     """
     try:
         return json.dumps(

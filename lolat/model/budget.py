@@ -164,10 +164,10 @@ class Question:
 
     def predict(self, network: Graph, batch_size: int) -> Prediction:
         """With the question's predictor and coverage; InputError where --sure cannot be answered."""
-        found = self.model.predict(network, batch_size, self.predictor, self.coverage)
-        if self.sure and found.interval_ms is None:
+        prediction = self.model.predict(network, batch_size, self.predictor, self.coverage)
+        if self.sure and prediction.interval_ms is None:
             raise _no_interval(self.model.source)
-        return found
+        return prediction
 
     def takes(self, prediction: Prediction) -> float:
         """What counts against the budget: the latency, or to be sure the end of its interval."""
@@ -226,9 +226,9 @@ class Question:
             return steps[i]
 
         def fits(i: int) -> bool | None:
-            found = step(i)
+            tried = step(i)
             return (
-                None if isinstance(found, str) else self.takes(found.prediction) <= self.budget_ms
+                None if isinstance(tried, str) else self.takes(tried.prediction) <= self.budget_ms
             )
 
         start = min(max(round(values.now / values.unit), 1), values.count)
@@ -239,8 +239,9 @@ class Question:
             pairs = widths(self.network).pairs(best.value) if vary == "width" else None
             refusal = further if isinstance(further, str) else None
             following = further if isinstance(further, Step) else None
-            asked = vary, self.budget_ms, self.sure
-            return BudgetAnswer(*asked, best, following, own, pairs, refusal)
+            return BudgetAnswer(
+                vary, self.budget_ms, self.sure, best, following, own, pairs, refusal
+            )
         if not isinstance(further, Step):
             raise InputError(str(further))
         raise self._exceeded(vary, own, further, best if isinstance(best, str) else None)
@@ -310,8 +311,9 @@ def read_before(path: str) -> Before:
 def before_of(prediction: Prediction) -> Before:
     """A prediction as what another is compared with."""
     p = prediction
-    asked = (p.model, p.learned, p.network, p.predictor, p.batch_size)
-    return Before("lolat-prediction", *asked, p.latency_ms)
+    return Before(
+        "lolat-prediction", p.model, p.learned, p.network, p.predictor, p.batch_size, p.latency_ms
+    )
 
 
 @dataclass(frozen=True)
@@ -370,10 +372,10 @@ def _ratio(prediction: Prediction, before: Before) -> float:
     """The latency over that before; InputError where another question was asked before."""
     now = before_of(prediction)
     for name in ("model", "learned", "predictor", "batch_size"):
-        found, expected = getattr(before, name), getattr(now, name)
-        if found != expected:
+        former, expected = getattr(before, name), getattr(now, name)
+        if former != expected:
             raise InputError(
-                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(found))}; expected "
+                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(former))}; expected "
                 f"{plain(str(expected))}: predict the base with the same MODEL and options"
             )
     return prediction.latency_ms / before.latency_ms

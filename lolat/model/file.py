@@ -81,22 +81,6 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
     training_steps: TrainingSteps | UnsetType = UNSET
 
 
-class Again(Struct):
-    """A network, timed while learning and once more at the end, by another process."""
-
-    name: str
-    batch_size: int
-    first_ms: Positive
-    last_ms: Positive
-
-
-class Former(Struct):
-    """How many times as long networks take as when this machine was learned before, and when that was."""
-
-    ratio: Positive
-    date: str
-
-
 class Noise(Struct):
     """How steady the machine was, of latencies and of training; see `microbench.learn.noise_of`."""
 
@@ -104,8 +88,6 @@ class Noise(Struct):
     quiet: Positive | UnsetType = UNSET
     busy: Positive | UnsetType = UNSET
     repeatability: NotNegative | UnsetType = UNSET
-    again: list[Again] | UnsetType = UNSET
-    former: Former | UnsetType = UNSET
 
 
 class Sections(Struct, kw_only=True):

@@ -21,7 +21,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
 from lolat.graph.work import work_of
-from lolat.model.prediction import Asked, Prediction
+from lolat.model.prediction import Prediction, Query
 from lolat.model.state import State
 from lolat.units import byte_size
 
@@ -82,7 +82,7 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Knowledge:
-    """What a model file says besides its formulas, and what was found out of networks with it."""
+    """The rest of a model file besides its formulas, and its last predictions of each network."""
 
     def __init__(
         self, document: Mapping[str, Any], source: str, state: State | None = None
@@ -105,11 +105,11 @@ class Knowledge:
 
     def _forget(self) -> None:
         self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
-        # What `Domain.unmeasured` says, which is the same at each batch size.
+        # The answers of `Domain.unmeasured`, the same at each batch size.
         self.unmeasured: WeakKeyDictionary[Analysis, Any] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was found out of networks, which hangs on objects of this process."""
+        """Without the predictions, which are kept by objects of this process."""
         return self.__dict__ | {"predicted": None, "unmeasured": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,29 +119,31 @@ class Knowledge:
     def outside(
         self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
     ) -> Outside:
-        """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
+        """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
         domain = self.domain
         if domain is None:
             return Outside(known=False)
         counts = analysis.block_counts(batch_size)[:, _SIX]
         beyond = domain.beyond(counts)
-        found = self.unmeasured.get(analysis)
-        if found is None:
-            found = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
-        kinds, dtypes = found
-        own = np.zeros(len(analysis.owner))  # each operation's share of the time
+        unmeasured = self.unmeasured.get(analysis)
+        if unmeasured is None:
+            unmeasured = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
+        kinds, dtypes = unmeasured
+        operations = np.zeros(len(analysis.owner))  # each operation's share of the time
         if kinds or dtypes:
-            own = formula.of_operations(analysis, batch_size).sum(axis=1)
-            own *= float(shares.sum()) / (float(own.sum()) or 1.0)
-        strange = np.zeros(len(own), bool)
-        strange[[*kinds, *dtypes]] = True
-        by_block = np.bincount(analysis.owner, own * strange, len(shares))
+            operations = formula.of_operations(analysis, batch_size).sum(axis=1)
+            operations *= float(shares.sum()) / (float(operations.sum()) or 1.0)
+        is_unmeasured = np.zeros(len(operations), bool)
+        is_unmeasured[[*kinds, *dtypes]] = True
+        by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
         rest = float((shares - by_block)[beyond].clip(0.0).sum())
         outside = Outside(rest, float(by_block.sum()))
         if outside.negligible:
             return outside
-        said = domain.outside(counts, analysis.names, shares)
-        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own))
+        remarks = (
+            *domain.outside(counts, analysis.names, shares),
+            *domain.unmeasured_remarks(kinds, dtypes, operations),
+        )
         if self._can_learn(analysis, batch_size):
             remarks += (
                 "to have the model know it, time the whole network on the model's device and fit it in "
@@ -150,12 +152,12 @@ class Knowledge:
         return replace(outside, remarks=remarks)
 
     def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
-        """Whether the time of the whole network would tell a model that was measured something new."""
+        """Whether the model would learn something new from the time of the whole network."""
         if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
             return False
         total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
-        known = all(o.kind in FORMULAS for o in analysis.graph.operations)
-        return known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
+        is_known = all(o.kind in FORMULAS for o in analysis.graph.operations)
+        return is_known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
 
 
 # ---- A prediction
@@ -168,19 +170,19 @@ def predict_network(
     formula: Formula,
     coverage: float | None,
 ) -> Prediction:
-    """What `Model.predict` answers for a network that was read; the last answers are kept."""
+    """The answer of `Model.predict` for a network that was read; the last answers are kept."""
     size, analysis, knowledge = as_batch_size(batch_size), analyze(network), model.knowledge
     key = (size, formula.name, coverage)
-    kept = knowledge.predicted.setdefault(analysis, {})
-    answer = kept.get(key)
+    answers = knowledge.predicted.setdefault(analysis, {})
+    answer = answers.get(key)
     if answer is None:
-        if len(kept) >= KEPT_BATCH_SIZES:
-            kept.pop(next(iter(kept)), None)
-        answer = kept[key] = _predicted(model, analysis, size, formula, coverage)
-    own = copy(answer)  # whose blocks and counts nobody else has
-    # Not of the kept one: it would hold the graph, and with it the analysis that it is kept by.
-    object.__setattr__(own, "asked", Asked(model, analysis.graph, coverage))
-    return own
+        if len(answers) >= KEPT_BATCH_SIZES:
+            answers.pop(next(iter(answers)), None)
+        answer = answers[key] = _predicted(model, analysis, size, formula, coverage)
+    answer = copy(answer)  # so that the caller's blocks and counts are nobody else's
+    # The kept answer has no query: it would hold the graph, and with it the weak key of `answers`.
+    object.__setattr__(answer, "query", Query(model, analysis.graph, coverage))
+    return answer
 
 
 def _predicted(

@@ -33,8 +33,8 @@ NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a prediction answers: `graph` on the device of `model`.
+class Query:
+    """The question that a prediction answers: the latency of `graph` on the device of `model`.
 
     `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual.
     """
@@ -121,37 +121,32 @@ class Prediction(Result):
     state: State | None = None
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
     device: str | UnsetType = UNSET
-    asked: Asked | None = field(default=None, compare=False)
-
-    @property
-    def question(self) -> Asked:
-        """What was asked: of every prediction that a `Model` made."""
-        assert self.asked is not None
-        return self.asked
+    query: Query = field(default=None, compare=False)  # type: ignore[assignment]  # its maker sets it
 
     def named(self, network: Any, input_size: InputSize) -> Prediction:
-        """The same prediction of a network that was given so, and not as a graph."""
+        """The same prediction, of a network that the user gave as `network`, not as a graph."""
         if isinstance(network, (Graph, Analysis)):
             return self
         from lolat.readers import as_size
 
         return replace(
-            self, asked=replace(self.question, spec=network, input_size=as_size(input_size))
+            self, query=replace(self.query, spec=network, input_size=as_size(input_size))
         )
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """Counts of the whole network at this batch size."""
-        return _named(self.block_counts.sum(axis=0))
+        return _by_column(self.block_counts.sum(axis=0))
 
     @cached_property
     def blocks(self) -> tuple[BlockPrediction, ...]:
         """The parts in network order, the last one being the call itself."""
         total, parts = self.latency_ms or 1.0, []
         for name, row, terms in zip(self.names, self.block_counts, self.block_terms, strict=True):
-            ms, named = float(terms.sum()), dict(zip(self.features, map(float, terms), strict=True))
-            bound = bound_by(named) if named else CALL
-            parts.append(BlockPrediction(name, ms, ms / total, bound, _named(row), named))
+            ms = float(terms.sum())
+            terms_ms = dict(zip(self.features, map(float, terms), strict=True))
+            bound = bound_by(terms_ms) if terms_ms else CALL
+            parts.append(BlockPrediction(name, ms, ms / total, bound, _by_column(row), terms_ms))
         nothing = dict.fromkeys(COLUMNS, 0)
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
@@ -242,26 +237,26 @@ class Predictions(Result, Sequence[Prediction]):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each prediction: network, device, batch_size, latency_ms, its interval, its counts."""
-        found = []
+        rows = []
         for p in self.answers:
             low, high = p.interval_ms or (None, None)
             times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
-            names = ("coverage", "in_domain", "predictor")
+            about = {n: getattr(p, n) for n in ("coverage", "in_domain", "predictor")}
             counts = {name: p.counts[name] for name in FEATURES}
-            found.append({**asked_row(p), **times, **{n: getattr(p, n) for n in names}, **counts})
-        return found
+            rows.append({**query_row(p), **times, **about, **counts})
+        return rows
 
     def block_rows(self) -> list[dict[str, Any]]:
         """A row for each block of each prediction."""
-        return [{**asked_row(p), **row} for p in self.answers for row in p.rows()]
+        return [{**query_row(p), **row} for p in self.answers for row in p.rows()]
 
 
-def asked_row(prediction: Prediction) -> dict[str, Any]:
-    """What tells a prediction from others: the network and the device as they were given, the batch."""
-    asked = prediction.question
+def query_row(prediction: Prediction) -> dict[str, Any]:
+    """The network and the device of a prediction as the user gave them, and its batch size."""
+    query = prediction.query
     return {
-        "network": asked.network,
-        "device": asked.model.label,
+        "network": query.network,
+        "device": query.model.label,
         "batch_size": prediction.batch_size,
     }
 
@@ -308,5 +303,5 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if grouped[most] > 0.0 else NOTHING
 
 
-def _named(row: np.ndarray) -> dict[str, int]:
+def _by_column(row: np.ndarray) -> dict[str, int]:
     return dict(zip(COLUMNS, (int(v) for v in row), strict=True))

@@ -122,7 +122,7 @@ def headline(model: Model) -> str:
 
 
 def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework and its version, and what its options are."""
+    """The framework of a model's environment with its version, and its special conditions."""
     if "framework" in where:
         yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from map(plain, conditions(where))

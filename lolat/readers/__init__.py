@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, ModelFileError, NetworkError
-from lolat.graph import SCHEMA, Graph
+from lolat.graph import Graph
 from lolat.io import FILES_APART
 from lolat.io.documents import read_json
 from lolat.readers.code import attribute_of, called, is_function, stdout_to_stderr
@@ -121,16 +121,13 @@ def _of_document(path: str, size: Any) -> Graph:
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
         document = read_json(path, expected)
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise NetworkError(f"{shortened(path)}: {expected}")
-        graph = Graph.from_dict(document)
-        graph.check_sizes()
     except ModelFileError as error:
         raise NetworkError(error.message) from error
-    except NetworkError:
-        raise
+    try:
+        graph = Graph.from_dict(document)
+        graph.check_sizes()
     except InputError as error:
-        raise NetworkError(f"{shortened(path)}: {error.message}") from error
+        raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     if not is_of_size(graph, size):
         shapes = " and ".join("x".join(map(str, s[1:])) for s in graph.shapes(graph.inputs))
         raise NetworkError(

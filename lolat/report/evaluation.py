@@ -17,8 +17,6 @@ Evaluation = Any
 """`lolat.api.measuring.Evaluation`, in a room above this one."""
 Diagnosis = Any
 """`lolat.api.measuring.Diagnosis`."""
-Difference = Any
-"""`microbench.environment.Difference`."""
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[str]:
@@ -131,14 +129,6 @@ MEASURED = {
     "drifted": "The networks do not hold",
     "unsettled": "The machine is busy or unsteady, so the networks say little",
 }
-FIELDS = {
-    "l1d_bytes": "bytes of first-level cache",
-    "l2_bytes": "bytes of second-level cache",
-    "l3_bytes": "bytes of third-level cache",
-    "keras_version": "Keras version",
-    "threads_given": "threads that the framework may use",
-    "inter_op_threads": "threads between operations",
-}
 
 
 def doctor_lines(model: Model, model_name: str, result: Diagnosis) -> Iterator[str]:
@@ -175,7 +165,7 @@ def _answer(result: Diagnosis) -> Iterator[str]:
     if result.limit > LIMIT:
         limit = f"up to {percent(result.limit)} is how far this model's own repeated times differ"
     if result.verdict == "another machine":
-        yield "another machine: " + "; ".join(map(_difference, result.differences))
+        yield "another machine: " + "; ".join(plain(str(d)) for d in result.differences)
         if result.measured is not None:
             yield f"{MEASURED[result.measured]}: {_median(result)}."
     elif result.verdict == "ok":
@@ -187,15 +177,6 @@ def _answer(result: Diagnosis) -> Iterator[str]:
     else:
         change = 100 * ((result.ratio or 1.0) - 1)
         yield f"drifted by {change:+.0f} %: {_median(result)}; {limit}."
-
-
-def _difference(d: Difference) -> str:
-    name = FIELDS.get(d.field, plain(d.field.replace("_", " ")))
-    now = "not there" if d.now is None else plain(str(d.now) or "none")
-    then = plain(str(d.learned) or "none")
-    if d.field == "processor":
-        return f"this is another processor: learned on {then}, here {now}"
-    return f"learned with {name} {then}, here it is {now}"
 
 
 def _advice(result: Diagnosis, model: str, learn: str) -> Iterator[str]:

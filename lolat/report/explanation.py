@@ -55,7 +55,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.batches:
         yield batch_sentence(explanation.batches)
     yield from note_lines((*prediction.warnings, *explanation.notes))
-    further = f"Next: lolat explain {prediction.question.arguments}"
+    further = f"Next: lolat explain {prediction.query.arguments}"
     if explanation.of_block:
         yield further
     elif explanation.blocks:

@@ -56,21 +56,21 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
 
     `depth`: fold by modules, so many names deep; with the figures of the network as other tools print them.
     """
-    asked = prediction.question
+    query = prediction.query
     yield prediction.title
-    yield headline(asked.model)
+    yield headline(query.model)
     yield latency(prediction)
     yield totals(prediction)
     yield from memory_words(prediction)
     if depth is not None:
-        yield str(familiar(asked.graph))
+        yield str(familiar(query.graph))
     yield ""
     yield from block_table(prediction, depth)
     yield ""
     yield bottleneck_sentence(prediction)
     yield from note_lines(prediction.warnings)
     batch = "" if prediction.batch_size == 1 else f" --batch-size {prediction.batch_size}"
-    command = f"{asked.arguments}{batch}"
+    command = f"{query.arguments}{batch}"
     yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
 
 
@@ -120,7 +120,7 @@ def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
     for p, network in zip(predictions, networks, strict=True):
         sample_ms = p.latency_ms / p.batch_size
         lines.append(
-            [network, p.question.model.label, str(p.batch_size), digits(p.latency_ms),
+            [network, p.query.model.label, str(p.batch_size), digits(p.latency_ms),
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",
              f"{sample_ms / first:.2f}x" if first else "", _domain(p),
@@ -153,14 +153,14 @@ def _domain(prediction: Prediction) -> str:
 
 def _network_names(predictions: Sequence[Prediction]) -> list[str]:
     """The networks' names; as they were given where two have one name."""
-    given = {p.question.network for p in predictions}
+    given = {p.query.network for p in predictions}
     unlike = len({p.network for p in predictions}) == len(given)
-    return [plain(p.network if unlike else p.question.network) for p in predictions]
+    return [plain(p.network if unlike else p.query.network) for p in predictions]
 
 
 def _name(i: int, predictions: Sequence[Prediction], networks: Sequence[str]) -> str:
     """What tells a prediction from those of other networks and devices."""
-    devices = [plain(p.question.model.label) for p in predictions]
+    devices = [plain(p.query.model.label) for p in predictions]
     parts = [names[i] for names in (networks, devices) if len(set(names)) > 1]
     return " on ".join(parts or [networks[i]])
 
@@ -188,7 +188,7 @@ def blocks_side_by_side(
 
 
 def _device(prediction: Prediction) -> str:
-    return plain(prediction.question.model.label)
+    return plain(prediction.query.model.label)
 
 
 def _batch(prediction: Prediction) -> str:

@@ -1,4 +1,4 @@
-"""What a report says of a prediction: rows of blocks or modules, the bottlenecks, terms in words."""
+"""A prediction for people: rows of blocks or modules, the bottlenecks, terms in words."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
-    paths = [] if depth is None else paths_of(prediction.question.graph)
+    paths = [] if depth is None else paths_of(prediction.query.graph)
     groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)

@@ -172,7 +172,8 @@ def _blocks(answers: Answers) -> dict[str, Any]:
     )
     for line in table["rows"]:
         if len(line["blocks"]) == 1 and not several:
-            line["of"] = found[0][line["blocks"][0]]
+            line["of"] = row = found[0][line["blocks"][0]]
+            line["most"] = report_rows.TERMS.get(row.bound_by, row.bound_by)
     return table
 
 

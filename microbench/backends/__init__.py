@@ -62,6 +62,7 @@ class Prepared:
     wake: Callable[[], object] = lambda: None
 
     def __call__(self) -> None:
+        """Run it and wait for the result."""
         self.run()
 
     def touch(self) -> None:

@@ -14,7 +14,6 @@ import pytest
 from lolat.model.file import write
 from tests import synthetic
 from tests.browser import chromium
-from tests.training.epoch_tables import epochs, fit
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -32,9 +31,9 @@ def browser() -> Iterator[chromium.Chromium]:
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where `lolat serve` answers, with a device that knows of training alone and one of latency alone."""
+    """Where `lolat serve` answers, with two devices."""
     desk = tmp_path_factory.mktemp("models") / "desk.json"
-    write(desk, fit(epochs(), desk.parent).document)
+    write(desk, synthetic.document(name="desk", device="a desk"))
     laptop = desk.with_name("laptop.json")
     laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
     running = subprocess.Popen(

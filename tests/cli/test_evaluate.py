@@ -115,7 +115,7 @@ def test_another_machine_or_version_is_a_warning(
     json.loads(found.out)
     processor, version = found.err.splitlines()
     assert "this is another processor: learned on a desk, here a rack" in processor
-    assert "framework_version 2.21.0, this is 3" in version
+    assert "framework version 2.21.0, here it is 3" in version
 
 
 @pytest.mark.parametrize(

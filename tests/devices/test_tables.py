@@ -106,23 +106,11 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,2\n", "is no table of networks; expected the columns network"),
-        (
-            "network,latency_ms\na,none\n",
-            "line 2: latency_ms is 'none'; expected milliseconds above 0",
-        ),
-        ("network,latency_ms,batch_size\na,1,-1\n", "batch_size is '-1'"),
-        (
-            "network,latency_ms,batch_size\na,1,2.5\n",
-            "batch_size is '2.5'; expected a whole number",
-        ),
-        ("network,latency_ms\na,0.0001\n", "latency_ms is '0.0001'; expected milliseconds"),
+        ("a,b\n1,2\n", "is no table of networks"),
+        ("network,latency_ms,batch_size\na,1,2.5\n", "line 2: batch_size is '2.5'"),
         ("network,latency_ms\na,0.0001\n", "are these seconds"),
-        ("network,latency_ms\na,1,2\n", "line 2: 3 cells; expected 2"),
         ("network,latency_ms\n,1\n", "line 2: names no network"),
-        ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'; expected one of float32, fp32"),
-        ("network,latency_ms,compiled\na,1,maybe\n", "compiled is 'maybe'; expected yes or no"),
-        ("network,latency_ms\n", "no row could be used (it has no rows)"),
+        ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'"),
         ("network,latency_ms\nbad,1\nbad,2\n", "(2 x bad: no network 'bad')"),
     ],
 )
@@ -223,17 +211,10 @@ def test_a_packed_table_with_capitals_and_a_mark(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("pool,,,,,1,2,,,,,,,0.1", "op is 'pool'; expected one of linear, bmm, conv"),
-        ("add,,,,,1.5,2,,,,,,,0.1", "line 2: rows is '1.5'; expected a whole number"),
-        ("add,,,,,0,2,,,,,,,0.1", "rows is '0'"),
+        ("add,,,,,1.5,2,,,,,,,0.1", "line 2: rows is '1.5'"),
         ("add,,,,,,2,,,,,,,0.1", "rows is empty"),
-        ("add,,,,,1,2,,,,,,,fast", "latency_ms is 'fast'; expected milliseconds above 0"),
         ("add,,,,,1,2,,,,,,,-1", "latency_ms is '-1'"),
-        ("add,,,,,1,2,,,,,,,0", "latency_ms is '0'"),
-        ("add,,,,,1,2,,,,,,,nan", "latency_ms is 'nan'"),
         ("add,,,,,1,2,,,,,,,3e-8", "are these seconds, or nanoseconds?"),
-        ("add,,,,,1,2,,,,,,,0.1,7", "line 2: 15 cells; expected 14"),
-        ("add,,,,,1,2,0.1", "line 2: 8 cells; expected 14"),
-        ('add,,,,,"1,2,,,,,,,0.1', "unexpected end of data; expected the columns op"),
     ],
 )
 def test_a_bad_row_is_one_clear_line(tmp_path: Path, line: str, said: str) -> None:

@@ -157,15 +157,3 @@ def test_inputs_and_results_lie_on_the_device(gpu: Any, monkeypatch: pytest.Monk
         ("session", ["CUDAExecutionProvider"]), ("value", (3, 8), "cuda", 0), ("input", "x0"),
         ("output", "y", "cuda"), "run", "wait",
     ]  # fmt: skip
-
-
-def test_the_opset_is_one_that_older_releases_read() -> None:
-    """PyTorch's own choice, and the oldest version of the file that has it."""
-    b = GraphBuilder("one")
-    graph = b.build([b.add("relu", [b.input((1, 8))], (1, 8))])
-    backend: Any = create("onnxruntime", "cpu")
-    model = onnx.load_from_string(backend.exported(graph, 1)[0])
-    (opset,) = model.opset_import
-    versions = {row[2]: row[1] for row in onnx.helper.VERSION_TABLE}
-    assert model.ir_version <= versions[opset.version]
-    assert opset.version <= 20

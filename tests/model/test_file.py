@@ -204,7 +204,9 @@ def test_checking_costs_no_more_than_a_few_parsings(path: Path) -> None:
         return time.perf_counter() - started
 
     # In turns, so that both see the same machine.
-    turns = [(took(lambda: json.loads(path.read_bytes())), took(lambda: read(path)))] * 25
+    turns = [
+        (took(lambda: json.loads(path.read_bytes())), took(lambda: read(path))) for _ in range(25)
+    ]
     parsing, reading = map(min, zip(*turns, strict=True))
     assert reading < 5 * parsing
 

@@ -85,13 +85,6 @@ def test_six_counts_without_any_extra_are_enough() -> None:
     assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
 
 
-def test_a_count_that_one_point_lacks_is_not_used() -> None:
-    points = synthetic.measured()
-    first = {c: v for c, v in points[0].counts.items() if c != "weights"}
-    points[0] = Point(points[0].name, 1, first, points[0].latency_ms)
-    assert set(synthetic.document(points)["predictors"]) == {"two-regime"}
-
-
 def test_residuals_are_those_of_blocks_left_out() -> None:
     """Done again by hand for one block: fitted on all others, its own points predicted."""
     points = synthetic.measured(noise=0.2, columns=FEATURES)
@@ -225,23 +218,6 @@ def test_a_model_fitted_again_is_the_same(points: list[Point]) -> None:
     assert again["domain"] == document["domain"]
 
 
-def test_a_table_gives_what_the_points_give(tmp_path: Path) -> None:
-    points = synthetic.measured()
-    path = tmp_path / "points.csv"
-    columns = [*FEATURES, "latency_ms", "batch_size", "name"]
-    path.write_text(synthetic.table(points, columns))
-    found = fit_document(read_csv(path))
-    wanted = fit_document([Point(p.name, p.batch_size, {f: p.counts[f] for f in FEATURES},
-                                 p.latency_ms) for p in points])  # fmt: skip
-    assert found["predictors"] == wanted["predictors"]
-
-
-def test_without_names_every_row_is_a_block_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "points.csv"
-    path.write_text(synthetic.table(synthetic.measured(10, (1,)), [*THREE, "latency_ms"]))
-    assert len(fit_document(read_csv(path))["predictors"]["two-regime"]["residuals"]) == 10
-
-
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_too_few_points(count: int) -> None:
     with pytest.raises(
@@ -258,13 +234,6 @@ def test_the_same_counts_again_are_not_another_point(tmp_path: Path) -> None:
     assert len({p.name for p in points}) == 4
     with pytest.raises(InputError, match=r"4 points are too few .* 5 different"):
         fit_document(points)
-
-
-def test_a_few_points_are_fitted_with_what_they_can_tell() -> None:
-    document = synthetic.document(synthetic.measured(5, (1,)))
-    validate(document, "made up")
-    assert set(document["predictors"]) == {"two-regime"}
-    assert len(document["predictors"]["two-regime"]["residuals"]) == 5
 
 
 @pytest.mark.parametrize("blocks", [1, 2])

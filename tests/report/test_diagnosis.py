@@ -161,18 +161,6 @@ def test_another_version_is_said_with_the_times(ratio: float, others: float, mea
     assert "network 3" in text
 
 
-@pytest.mark.parametrize(
-    ("difference", "words"),
-    [
-        (Difference("l3_bytes", 1, 2), "learned with bytes of third-level cache 1, here it is 2"),
-        (Difference("float32_products", "high", ""), "float32 products high, here it is none"),
-        (Difference("device", "NVIDIA T4", None), "learned with device NVIDIA T4, here it is not there"),
-    ],
-)  # fmt: skip
-def test_differences_in_words(difference: Difference, words: str) -> None:
-    assert words in printed(judged(1.0, 1.0, 1.0, differences=(difference,)))
-
-
 def test_networks_that_are_missing_are_noted() -> None:
     few = printed(judged(1.0, 1.0, failures={"network 7 x1": "no memory"}))
     assert "note: only 2 of the model's networks could be measured again" in few

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import nnls
 
 from lolat.errors import InputError, ModelFileError
+from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
@@ -63,7 +63,7 @@ def test_a_backward_pass_never_takes_less_than_nothing() -> None:
 
 
 def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
-    """Nothing but scipy: reweighted by hand, each block left out."""
+    """Each block left out with all its points, by the fit of all other blocks."""
     points = passes(blocks=40, noise=0.05)
     found = fit_passes(points)
     both = np.array([p.backward for p in points])
@@ -72,30 +72,13 @@ def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
     times = np.array([p.latency_ms for p in points])
     names = np.array([p.name for p in points])
     predicted = np.array(
-        [rows[i] @ huber(rows[names != name], times[names != name]) for i, name in enumerate(names)]
+        [rows[i] @ fit_relative(rows[names != name], times[names != name]) for i, name in enumerate(names)]
     )
     expected = np.log(times / predicted)[both]
     assert found["residuals"] == pytest.approx(expected.tolist(), abs=2e-3)
     error = np.abs(predicted / times - 1.0)
     told = found["error"]["left_out_median"], found["error"]["left_out_forward_median"]
     assert told == pytest.approx((np.median(error[both]), np.median(error[~both])), abs=1e-3)
-
-
-def huber(rows: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Relative least squares from 0, points beyond 1.5 times the median error weighing less."""
-    relative = rows / times[:, None]
-    size = np.linalg.norm(relative, axis=0)
-    size[size == 0.0] = 1.0
-    relative = relative / size
-    weights = np.ones(len(times))
-    for _ in range(20):
-        root = np.sqrt(weights)
-        found, _ = nnls(relative * root[:, None], root)
-        error = np.abs(relative @ found - 1.0)
-        limit = 1.5 * np.median(error)
-        weights = np.minimum(1.0, limit / np.maximum(error, 1e-12))
-    result: np.ndarray = found / size
-    return result
 
 
 def test_too_few_passes() -> None:

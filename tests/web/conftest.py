@@ -10,7 +10,7 @@ import pytest
 
 from lolat.io import paths as places
 from lolat.model.file import write
-from tests.training.epoch_tables import epochs, fit
+from tests import synthetic
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose device is in no list of prices."""
+    """A model of inference whose device is in no list of prices; its training is estimated."""
     path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, fit(epochs(), path.parent).document)
+    write(path, synthetic.document(name="desk", device="a desk"))
     return path
 
 

@@ -172,14 +172,6 @@ def test_a_network_of_another_package(page: Site, name: str) -> None:
     assert name in page.commands()[0]
 
 
-def test_a_device_that_only_knows_training_says_so(made: Path, laptop: Path) -> None:
-    with site([made, laptop], view="latency") as page:
-        page.get("?view=latency&model=desk&name=Mine")
-        assert "desk cannot answer this" in page.answer()
-        page.get("?view=latency")
-        assert "laptop a laptop" in page.answer()  # the first that can is ticked
-
-
 def test_the_list_has_its_groups_and_examples(tmp_path: Path, laptop: Path) -> None:
     shipped = tmp_path / "shipped"
     environment = synthetic.document()["environment"]

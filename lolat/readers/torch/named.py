@@ -159,8 +159,7 @@ def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """Without warnings, and with stderr for what is printed."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
         yield
 
 

@@ -285,23 +285,16 @@ def _quietly() -> Iterator[None]:
     Code that asks is told that it is compiled: then it does not look at the values of tensors. What a
     network prints goes to stderr.
     """
-    silent, mha = logging.root.manager.disable, torch.backends.mha.get_fastpath_enabled()
-    flags = ("_is_compiling_flag", "_is_exporting_flag")
-    before = {flag: getattr(torch.compiler, flag, False) for flag in flags}
-    logging.disable(logging.CRITICAL)  # its loggers have levels of their own
-    torch.backends.mha.set_fastpath_enabled(False)
-    for flag in flags:
-        setattr(torch.compiler, flag, True)
-    try:
-        with (
-            contextlib.redirect_stdout(sys.stderr),
-            warnings.catch_warnings(),
-            torch.compiler.set_stance("force_eager"),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(silent)
-        torch.backends.mha.set_fastpath_enabled(mha)
-        for flag, value in before.items():
-            setattr(torch.compiler, flag, value)
+    attention = torch.backends.mha
+    with contextlib.ExitStack() as stack:
+        stack.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
+        attention.set_fastpath_enabled(False)
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)  # its loggers have levels of their own
+        for flag in ("_is_compiling_flag", "_is_exporting_flag"):
+            stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
+            setattr(torch.compiler, flag, True)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield

@@ -63,7 +63,7 @@ def command_of(network: str, input_size: Sequence[int] = ()) -> str:
 
 def page_of(predictions: Sequence[Prediction]) -> str:
     """The page of a prediction, or of two beside each other at the batch size of the first."""
-    first, asked = predictions[0], [p.question for p in predictions]
+    first, asked = predictions[0], [p.query for p in predictions]
     same = len({p.predictor for p in predictions}) == 1
     sides = [
         Side(
