@@ -12,7 +12,7 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, InputError, LolatError, NetworkError, arg
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import LOCAL
 from lolat.io.writing import check_file
 
@@ -56,11 +56,11 @@ def opened(model: str, launch: str | None = None) -> Model:
 
 def fail(errors: Mapping[str, LolatError]) -> None:
     """Say which networks could not be read: exit code 2, though others were answered."""
-    lines = [common.words_of(error) for error in errors.values()]
-    for line in lines[:-1]:
-        common.say(line)
-    if lines:
-        raise NetworkError(lines[-1])
+    every = list(errors.values())
+    for error in every[:-1]:
+        common.say(common.words_of(error))
+    if every:
+        raise every[-1]
 
 
 # ---- `lolat predict`
