@@ -414,9 +414,7 @@ class Model(Result):
         """InputError for what the model cannot answer, before a framework starts to read a network."""
         formula = self.predictor(predictor)
         if coverage is not None:
-            from lolat.fitting.intervals import interval_width
-
-            interval_width(self.inference["predictors"][formula.name], coverage)
+            formula.half_width(1.0, coverage)
 
     def _read(
         self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None

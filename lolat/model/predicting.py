@@ -124,7 +124,7 @@ class Knowledge:
         if domain is None:
             return Outside(known=False)
         counts = analysis.block_counts(batch_size)[:, _SIX]
-        beyond = domain.beyond(counts)
+        sides = domain.beyond(counts)
         unmeasured = self.unmeasured.get(analysis)
         if unmeasured is None:
             unmeasured = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
@@ -136,12 +136,13 @@ class Knowledge:
         is_unmeasured = np.zeros(len(operations), bool)
         is_unmeasured[[*kinds, *dtypes]] = True
         by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
+        beyond = sum(sides.values(), start=np.zeros(len(shares), bool))
         rest = float((shares - by_block)[beyond].clip(0.0).sum())
         outside = Outside(rest, float(by_block.sum()))
         if outside.negligible:
             return outside
         remarks = (
-            *domain.outside(counts, analysis.names, shares),
+            *domain.beyond_remarks(sides, analysis.names, shares),
             *domain.unmeasured_remarks(kinds, dtypes, operations),
         )
         if self._can_learn(analysis, batch_size):

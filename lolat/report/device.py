@@ -9,10 +9,12 @@ from shlex import quote
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from lolat.errors import InputError
 from lolat.fitting.intervals import (
     COVERAGE,
-    interval_width,
+    Evidence,
     machine,
     noise_floor,
     repeatability_of,
@@ -135,13 +137,14 @@ def _errors(model: Model) -> Iterator[str]:
 
 def _spans(entry: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, str]:
     """The usual intervals as `predict` gives them, of networks and of blocks; none where points lack."""
+    evidence, floor = msgspec.convert(entry, Evidence), noise_floor(document) or 0.0
+    sizes = {"left_out": evidence.interval.ops[0] if evidence.interval else 1.0}
+    if evidence.networks is not None:
+        sizes["networks_left_out"] = evidence.networks.ops
     try:
-        width = interval_width(entry, COVERAGE, noise_floor(document) or 0.0)
+        halves = {key: evidence.half_width(n, COVERAGE, floor) for key, n in sizes.items()}
     except InputError:
         return {}
-    halves = {"left_out": width.half(width.scale.ops[0])}
-    if width.networks is not None:
-        halves["networks_left_out"] = width.half(width.networks[0])
     moves = machine(document, COVERAGE)
     return {key: interval_text(math.hypot(half, moves)) for key, half in halves.items()}
 

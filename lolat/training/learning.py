@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.intervals import Interval, effective_ops, interval_entry, interval_width
+from lolat.fitting.intervals import Evidence, Interval, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -345,14 +345,15 @@ class MeasuredTraining(Training):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
-        width = interval_width(self.document["training"], coverage, self.section.noise.floor)
+        evidence = msgspec.convert(self.document["training"], Evidence)
         rows = pass_rows(graph, batch_size)
         times = rows @ (self.forward + self.backward)
         blocks = [list(b.operations) for b in cut(graph)]
         block_ms = np.array([times[b].sum() for b in blocks])
         ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
-        return width.half(effective_ops(block_ms, ops)) * wider
+        number = effective_ops(block_ms, ops)
+        return evidence.half_width(number, coverage, self.section.noise.floor) * wider
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from lolat.devices.from_tables import (
 from lolat.devices.sheets import read_facts
 from lolat.devices.tables import read_operations
 from lolat.devices.times import Times
-from lolat.fitting.intervals import interval_width
+from lolat.fitting.intervals import Evidence
 from lolat.fitting.predictors.host import FACTOR, USUAL_MS
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
@@ -49,7 +50,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     alone = sorted(o.latency_ms for o in rows)
     assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]
     plain = {k: v for k, v in entry.items() if k != "elsewhere"}
-    wide, narrow = (interval_width(e, 0.9).half(1.0) for e in (entry, plain))
+    wide, narrow = (msgspec.convert(e, Evidence).half_width(1.0) for e in (entry, plain))
     assert wide**2 - narrow**2 == pytest.approx((1.645 * ELSEWHERE) ** 2, rel=1e-3)
     formula = Model(document).predictor()
     tiny = work_of([(0, 0, 0, 0, 4)], c.ELEMENTS)
