@@ -31,12 +31,11 @@ from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, write_bytes
 from lolat.model import Model, load
-from lolat.nas.adapters import needed
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.ray_tasks import connected, on_ray
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_function, find_space, user_code
+from lolat.nas.user_code import find_function, find_space, needed, user_code
 from lolat.units import milliseconds, plain, plural
 
 CHUNK = 1_000_000

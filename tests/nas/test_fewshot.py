@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import csv
 import gzip
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,6 @@ from tests.nas.test_space import small
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
 ASSUMED = {space.name: space.assumptions() for space in (CELLS, LAYERS)}
 Device = Callable[[str], float]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def exact(archs: list[str], device: Device = everything) -> tuple[np.ndarray, np.ndarray]:
@@ -345,14 +342,3 @@ def test_networks_alone(table: Any) -> None:
     texts, rows = read_archs(read_table(table(B, A, B, header="arch")), CELLS)
     assert texts == [B, A, B]
     assert rows.tolist() == CELLS.parse(texts).tolist()
-
-
-def test_the_snippet_of_the_documentation_draws_ten_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
-    (draw,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "samples.csv" in b)
-    exec(draw, {})
-    with (tmp_path / "samples.csv").open(newline="") as file:
-        assert len({row["arch"] for row in csv.DictReader(file)}) == 10
