@@ -93,8 +93,7 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     )
     heavy = {"scipy", "rich", "click", "matplotlib", "lolat.readers", "microbench", *FRAMEWORKS}
     # What only networks need; it costs a tenth of the time of starting.
-    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction",
-                   "lolat.fitting.intervals"}  # fmt: skip
+    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction"}
     loaded = loaded_after(code)
     assert not loaded & (heavy | of_networks | {"numpy"})
     of_a_network = (

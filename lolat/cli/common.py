@@ -286,7 +286,6 @@ only_option = option(
     "--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
     help="The rows of these devices alone.",
 )  # fmt: skip
-count_option = option("--count", type=WHOLE, metavar="N", show_default=True, help="How many.")
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
