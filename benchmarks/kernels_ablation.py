@@ -131,7 +131,9 @@ class Device:
     def of(cls, folder: Path, device: str) -> Device:
         """From its tables."""
         rows = read_operations(folder / f"kernels-{device}.csv.gz")
-        timed = [r for r in read_networks(folder / "networks.csv", device).rows if r.mode == Mode()]
+        timed = [
+            r for r in read_networks(folder / "networks.csv", [device]).rows if r.mode == Mode()
+        ]
         pairs = zip(timed, counts_of(timed), strict=True)
         return cls(
             Timed(_thinned(rows), [], Mode()),

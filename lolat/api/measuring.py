@@ -14,16 +14,23 @@ from lolat.devices.compare import (
     Compared,
     compare_operations,
     compare_table,
-    mode_of,
     predictions,
     summary,
 )
-from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
+from lolat.devices.tables import (
+    NETWORKS,
+    OPERATIONS,
+    content_of,
+    mode_of,
+    read_networks,
+    read_operations,
+)
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, dict_of, plain_data
+from lolat.io.tables import read_table
 from lolat.model import Model
 from lolat.model.figures import figures, intervals
 from lolat.model.state import limit_of, write_check
@@ -149,7 +156,7 @@ class TableEvaluation(Result):
     what: str
     compared: list[Compared]
     skipped: Mapping[str, int]
-    columns: list[str]
+    columns: Sequence[str]
 
     @property
     def summary(self) -> dict[str, float]:
@@ -367,13 +374,14 @@ def evaluate_table(
 
     `said`: is told of each network that is counted: (done, all, name).
     """
-    columns = columns_of(table)
-    if is_of_operations(columns):
-        found = compare_operations(model, read_operations(table), predictor)
-        return TableEvaluation("operations", found, {}, columns)
-    networks = read_networks(table, only, mode=mode_of(model))
-    found = compare_table(model, networks, predictor, training or None, said=said)
-    return TableEvaluation("networks", found, networks.skipped, columns)
+    columns = read_table(table).names
+    if content_of(columns) == OPERATIONS:
+        compared = compare_operations(model, read_operations(table), predictor)
+        return TableEvaluation(OPERATIONS, compared, {}, columns)
+    devices = [only] if isinstance(only, str) else only or ()
+    networks = read_networks(table, devices, mode=mode_of(model.inference))
+    compared = compare_table(model, networks, predictor, training or None, said=said)
+    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
 
 
 # ---- A model's own networks measured again

@@ -17,13 +17,12 @@ from lolat.devices.times import Times
 from lolat.errors import InputError, arg
 from lolat.fitting.domain import Least
 from lolat.fitting.intervals import as_dict, network_entry
-from lolat.fitting.points import Point, known_features, matrix
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
-from lolat.graph.analysis import FLOAT_BYTES
+from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import CLASSES, PRODUCTS, work_of
+from lolat.graph.work import CLASSES, work_of
 from lolat.model.learning import assembled, errors
 
 FOLDS = 5
@@ -68,19 +67,6 @@ class Timed:
         of_networks = [int(number[f]) % FOLDS for f in families]
         return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
 
-    def points(self) -> list[Point]:
-        """The networks as points: counts and times."""
-        return [
-            Point(n.name, n.batch_size, known.total(n.batch_size), n.latency_ms, whole=True)
-            for n, known in self.networks
-        ]
-
-    @property
-    def batch_sizes(self) -> np.ndarray:
-        """(times,)."""
-        of_operations = [o.batch_size for o in self.operations]
-        return np.array([*of_operations, *(n.batch_size for n, _ in self.networks)])
-
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
         networks = [n.mode.training for n, _ in self.networks]
@@ -114,7 +100,7 @@ def tables_document(
     timed = replace(timed, operations=_thinned(timed.operations))
     times, fold, trained = timed.times, timed.folds(), timed.trained()
     known = facts or seen_facts(times)
-    if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
+    if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training that are both known well have a formula each; else one helps the other.
     is_inference = times.whole & ~trained
@@ -124,7 +110,7 @@ def tables_document(
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     formula = in_networks(formula, inference, known)
-    remarks = _remarks(formula, facts, timed)
+    remarks = [WITHOUT_FACTS] if facts is None and timed.operations else []
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
@@ -140,7 +126,9 @@ def tables_document(
         predictors[TrainingSteps.name] = _entry(steps, times.take(trained), of_steps, no_inference)
     if len(of_steps):
         entry["training_residuals"] = _rounded(of_steps)
-    domain = {"least": as_dict(least_of(inference, timed.batch_sizes[of_inference]))}
+    batch_sizes = [row.batch_size for row in timed.operations]
+    batch_sizes += [row.batch_size for row, _ in timed.networks]
+    domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
 
@@ -175,19 +163,18 @@ def linear_entry(
     """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
     other folds have it; None of too few networks.
     """
-    points, measured = timed.points(), times.latency_ms
-    known = known_features(points)
-    features, whole = matrix(points, known), times.whole
     if min(int((fold != i).sum()) for i in range(FOLDS)) <= NUMBERS:
         return None
-    formula, off = Extended.fit_with_six(features, measured, known, whole), np.empty(len(points))
+    totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
+    counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
+    formula, off = Extended.fit_with_six(counts, measured, COLUMNS, whole), np.empty(len(counts))
     for i in range(FOLDS):
-        kept = fold != i
-        other = Extended.fit(features[kept], measured[kept], known, whole[kept])
-        ms = np.maximum(other.rows(matrix(points, other.features)[~kept]), 1e-9)
-        off[~kept] = np.log(measured[~kept] / ms)
+        left_out = fold == i
+        other = Extended.fit(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
+        ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
+        off[left_out] = np.log(measured[left_out] / ms)
     error = {
-        "fitted": errors(formula.rows(matrix(points, formula.features)), measured),
+        "fitted": errors(formula.rows(counts[:, formula.columns]), measured),
         "left_out": errors(measured / np.exp(off), measured),
     }
     return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off
@@ -281,7 +268,12 @@ def _smallest(values: np.ndarray) -> float:
     return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
 
 
-# ---- A data sheet alone, and remarks.
+# ---- A data sheet alone.
+
+WITHOUT_FACTS = (
+    "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, and so what "
+    "small operations cost, is not known"
+)
 
 SHEET_ALONE = (
     -0.1, -0.16, -0.12, -0.11, -0.15, 0.01, -0.02, -0.06, -0.05, -0.07, 0.04, 0.1, 0.09, 0.1, 0.08, 0.09,
@@ -305,25 +297,3 @@ def facts_document(
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
     return assembled(name, device, source, [remark], fitted)
-
-
-def _remarks(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
-    """What a device's tables do not tell."""
-    remarks = []
-    if facts is None and timed.operations:
-        remarks.append(
-            "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, "
-            "and so what small operations cost, is not known"
-        )
-    lacking = [words for name, words in PRODUCTS.items() if name not in formula.measured]
-    if lacking and not timed.networks:
-        remarks.append(
-            f"no operations of the kind {', '.join(lacking)} were given; they are "
-            "taken to be as on other GPUs"
-        )
-    families = {family_of(n.name) for n, _ in timed.networks}
-    if len(families) == 1:
-        remarks.append(
-            f"all networks are of one family ({min(families)}): how far off others are is not known"
-        )
-    return remarks

@@ -88,7 +88,7 @@ def fitted(lolat: Command, folder: Path) -> Path:
     assert found.out.splitlines()[0] == "desk (from 140 operations, float32) · torch"
     told = lolat.text("show", out, "--formula")
     assert "kernels (default): each operation by the terms of its class (" in told
-    assert found.err.count("\n") == 1, found.err
+    assert found.err == ""
     return out
 
 
@@ -108,7 +108,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert answer["predictor"] == "kernels"
     lolat.done("report", model, *ask)
     lolat.done("show", model)
-    assert "was fitted to tables; give them again (operations.csv)" in lolat.refused(
+    assert "has no points to fit again; give the tables: operations.csv" in lolat.refused(
         "fit", model, "--output", tmp_path / "again.json"
     )
 
@@ -223,7 +223,6 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
     assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
-    assert "all networks are of one family (netrelu)" in found.err
     document = read(out)
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
