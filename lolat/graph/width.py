@@ -202,7 +202,7 @@ class Widths:
                 if before[axis] == after[axis]:
                     self._follow((out, axis), [(source, axis)])
         groups = a.get("groups", 1)
-        if 1 < groups == a["in_channels"] and a["out_channels"] % groups == 0:
+        if 1 < groups == a["in_channels"]:
             self._follow((out, made), [(source, read)])
             self.attributes.append((position, "groups", (source, read)))
         elif out != o.outputs[0]:  # a state, beside the sequence
@@ -219,7 +219,8 @@ class Widths:
         before, after = self.graph.shapes((source, out))
         for old, new in _same_elements(before, after):
             among = [(source, x) for x in old if (source, x) in self.layers]
-            if among and (size := self._size(among[0])) > 1:
+            if among:
+                size = self._size(among[0])
                 last = max(new, key=lambda x: (after[x] == size, after[x] > 1, x))
                 self._follow((out, last), among[:1])
                 self._split(self.layers[among[0]], size // after[last])
@@ -252,7 +253,6 @@ class Widths:
             self._split(self.layers[summed], before[-1] // k)
             self._tie([summed, inner])
         if outer in self.layers:
-            self._split(self.layers[outer], before[-3] if len(before) > len(other) > 1 else 1)
             self._follow((out, len(after) - 1), [outer])
         for axis in self._open(left):
             if axis < min(len(before), len(after)) - 1 and before[axis] == after[axis]:
