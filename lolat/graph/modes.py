@@ -11,8 +11,8 @@ from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, is_convolution
-from lolat.graph.kinds import FREE, GATES, POOLINGS
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, POOLINGS
 
 FLOAT32, AMP, FLOAT16, BFLOAT16 = "float32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -129,7 +129,7 @@ Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 def multiplies(kind: str) -> bool:
     """Whether operations of a kind multiply matrices, in one way or another."""
-    return kind in ("dense", "matmul", "attention") or kind in GATES or is_convolution(kind)
+    return kind in ("dense", "matmul", "attention") or kind in GATES or kind in CONVOLUTIONS
 
 
 @dataclass

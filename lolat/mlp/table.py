@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, is_convolution
+from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import FEATURES, count
+from lolat.graph.kinds import CONVOLUTIONS
 from lolat.io import tables
 from lolat.units import as_number, shortened
 
@@ -347,7 +348,7 @@ def _uncovered(operation: Operation) -> str | None:
     """Why the models cannot predict an operation; None where they can."""
     if operation.kind == "dense":
         return None
-    if not is_convolution(operation.kind):
+    if operation.kind not in CONVOLUTIONS:
         return NEITHER
     if operation.kind != "conv":
         return f"a {operation.kind.removesuffix('_conv')} convolution"
