@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,12 @@ import lolat as package
 from lolat.errors import InputError
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, frontier
-from lolat.training.link import link_inside
 from lolat.training.model import TrainingRun
 from lolat.training.prices import Offer, read_prices
 from lolat.training.rental import Rental
 from tests import synthetic
-from tests.cli.commands import ROOT, Command
+from tests.cli.commands import Command
 from tests.training import known_device
-from tests.training.epoch_tables import document
 from tests.training.known import KnownTraining
 
 ONE = Offer("one", "G", 1, 3.0)
@@ -239,42 +235,6 @@ def test_an_estimate_says_that_it_is_one(lolat: Command, model_file: Path) -> No
 def test_the_command_refuses(lolat: Command, sheet: Path, more: tuple[object, ...]) -> None:
     line = lolat.refused("cost", sheet, NETWORK, "--batch-size", 8, *more)
     assert str(more[0]) in line or str(more[1]) in line
-
-
-def test_the_commands_of_the_page_run(
-    lolat: Command, prices: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(Path(prices).parent)
-    Path(prices).rename("vms.csv")
-    Path("MODEL").write_text(json.dumps({**document(), "device": "Tesla V100-SXM2"}))
-    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    page = (ROOT / "docs/how-to/cost.md").read_text(encoding="utf-8")
-    lines = [line for line in page.splitlines() if line.startswith("lolat ")]
-    words = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert len(words) >= 4
-    for call in words:
-        assert lolat(*call).code == 0, call
-
-
-PAGE = ROOT / "docs/how-to/several-devices.md"
-
-
-def test_the_python_of_the_page_on_several_devices_runs() -> None:
-    found = doctest.testfile(str(PAGE), module_relative=False)
-    assert found.attempted >= 3
-    assert found.failed == 0
-
-
-def test_the_links_of_the_page_are_those_that_are_assumed() -> None:
-    table = PAGE.read_text(encoding="utf-8").partition("| an exchange has |\n")[2]
-    lines = table.partition("\n\n")[0].splitlines()[1:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert len(rows) == 8
-    for devices, name, _, rate in rows:
-        for device in devices.split(", "):
-            link = link_inside(device)
-            assert link is not None, device
-            assert (link.name, f"{link.gbps:g} Gbit/s") == (name, rate), device
 
 
 # ---- `lolat prices`.
