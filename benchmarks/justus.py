@@ -22,7 +22,7 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.graph.counts import FEATURES
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.recipes import find_recipe
-from lolat.mlp.table import LayerTable, layer_counts, read_table
+from lolat.mlp.table import LayerTable, LayerWork, read_table
 from lolat.mlp.training import learn, split
 
 GPUS = ("V100", "P100", "M60", "K80", "K40", "1080ti")
@@ -113,6 +113,23 @@ def linear(train: LayerTable, test: LayerTable) -> np.ndarray:
     mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-12
     solution, *_ = np.linalg.lstsq((x - mean) / scale, y - y.mean(), rcond=None)
     return (features(test) - mean) / scale @ solution + y.mean()
+
+
+def layer_counts(table: LayerTable) -> np.ndarray:
+    """(n, 6) float64: the counts of each row's layer at its batch size, in the order of FEATURES."""
+    work, zero = LayerWork(table), np.zeros(len(table))
+    activated = table["activation"] != "none"
+    convolution = table.layer == "convolution"
+    counts = {
+        "acts": work.output if convolution else zero,
+        "inp": work.input if convolution else zero,
+        "flops": work.macs,
+        "traffic": 2 * work.output * activated
+        + (zero if convolution else work.input + work.output),
+        "weights": work.kernel + work.outside * (table["use_bias"] if convolution else 1),
+        "ops": 1.0 + activated,
+    }
+    return np.column_stack([counts[c] for c in FEATURES])
 
 
 # ---- Tables

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.mlp.devices import Device, facts, key, known
+from lolat.mlp.devices import Device, device_named, facts, key
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, LayerWork, mapped
 from lolat.units import plain
 
@@ -240,7 +240,7 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     """
 
     def rates(name: str) -> tuple[float, float, bool]:
-        (device,) = known([name], devices).values()
+        device = device_named(name, devices)
         return 1e3 / device.peak_macs, 1e3 * _BYTES / device.bandwidth, is_early(device)
 
     work, trained = LayerWork(table), table["optimizer"] != "none"
@@ -350,7 +350,7 @@ def _identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     titles = ["early", "known", *(f"known_{which}" for which in (*REFERENCE, *range(SLOTS)))]
 
     def seen(text: str) -> list[float]:
-        (device,) = known([text], devices).values()
+        device = device_named(text, devices)
         columns = dict.fromkeys(titles, 0.0) | {"early": float(is_early(device))}
         if key(device.name) in names:
             logs = {f: float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()}
