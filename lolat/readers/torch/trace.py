@@ -78,10 +78,11 @@ class Tracer(TorchDispatchMode):
                 "module without that choice, or one for each branch",
                 code="data-dependent",
             )
-        unknown = func.namespace == "aten" and not operations.is_known(base_name(schema))
-        if unknown and func._can_decompose():
+        if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
-                return func.decompose(*args, **kwargs)
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         result = quick_result(func, args)
         if result is None:
             result = func(*args, **kwargs)
