@@ -21,7 +21,7 @@ from benchmarks.runner import Tables, benchmark, percent
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph.counts import FEATURES
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.recipes import find_recipe
+from lolat.mlp.recipes import RECIPES as TRAINED
 from lolat.mlp.table import LayerTable, LayerWork, read_table
 from lolat.mlp.training import learn, split
 
@@ -81,7 +81,7 @@ def trained(data: Path, task: Task, recipe: str, seed: int) -> dict[str, Any]:
     parts = split(len(rows), seed)
     train, test = rows.select(parts.train), rows.select(parts.test)
     devices = {name: d for name, d in DEVICES.items() if name in task.gpus}
-    model = learn(train, find_recipe(recipe), devices, seed=seed)
+    model = learn(train, TRAINED[recipe], devices, seed=seed)
     found = {"test": errors(model.predict(test), test), "linear": errors(linear(train, test), test)}
     for gpu in task.gpus:
         own = test.select(test["gpu"] == gpu)
@@ -205,7 +205,7 @@ def justus_formula(data: Path) -> Tables:
             answers = [formula.rows(layer_counts(test))]
             for recipe in RECIPES:
                 v100 = {"V100": DEVICES["V100"]}
-                answers.append(learn(seen, find_recipe(recipe), v100, seed=0).predict(test))
+                answers.append(learn(seen, TRAINED[recipe], v100, seed=0).predict(test))
             off = [percent(errors(answer, test)[1]) for answer in answers]
             rows.append([f"{layer}, {min(number, len(pool)):,} rows", *off])
     return {"rows": (["mean error after", "formula", "paper's network", "best"], rows)}

@@ -15,7 +15,7 @@ from lolat.cli import common
 from lolat.errors import InputError, arg
 from lolat.io.tables import is_table, read_table
 from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
-from lolat.mlp.recipes import RECIPES, find_recipe
+from lolat.mlp.recipes import RECIPES
 from lolat.mlp.table import OPTIMIZERS, parse
 from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
@@ -90,7 +90,7 @@ def fit(
     parts = split(len(rows), seed)
     with common.progress() as bar:
         model = learn(
-            rows.select(parts.train), find_recipe(recipe), devices, seed=seed, epochs=epochs,
+            rows.select(parts.train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
             progress=bar,
         )  # fmt: skip
     model, errors = about_training(model, rows, parts, Path(table).name, sha256(text.content))

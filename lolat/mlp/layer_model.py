@@ -15,7 +15,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_named, key, known, merged
-from lolat.mlp.recipes import Facts, find_recipe
+from lolat.mlp.recipes import RECIPES, Facts
 from lolat.mlp.table import COLUMNS, OPTIMIZERS, SPREAD, LayerTable, mapped
 from lolat.model.file import OF_LAYERS
 from lolat.units import one_line, plain
@@ -133,7 +133,7 @@ class LayerModel(msgspec.Struct, frozen=True):
             )
         if not len(table):
             return np.zeros(0)
-        recipe, facts = find_recipe(self.recipe), self._facts(table, devices or {})
+        recipe, facts = RECIPES[self.recipe], self._facts(table, devices or {})
         names, features = recipe.features(table, facts)
         if list(names) != list(self.features):
             raise ModelFileError(

@@ -12,10 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.mlp.devices import Device, device_named, facts, key
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, LayerWork, mapped
-from lolat.units import plain
 
 Devices = Mapping[str, Device]
 
@@ -393,10 +391,3 @@ BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan, order="
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
 """By name."""
-
-
-def find_recipe(name: str) -> Recipe:
-    """The recipe of that name; InputError where there is none."""
-    if name not in RECIPES:
-        raise InputError(f"unknown recipe {plain(name)!r}; expected {' or '.join(RECIPES)}")
-    return RECIPES[name]
