@@ -209,7 +209,8 @@ class _Steps:
         back: float = 1.0,
     ) -> None:  # fmt: skip
         """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
-        self.rows.append(Step(self.operation, CLASSES.index(name), *product, growing, *moved))
+        number = CLASSES.index(name)
+        self.rows.append(Step._make((self.operation, number, *product, growing, *moved)))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
