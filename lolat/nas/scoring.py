@@ -36,7 +36,7 @@ from lolat.nas.ray_tasks import connected, on_ray
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, needed, user_code
-from lolat.units import milliseconds, plain, plural
+from lolat.units import milliseconds, plain
 
 CHUNK = 1_000_000
 MOST_FILES = 10_000
@@ -397,26 +397,15 @@ MOST_ROWS = 20
 def lines(result: ScoreResult, seconds: float) -> Iterator[str]:
     """The result as a table of text: how many were scored, and MOST_ROWS of the best."""
     budget = "" if result.max_ms is None else f", {result.kept:,} within {result.max_ms:g} ms"
-    part = "" if result.scored == result.size else f" of {_number(result.size)}"
-    again = f" ({result.reused} of {result.files} files were there already)" * bool(result.reused)
-    scored = f"{_number(result.scored)}{part} candidates scored in {seconds:.1f} s"
-    yield f"{result.space}: {scored}{budget}{again}"
+    yield f"{result.space}: {result.scored:,} candidates scored in {seconds:.1f} s{budget}"
     yield f"latencies by {result.source}"
+    yield ""
     with_value = bool(result.best) and result.best[0].value is not UNSET
-    if result.best:
-        yield ""
-        yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
+    yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
     for row in result.best[:MOST_ROWS]:
         value = f"  {row.value:>10.6g}" if with_value else ""
         yield f"{milliseconds(row.latency_ms):>10}{value}   {row.arch}"
     if len(result.best) > MOST_ROWS:
         yield f"{MOST_ROWS} of the best {len(result.best)} are shown; the output has them all"
     yield ""
-    folder = Path(result.output).is_dir()
-    files = f", {plural(result.files, 'Parquet file')} and {BEST_FILE}" if folder else ""
-    yield f"written: {plain(result.output)}{files}"
-
-
-def _number(number: int) -> str:
-    """A whole number, in powers of ten where it is long."""
-    return f"{number:,}" if number < 10**12 else f"{number:.3g}"
+    yield f"written: {plain(result.output)}"

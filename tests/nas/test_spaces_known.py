@@ -129,12 +129,6 @@ def test_a_stage_reads_the_width_before_it() -> None:
     assert both - first - second + none == 8 * 8 * 3 * (32 - 24) * (48 - 32)
 
 
-@pytest.mark.parametrize("wrong", [{"widths": ()}, {"kernels": (3, 0)}, {"resolutions": (-224,)}])
-def test_a_space_of_nothing_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        mobile.space(**wrong)
-
-
 def test_another_image_size() -> None:
     large, usual = fbnet.space(size=448), fbnet.space()
     assert (large.name, usual.name) == ("fbnet-448", "fbnet")

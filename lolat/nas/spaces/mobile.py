@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.space import Position, Space
 from lolat.nas.tables import Part
@@ -56,13 +55,8 @@ def space(
     """The space of these choices; a width multiplies a stage's channels, to multiples of 8.
 
     Positions: the resolution; for each stage its width (where there are several) and depth, then kernel
-    and expansion of each layer that there may be. InputError for a list that is empty or not above 0.
+    and expansion of each layer that there may be.
     """
-    lists = {"widths": widths, "resolutions": resolutions, "depths": depths, "kernels": kernels,
-             "expansions": expansions}  # fmt: skip
-    for what, values in lists.items():
-        if not values or min(values) <= 0:
-            raise InputError(f"{what} {list(values)}: expected numbers above 0, at least one")
     positions = [Position("resolution", tuple(resolutions))]
 
     def add(name: str, choices: Sequence[float]) -> int:
