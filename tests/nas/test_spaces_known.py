@@ -111,14 +111,6 @@ def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
     assert added["flops"] == wide - positions * 16 * 24
 
 
-@pytest.mark.parametrize(
-    ("channels", "found"), [(3, 8), (11, 16), (12, 16), (18, 24), (20, 24), (44, 48), (84, 88)]
-)
-def test_multiples_of_eight(channels: int, found: int) -> None:
-    # _make_divisible of the MobileNet authors: the nearest, but not less than nine tenths.
-    assert mobile.divisible(channels) == found
-
-
 def test_a_stage_reads_the_width_before_it() -> None:
     space = mobile.space(depths=(1,), kernels=(3,), expansions=(3,), resolutions=(64,))
     wide = {"stage1 width": 1.25}, {"stage2 width": 1.25}
