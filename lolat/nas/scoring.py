@@ -75,9 +75,9 @@ class ScoreResult(Result):
     best: tuple[BestCandidate, ...]
 
     def words(self) -> str:
-        """How many were scored and kept, and the best."""
-        text = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
-        return f"{text}; best: {milliseconds(self.best[0].latency_ms)}" if self.best else text
+        """How many were scored, and how many are within the time."""
+        budget = "" if self.max_ms is None else f", {self.kept:,} within {self.max_ms:g} ms"
+        return f"{self.space}: {self.scored:,} candidates scored{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each of the best: index, latency_ms, (value,) arch."""
@@ -394,10 +394,9 @@ def _result(
 MOST_ROWS = 20
 
 
-def lines(result: ScoreResult, seconds: float) -> Iterator[str]:
-    """The result as a table of text: how many were scored, and MOST_ROWS of the best."""
-    budget = "" if result.max_ms is None else f", {result.kept:,} within {result.max_ms:g} ms"
-    yield f"{result.space}: {result.scored:,} candidates scored in {seconds:.1f} s{budget}"
+def lines(result: ScoreResult) -> Iterator[str]:
+    """The result as a table of text, with MOST_ROWS of the best."""
+    yield result.words()
     yield f"latencies by {result.source}"
     yield ""
     with_value = bool(result.best) and result.best[0].value is not UNSET
