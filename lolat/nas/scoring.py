@@ -191,7 +191,7 @@ def _score_table(space: Space, ranking: Ranking, output: AnyPath, among: AnyPath
 # ---- A range of candidates as a Parquet file.
 
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
-OWN_COLUMNS = ("index", "latency_ms", "value")
+FIRST_COLUMNS = ("index", "latency_ms", "value")
 FOOTER = b"lolat"
 
 
@@ -229,9 +229,9 @@ class Job:
         self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray, values: np.ndarray
     ) -> Any:
         """Some candidates as an Arrow table."""
-        own = [indices, times, values][: 2 + (self.ranking.value is not None)]
-        columns = [*own, *np.ascontiguousarray(rows.T)]
-        return arrow()[0].table(columns, names=[*OWN_COLUMNS[: len(own)], *self.names])
+        first = [indices, times, values][: 2 + (self.ranking.value is not None)]
+        columns = [*first, *np.ascontiguousarray(rows.T)]
+        return arrow()[0].table(columns, names=[*FIRST_COLUMNS[: len(first)], *self.names])
 
 
 def arrow() -> tuple[Any, Any]:
@@ -261,9 +261,9 @@ def _write_range(job: Job, start: int, file: Any) -> Range:
     kept, best = 0, list[Ranked]()
     none = np.zeros(0)
     schema = job.table(none.astype(int), scorer.grid.decode(none.astype(int)), none, none).schema
-    own = [name for name in schema.names if name not in job.names]
+    first = [name for name in schema.names if name not in job.names]
     # Indices as differences, latencies byte by byte, choices as bits: half as large as without.
-    coding = {**dict.fromkeys(own, "BYTE_STREAM_SPLIT"), "index": "DELTA_BINARY_PACKED"}
+    coding = {**dict.fromkeys(first, "BYTE_STREAM_SPLIT"), "index": "DELTA_BINARY_PACKED"}
     options = {"compression": "zstd", "use_dictionary": list(job.names), "column_encoding": coding}
     with arrow()[1].ParquetWriter(file, schema, **options) as writer:
         for piece in scorer.chunks(start, stop, PIECE):
@@ -304,7 +304,7 @@ def _claim(job: Job, space: Space, value: str | None) -> None:
     InputError where it holds another run or other files, or cannot be written, and for positions that
     cannot be columns.
     """
-    if double := set(job.names) & set(OWN_COLUMNS):
+    if double := set(job.names) & set(FIRST_COLUMNS):
         raise InputError(
             f"the space has a position {min(double)!r}, the name of another column; rename it"
         )

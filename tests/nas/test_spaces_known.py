@@ -214,8 +214,7 @@ def test_networks_are_read_as_they_are_written(known: dict[str, Space]) -> None:
     ("name", "arch"),
     [
         ("nasbench201", RESNET.replace("3x3~0", "5x5~0")), ("nasbench201", RESNET + "+"),
-        ("nasbench201", RESNET.replace("none~1", "none~2")), ("nasbench201", ""),
-        ("nasbench201", "x" * 500), ("fbnet", LAYERS[:5] + "9" + LAYERS[6:]),
+        ("nasbench201", RESNET.replace("none~1", "none~2")), ("fbnet", LAYERS[:5] + "9" + LAYERS[6:]),
         ("fbnet", LAYERS[:5] + "٣" + LAYERS[6:]), ("fbnet", LAYERS[:-1]), ("fbnet", "1" * 1000),
     ],
 )  # fmt: skip

@@ -68,11 +68,11 @@ def space(
     before: dict[str, int] = {}  # the position of the width of the stage before, where there is one
     base = STEM
     for number, stage in enumerate(STAGES, 1):
-        own = {"width": add(f"stage{number} width", widths)} if len(widths) > 1 else {}
+        width = {"width": add(f"stage{number} width", widths)} if len(widths) > 1 else {}
         depth = {"depth": add(f"stage{number} depth", depths)} if len(depths) > 1 else {}
         for index in range(max(depths)):
             label = f"stage{number} layer{index + 1}"
-            roles = {"resolution": 0, **(own if index else {**before, **own})}
+            roles = {"resolution": 0, **(width if index else {**before, **width})}
             roles |= depth if index >= min(depths) else {}
             roles |= {"kernel": add(f"{label} kernel", kernels)}
             roles |= {"expansion": add(f"{label} expansion", expansions)}
@@ -82,7 +82,7 @@ def space(
             name_ = label.replace(" ", "_")
             parts.append(Part(name_, tuple(roles.values()), layer.shape, layer.write))
             factor *= stride
-        before = {"before": own["width"]} if own else {}
+        before = {"before": width["width"]} if width else {}
         base = stage.channels
     roles = {"resolution": 0, **before}
     shape = partial(_before_head, base, factor, widths[0])

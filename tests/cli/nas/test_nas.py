@@ -16,8 +16,6 @@ from tests.nas.few_devices import everything, only_needed, some_cells, some_laye
 
 CELLS = "nasbench201"
 MODULE = """
-import time
-
 from lolat.nas import Part, Position, Space
 
 
@@ -42,11 +40,6 @@ def score(choices):
 
 def fails(arch):
     raise ValueError("no data")
-
-
-def slow(candidate):
-    time.sleep(0.3)
-    return sum(candidate)
 
 
 def leaves(arch):
@@ -164,7 +157,7 @@ def test_a_wrong_search(
 
 
 def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
-    ask = ("nas", "search", "fbnet", model, "--objective", "searched:slow", "--max-ms", "0.001")
+    ask = ("nas", "search", "fbnet", model, "--objective", "searched:score", "--max-ms", "0.001")
     found = lolat(*ask, "--json")
     answer = json.loads(found.out)
     assert (found.code, answer["scored"], answer["front"]) == (3, 0, [])
