@@ -171,10 +171,6 @@ class Space:
         """(n, positions) integers of the candidates with these indices; see `Grid.decode`."""
         return self.grid.decode(indices)
 
-    def encode(self, candidates: Any) -> np.ndarray:
-        """(n,) int64 indices of (n, positions) integers; see `Grid.encode`."""
-        return self.grid.encode(candidates)
-
     def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
         """(count, positions) candidates drawn uniformly, which may repeat."""
         return self.grid.sample(count, np.random.default_rng(seed))
