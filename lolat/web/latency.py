@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from shlex import join, quote
+from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,8 +15,8 @@ from lolat.model import Model
 from lolat.model.budget import BudgetAnswer, Question, Step, told
 from lolat.model.prediction import Prediction
 from lolat.report import rows as report_rows
-from lolat.report.bottlenecks import Side, page
-from lolat.report.rows import bottleneck_sentence, enumeration, familiar, paths_of
+from lolat.report.bottlenecks import page
+from lolat.report.rows import bottleneck_sentence, enumeration, familiar
 from lolat.units import milliseconds, percent, plain, quantity, shapes_text
 from lolat.web import form
 from lolat.web.devices import DeviceModel, shown_path
@@ -195,19 +195,9 @@ def _commands(
     ]
 
 
-def report(
-    question: form.Question, graph: Graph, file_name: str, devices: Sequence[DeviceModel]
-) -> str:
+def report(question: form.Question, graph: Graph, models: Sequence[Model]) -> str:
     """The page of `lolat report --html`, of one device or of two beside each other."""
-    network = question.network.named(file_name)
-    command = " ".join(map(quote, network))
-    paths = paths_of(graph)
-    sides = [
-        Side(d.latency, graph, paths, shown_path(d.path), network[0], command)
-        for d in devices
-        if d.latency is not None
-    ]
-    return page(sides, question.batch[0])
+    return page([model.predict(graph, question.batch[0]) for model in models])
 
 
 # ---- The most that fits in a time.

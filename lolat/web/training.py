@@ -12,9 +12,8 @@ from lolat.graph import Graph
 from lolat.report.cost import fit_words
 from lolat.training.cost import NOT_INCLUDED, Cost, cost, frontier
 from lolat.training.model import BlockTime, TrainingPrediction, TrainingRun, iteration_blocks
-from lolat.training.prices import Prices
 from lolat.units import dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import DeviceModel, shown_path
+from lolat.web.devices import PRICES, DeviceModel, shown_path
 from lolat.web.form import ChosenModel, Question, options
 from lolat.web.latency import block_table
 
@@ -51,7 +50,6 @@ def trainings(
     graph: Graph,
     file_name: str,
     models: Mapping[str, DeviceModel],
-    prices: Prices,
 ) -> dict[str, Any]:
     """The answer of each ticked model that knows of training; InputError, with its field."""
     run = TrainingRun(
@@ -76,7 +74,7 @@ def trainings(
         answer = cost(
             device.training, graph, run, sorted({question.devices, *compared}),
             link_gbps=question.link_gbps, price_per_hour=chosen.price,
-            prices=prices if chosen.price is None else None,
+            prices=PRICES if chosen.price is None else None,
             memory_gib=None if chosen.memory_bytes is None else chosen.memory_bytes / 2**30,
         )  # fmt: skip
         blocks = iteration_blocks(device.training, graph, run.batch_size, run.optimizer)

@@ -15,14 +15,13 @@ from lolat.graph.counts import GROUPS
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
 from lolat.model.prediction import Prediction
-from lolat.report.bottlenecks import Side
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
-from lolat.report.rows import TERMS, module_paths
+from lolat.report.rows import TERMS
 from lolat.units import between, byte_size, milliseconds, percent, quantity
 from tests import synthetic
 from tests.browser.chromium import Chromium, accessible, luminance, violations
-from tests.report.test_bottlenecks import evil, other_device, side
+from tests.report.test_bottlenecks import Side, evil, other_device, predicted, side
 
 DOCUMENT = synthetic.document()
 DOCUMENT["predictors"]["extended"]["coefficients"] |= {"serial": 0.01, "unfolded": 2e-7}
@@ -56,7 +55,9 @@ def network() -> Graph:
 def opened(browser: Chromium, tmp_path: Path) -> Any:
     def show(*sides: Side, batch_size: int = 1, predictor: str | None = None) -> Chromium:
         path = tmp_path / "page.html"
-        path.write_text(page_of(sides, batch_size, predictor), encoding="utf-8")
+        path.write_text(
+            page_of(predicted(*sides, batch_size=batch_size, predictor=predictor)), encoding="utf-8"
+        )
         browser.size(1280)
         browser.media()
         browser.open(path)
@@ -457,7 +458,7 @@ def test_names_are_never_markup(opened: Any) -> None:
 def test_a_script_of_another_does_not_run(browser: Chromium, tmp_path: Path) -> None:
     """Were a name ever to become markup, the policy would still not let it run or load anything."""
     path = tmp_path / "page.html"
-    path.write_text(page_of([side()]), encoding="utf-8")
+    path.write_text(page_of(predicted(side())), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     bad = "<script>window.ran = 1</script><img src='http://127.0.0.1:9/x' onerror='window.ran = 2'>"
     path.write_text(text.replace("<main>", f"<main>{bad}"), encoding="utf-8")
@@ -490,7 +491,7 @@ def test_a_thousand_blocks(opened: Any, browser: Chromium) -> None:
     """Bounds are ten times what an idle laptop core takes: they find quadratic work, not slow machines."""
     graph = chain(MANY)
     assert len(cut(graph)) == MANY
-    page = opened(Side(MODEL, graph, module_paths(graph, cut(graph)), "m", "n"))
+    page = opened((graph, MODEL))
     assert len(column(page, "b")) == MANY + 1
     started = page.run("performance.now()")
     assert started < 20_000
