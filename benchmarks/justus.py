@@ -171,7 +171,7 @@ def justus(data: Path, seeds: str = "3", only: str = "") -> Tables:
     return {name: ((head, *HEADS), make()) for name, (head, make) in chosen.items()}
 
 
-@benchmark("justus-formula", "layers", "six-counts", data="justus2018_*.csv.gz")
+@benchmark("justus-formula", "layers", "layers", data="justus2018_*.csv.gz")
 def justus_formula(data: Path) -> Tables:
     """LoLat's formula of six counts against both recipes, by number of measured layers (V100, forward)."""
     rows = []

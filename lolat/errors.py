@@ -32,7 +32,7 @@ def worded(message: str, name: Callable[[str], str] = str) -> str:
 class LolatError(Exception):
     """Any error of LoLat. `exit_code` is that of the command line.
 
-    `code` names the kind of error for programs; `data` has its values, as JSON has them. `data["why"]` is the
+    `code` names the kind of error for programs; `data` has its values, as in JSON. `data["why"]` is the
     reason alone, for a caller that words the place and the remedy itself.
     """
 

@@ -131,9 +131,6 @@ def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
     return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
 
 
-TIME_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0))
-
-
 def dollars(value: float) -> str:
     """US$: cents; of a thousand none, and of less than ten cents two digits."""
     if value >= 999.5:

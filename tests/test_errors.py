@@ -24,7 +24,6 @@ from lolat import errors
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
 from lolat.io.process import Child, RequestFailed
-from lolat.io.writing import check_writable
 from lolat.web.form import FIELDS, Form
 from tests import synthetic
 
@@ -177,13 +176,6 @@ def test_the_page_finds_the_field_at_fault_by_data(
 ) -> None:
     form = Form([("view", "budget"), ("source", "upload")])
     assert form.field_at_fault(errors.InputError(message, **data)) == field
-
-
-def test_a_missing_file_of_any_argument_is_worded_for_it(tmp_path: Path) -> None:
-    with pytest.raises(errors.InputError, match=r"^csv ") as caught:
-        check_writable(tmp_path, "csv")
-    assert caught.value.code == "not-written"
-    assert caught.value.arguments == ["csv"]
 
 
 OPTION = re.compile(r"(?<![\w-])--[a-z]")

@@ -93,8 +93,7 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     )
     heavy = {"scipy", "rich", "click", "matplotlib", "lolat.readers", "microbench", *FRAMEWORKS}
     # What only networks need; it costs a tenth of the time of starting.
-    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction",
-                   "lolat.fitting.intervals"}  # fmt: skip
+    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction"}
     loaded = loaded_after(code)
     assert not loaded & (heavy | of_networks | {"numpy"})
     of_a_network = (
@@ -128,9 +127,6 @@ HEAVY = (
     "keras tensorflow torch torchvision timm transformers onnx scipy pandas rich matplotlib sklearn optuna "
     "ray microbench"
 )
-ADAPTERS = sorted(
-    f"lolat.nas.adapters.{p.stem}" for p in (ROOT / "lolat/nas/adapters").glob("*.py")
-)
 CACHED = """
 import tempfile, numpy
 from pathlib import Path
@@ -159,7 +155,7 @@ STEPS = {
     # The package's lazy names must not shadow its modules.
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
-    f"import {', '.join(ADAPTERS)}": "",
+    "import lolat.nas.mixture, lolat.nas.scoring": "",
     "from lolat.readers.generated import parse; parse('resnet')": "",
     CACHED: "",
 }

@@ -90,6 +90,7 @@ def load(path: Path) -> Device:
         )
         for n, entry in enumerate(document["jobs"])
         if str(n) in found and key(entry) in graphs
+        if entry["what"] != "cut" or not entry["name"].startswith(measure.RECUT)
     ]
 
     def jobs(half: str | None, *what: str) -> Jobs:

@@ -81,7 +81,8 @@ def learn(path: Path) -> Device:
             )
         else:
             kept = networks if entry["what"] == "network" else cut
-            kept.append((entry, graph, level.latency_ms))
+            if kept is networks or not entry["name"].startswith(measure.RECUT):
+                kept.append((entry, graph, level.latency_ms))
     name = document["device"]
     made = model_document(name, name, points, document["environment"], {"floor": found.floor})
     return Device(name, Model(made), found, networks, cut)

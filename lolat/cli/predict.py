@@ -12,7 +12,7 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, InputError, LolatError, NetworkError, arg
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import LOCAL
 from lolat.io.writing import check_file
 
@@ -56,11 +56,11 @@ def opened(model: str, launch: str | None = None) -> Model:
 
 def fail(errors: Mapping[str, LolatError]) -> None:
     """Say which networks could not be read: exit code 2, though others were answered."""
-    lines = [common.words_of(error) for error in errors.values()]
-    for line in lines[:-1]:
-        common.say(line)
-    if lines:
-        raise NetworkError(lines[-1])
+    every = list(errors.values())
+    for error in every[:-1]:
+        common.say(common.words_of(error))
+    if every:
+        raise every[-1]
 
 
 # ---- `lolat predict`
@@ -73,14 +73,16 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 @several_options
 @common.max_ms_option(more="Exit code 3 where it takes longer.")
 @common.sure_option
-@common.option("--against", metavar="BASE", help="Exit code 3 where it takes more than 1.05 times as "
-               "long as a network, or as `predict --json` wrote of the base branch.")  # fmt: skip
+@common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
+               "branch: exit code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
+@common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
+               help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
     model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
     input_size: tuple[int, ...], predictor: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
-    against: str | None, csv_file: Path | None,
+    against: str | None, max_ratio: float | None, csv_file: Path | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -96,20 +98,21 @@ def predict(
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
     before = None if against is None else _before(models, against, *question)
-    limits = Limits(max_ms, None if sure is None else sure / 100, before)
-    found = predict_all(models, networks, *question)
-    _answer(found, as_json)
+    limits = Limits(max_ms, None if sure is None else sure / 100, before, max_ratio)
+    predictions = predict_all(models, networks, *question)
+    _answer(predictions, as_json)
     if csv_file is not None:
         from lolat.report.tables import write_csv
 
-        write_csv(csv_file, found.rows())
+        write_csv(csv_file, predictions.rows())
         common.say(f"written: {csv_file}")
-    if lines := exceeded(found.answers, limits, [p.query.model.label for p in found if devices]):
+    names = [p.query.model.label for p in predictions] if devices else []
+    if lines := exceeded(predictions.answers, limits, names):
         no = AnswerIsNo("; ".join(lines))
-        if not found.errors:
+        if not predictions.errors:
             raise no
         common.say(common.words_of(no))
-    fail(found.errors)
+    fail(predictions.errors)
 
 
 def _before(
@@ -127,16 +130,16 @@ def _before(
     return before_of(model.predict(against, batch_size, predictor, coverage, input_size=input_size))
 
 
-def _answer(found: Predictions, as_json: bool) -> None:
+def _answer(predictions: Predictions, as_json: bool) -> None:
     """One prediction as it is, several as a table; or as JSON."""
-    if not found.answers:
-        fail(found.errors)
+    if not predictions.answers:
+        fail(predictions.errors)
     from lolat.report.prediction import summary, table_of_predictions
 
-    if found.is_one:
-        common.answer("prediction", found[0], as_json, summary(found[0]))
+    if predictions.is_one:
+        common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        common.answer("predictions", found, as_json, table_of_predictions(found))
+        common.answer("predictions", predictions, as_json, table_of_predictions(predictions))
 
 
 # ---- `lolat report`
@@ -172,34 +175,34 @@ def report(
                 f"size; give one --device or one more NETWORK, or leave {arg('html')} out"
             )
     models = [opened(name, launch) for name in names]
-    found = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
-    if html_file is not None and found.answers:
-        found[0].write_html(html_file, *found[1:])
+    predictions = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
+    if html_file is not None and predictions.answers:
+        predictions[0].write_html(html_file, *predictions[1:])
     if csv_file is not None:
         from lolat.report.tables import write_csv
 
-        write_csv(csv_file, found[0].rows() if found.is_one else found.block_rows())
-    if as_json or not found.is_one:
-        _answer(found, as_json)
+        write_csv(
+            csv_file, predictions[0].rows() if predictions.is_one else predictions.block_rows()
+        )
+    if as_json or not predictions.is_one:
+        _answer(predictions, as_json)
     if not as_json:
-        _show_blocks(found, depth)
+        _show_blocks(predictions, depth)
     for file in (csv_file, html_file):
         if file is not None:
             common.say(f"written: {file}")
-    fail(found.errors)
+    fail(predictions.errors)
 
 
-def _show_blocks(found: Predictions, depth: int | None) -> None:
+def _show_blocks(predictions: Predictions, depth: int | None) -> None:
     """The blocks of each network: as its own report, or with the times of its predictions in columns."""
     from lolat.report.prediction import blocks_side_by_side, report_lines
 
-    for _, group in groupby(found, key=lambda p: p.query.network):
-        predictions = list(group)
-        one = len(predictions) == 1
-        lines = (
-            report_lines(predictions[0], depth) if one else blocks_side_by_side(predictions, depth)
-        )
-        for line in lines if found.is_one else ("", *lines):
+    for _, group in groupby(predictions, key=lambda p: p.query.network):
+        same = list(group)
+        alone = len(same) == 1
+        lines = report_lines(same[0], depth) if alone else blocks_side_by_side(same, depth)
+        for line in lines if predictions.is_one else ("", *lines):
             click.echo(line)
 
 
@@ -216,10 +219,10 @@ def explain(
     """Which milliseconds of NETWORK come from what, and what a change would save."""
     from lolat.report.explanation import explanation_lines
 
-    found = opened(model, launch).explain(
+    answer = opened(model, launch).explain(
         network, batch_size, predictor, input_size=input_size, block=block
     )
-    common.answer("explanation", found, as_json, explanation_lines(found))
+    common.answer("explanation", answer, as_json, explanation_lines(answer))
 
 
 # ---- `lolat budget`: the widest network, the largest input or batch that stays within a time
@@ -246,7 +249,7 @@ def budget(
     coverage = None if sure is None else sure / 100
     question = network, max_ms, vary, batch_size, predictor, coverage
     with common.json_of_no("budget", as_json):
-        found = opened(model, launch).budget(
+        answer = opened(model, launch).budget(
             *question, sure=sure is not None, input_size=input_size
         )
-    common.answer("budget", found, as_json, budget_lines(found))
+    common.answer("budget", answer, as_json, budget_lines(answer))

@@ -1,6 +1,6 @@
-"""What is known of a device: a model, loaded from its JSON file, answers without any framework.
+"""A model of a device: loaded from its JSON file, it answers without any framework.
 
-What only networks need is imported when the first one is asked about, so that an answer from counts
+The modules that only networks need are imported with the first network, so that an answer from counts
 comes fast in a new process.
 """
 
@@ -42,7 +42,7 @@ InputSize = int | Sequence[int] | None
 
 
 class Model(Result):
-    """What is known of a device: it predicts, explains and plans for networks of any framework.
+    """A model of a device: it predicts, explains and plans for networks of any framework.
 
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
     to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
@@ -205,14 +205,14 @@ class Model(Result):
             from lolat.model.prediction import Predictions
 
             read = self._read(network, input_size, predictor, coverage)
-            found = [self.predict(read, n, predictor, coverage) for n in batch_size]
-            return Predictions(tuple(p.named(network, input_size) for p in found))
+            answers = [self.predict(read, n, predictor, coverage) for n in batch_size]
+            return Predictions(tuple(p.named(network, input_size) for p in answers))
         formula = self.predictor(predictor)
         if isinstance(network, Graph):
             return predict_network(self, network, batch_size, formula, coverage)
         read = self._read(network, input_size, predictor, coverage)
-        found_one = predict_network(self, read, batch_size, formula, coverage)
-        return found_one.named(network, input_size)
+        prediction = predict_network(self, read, batch_size, formula, coverage)
+        return prediction.named(network, input_size)
 
     def predict_counts(
         self,
@@ -272,10 +272,11 @@ class Model(Result):
 
         graph = self._graph(network, input_size, predictor)
         if block is not None:
-            found = explain_block(self, graph, block, batch_size, predictor)
+            explanation = explain_block(self, graph, block, batch_size, predictor)
         else:
-            found = explain_network(self, graph, batch_size, predictor, at_size(network))
-        return replace(found, prediction=found.prediction.named(network, input_size))
+            explanation = explain_network(self, graph, batch_size, predictor, at_size(network))
+        prediction = explanation.prediction.named(network, input_size)
+        return replace(explanation, prediction=prediction)
 
     def budget(
         self,
@@ -430,9 +431,11 @@ class Model(Result):
 
         return read(network, size)
 
-    def _graph(self, network: Any, size: InputSize, *asked: Any) -> Graph:
-        """`_read` of a network, without what was found out of it."""
-        read = self._read(network, size, *asked)
+    def _graph(
+        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
+    ) -> Graph:
+        """The graph of a network, after `check`."""
+        read = self._read(network, size, predictor, coverage)
         return read if isinstance(read, Graph) else read.graph
 
 

@@ -92,12 +92,12 @@ def summary_of(model: Model) -> ModelSummary:
 
 def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
     """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
-    found = document["predictors"][predictor].get("error")
-    if not isinstance(found, Mapping):
+    errors = document["predictors"][predictor].get("error")
+    if not isinstance(errors, Mapping):
         return {}
     for kind in ("networks_left_out", "left_out", "fitted"):
-        if isinstance(found.get(kind), Mapping):
-            return {k: v for k, v in found[kind].items() if isinstance(v, (int, float))}
+        if isinstance(errors.get(kind), Mapping):
+            return {k: v for k, v in errors[kind].items() if isinstance(v, (int, float))}
     return {}
 
 
@@ -134,7 +134,7 @@ SPECIAL = {
     "channels_last": "channels last",
     "half": "half precision",
 }
-"""What of an environment is said where it is on."""
+"""Options of an environment, and their words where they are on."""
 
 
 def conditions(where: Mapping[str, Any]) -> Iterator[str]:

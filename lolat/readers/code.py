@@ -87,8 +87,8 @@ def _import_keras_before(module: str) -> None:
     """Import Keras quietly where a module's text names it: on its own, TensorFlow greets on stderr."""
     text = ""
     with contextlib.suppress(Exception):
-        found = importlib.util.find_spec(module)
-        text = Path(str(found and found.origin)).read_text(encoding="utf-8", errors="replace")
+        source = importlib.util.find_spec(module)
+        text = Path(str(source and source.origin)).read_text(encoding="utf-8", errors="replace")
     if "keras" in text or "tensorflow" in text:
         with contextlib.suppress(MissingPackageError):
             from lolat.readers.keras import import_keras

@@ -22,7 +22,7 @@ FAMILIES: dict[str, Values] = {
     "inception": {"layers": (1, 1, 1), **{key: (n,) for key, n in _BRANCHES.items()}, **_HEAD},
     "fc": {"layers": (1000,), "input": (128,), "output": (2,), "input_dropout": (0.2,), "dropout": (0.5,)},
 }  # fmt: skip
-"""Family -> key -> the values where none are given, of the type that is expected."""
+"""Family -> key -> its usual values, of the type that is expected."""
 
 
 def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
@@ -31,26 +31,26 @@ def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
     NetworkError for an unknown family or key, and a value of another type than the family has.
     """
     name, _, options = network.partition("?")
-    family, given = name.strip().lower(), Values()
+    family, values = name.strip().lower(), Values()
     if family not in FAMILIES:
         raise NetworkError(f"no family {shortened(name)!r}; expected {', '.join(FAMILIES)}")
     for part in filter(None, options.split("&")):
-        key, _, text = part.partition("=")
+        key, _, text = part.lower().partition("=")
         usual = FAMILIES[family].get(key, ())
         try:
-            given[key] = tuple(json.loads("[]" if text == "none" else f"[{text.lower()}]"))
+            values[key] = tuple(json.loads("[]" if text == "none" else f"[{text}]"))
         except (ValueError, RecursionError):
-            given[key] = (None,)
+            values[key] = (None,)
         kinds = {type(n) for n in usual} | ({int} if key.endswith("dropout") else set())
-        if not usual or not {type(n) for n in given[key]} <= kinds:
+        if not usual or not {type(n) for n in values[key]} <= kinds:
             expected = ", ".join(f"{k}={v[0]}" for k, v in FAMILIES[family].items())
             raise NetworkError(
                 f"generate:{family}: {shortened(part)!r} is wrong; expected such as {expected}"
             )
     if family == "vgg":  # filters double from stage to stage, as in the study
-        layers = given.setdefault("layers", (2,) * len(given.get("filters", (16,))))
-        given.setdefault("filters", tuple(16 << i for i in range(len(layers))))
-    return family, FAMILIES[family] | given | ({"input": size} if size else {})
+        layers = values.setdefault("layers", (2,) * len(values.get("filters", (16,))))
+        values.setdefault("filters", tuple(16 << i for i in range(len(layers))))
+    return family, FAMILIES[family] | values | ({"input": size} if size else {})
 
 
 def build(family: str, values: Values, weights: bool = False) -> Any:
@@ -104,7 +104,7 @@ def _vgg(layers: Any, x: Any, values: Values) -> Any:
 
 
 def _resnet(layers: Any, x: Any, values: Values) -> Any:
-    """A stage has one small block more than it is given; the shortcut of its first is a convolution."""
+    """A stage has one small block more than it is values; the shortcut of its first is a convolution."""
     x, (small,) = _conv(layers, x, 64, 7, "stem", strides=2), values["small"]
     x = layers.MaxPooling2D(3, strides=2, name="stem_pool")(x)
     for i, count in enumerate(values["layers"], start=1):

@@ -277,11 +277,11 @@ def attention(writer: Writer, call: Call) -> list[int]:
     parameters = dict(call.parameters)
     q, k, v = (writer.shape(i) for i in call.inputs[:3])
     heads = parameters.pop("heads", None)
-    own, shared = heads or (q[1], k[1])
-    sizes = (q[-1] // own, v[-1] // shared) if heads else (q[-1], v[-1])
+    query_heads, key_heads = heads or (q[1], k[1])
+    sizes = (q[-1] // query_heads, v[-1] // key_heads) if heads else (q[-1], v[-1])
     known = {
-        "heads": own, "key_heads": shared, "queries": q[-2], "keys": k[-2], "head_size": sizes[0],
-        "value_size": sizes[1],
+        "heads": query_heads, "key_heads": key_heads, "queries": q[-2], "keys": k[-2],
+        "head_size": sizes[0], "value_size": sizes[1],
     }  # fmt: skip
     return writer.append(call, "attention", call.inputs, **{**known, **parameters})
 

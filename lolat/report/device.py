@@ -83,8 +83,8 @@ def _training_remarks(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _besides(lines: Iterable[str]) -> list[str]:
     """Lines below an empty one, where there are any."""
-    found = [part for line in lines for part in wrapped(line)]
-    return ["", *found] if found else []
+    shown = [part for line in lines for part in wrapped(line)]
+    return ["", *shown] if shown else []
 
 
 def remark_lines(document: Mapping[str, Any], most: int | None = None) -> Iterator[str]:

@@ -153,8 +153,8 @@ def _domain(prediction: Prediction) -> str:
 
 def _network_names(predictions: Sequence[Prediction]) -> list[str]:
     """The networks' names; as they were given where two have one name."""
-    given = {p.query.network for p in predictions}
-    unlike = len({p.network for p in predictions}) == len(given)
+    networks = {p.query.network for p in predictions}
+    unlike = len({p.network for p in predictions}) == len(networks)
     return [plain(p.network if unlike else p.query.network) for p in predictions]
 
 

@@ -160,14 +160,14 @@ def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """
-    found = []
+    modules = []
     for block in blocks:
         paths = [graph.operations[p].path.split("/") for p in block.operations]
         shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-        found.append(levels(_joined([part for part, *_ in shared if part], block.label)))
-    while found and len({f[0] for f in found}) == 1 and min(map(len, found)) > 1:
-        found = [f[1:] for f in found]
-    return found
+        modules.append(levels(_joined([part for part, *_ in shared if part], block.label)))
+    while modules and len({m[0] for m in modules}) == 1 and min(map(len, modules)) > 1:
+        modules = [m[1:] for m in modules]
+    return modules
 
 
 def paths_of(graph: Graph) -> list[tuple[str, ...]]:
@@ -192,11 +192,11 @@ def _is_end(name: str, at: int) -> bool:
 
 def _joined(path: Sequence[str], label: str) -> str:
     """A label behind the part of the path that it does not repeat."""
-    own = label.replace(".", "/").split("/")
+    names = label.replace(".", "/").split("/")
     parts = "/".join(path).replace(".", "/").split("/") if path else []
     for start in range(len(parts)):
-        inside = parts[start : start + len(own)]
-        if inside == own[: len(inside)]:  # one goes on with the other
+        inside = parts[start : start + len(names)]
+        if inside == names[: len(inside)]:  # the label begins with the rest of the path
             return "/".join([*parts[:start], label])
     return "/".join([*parts, label])
 
@@ -231,11 +231,11 @@ def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
     for i in range(len(prediction.blocks)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)
         groups[paths[i][:depth][-1:] if is_deep else i].append(i)
-    found = []
+    result = []
     for key, members in groups.items():
         name = key[-1] if isinstance(key, tuple) and key else prediction.network
-        found.append(_row(prediction.blocks, members, str(name)))
-    return found
+        result.append(_row(prediction.blocks, members, str(name)))
+    return result
 
 
 def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> Row:

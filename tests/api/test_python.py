@@ -93,11 +93,6 @@ def test_a_file_of_onnx_is_read_as_what_is_in_memory(model: lolat.Model, tmp_pat
         model.predict(made, input_size=[(3, 32, 32), (3, 8, 8)])
 
 
-def test_what_is_no_network_is_refused_with_what_is_expected(model: lolat.Model) -> None:
-    with pytest.raises(lolat.NetworkError, match=r"builtins\.int.*ONNX ModelProto"):
-        model.predict(3)
-
-
 def test_questions_of_a_graph(model: lolat.Model, tmp_path: Path) -> None:
     """Each method answers what the functions below it do, for a graph by hand."""
     graph = synthetic.network()
@@ -207,21 +202,6 @@ def test_fit_returns_what_it_writes(tmp_path: Path) -> None:
     graph = synthetic.network()
     assert made.predict(graph).latency_ms == again.predict(graph).latency_ms
     assert lolat.fit(table).predict(graph).latency_ms == made.predict(graph).latency_ms
-
-
-def score_of(candidate: Any) -> float:
-    return float(sum(candidate))
-
-
-def test_a_search_by_a_function(tmp_path: Path) -> None:
-    found = lolat.nas.search(
-        "nasbench201", "epyc-2t", score_of, candidates=12, scores=tmp_path / "scores.csv",
-    )  # fmt: skip
-    front = found.rows()
-    assert front == sorted(front, key=lambda row: row["latency_ms"])
-    assert [r["score"] for r in front] == sorted(r["score"] for r in front)
-    assert found.scored == 12
-    assert repr(found).startswith("<SearchResult: nasbench201: 12 scored")
 
 
 # ---- What is public, and that the documents say it.

@@ -40,7 +40,7 @@ COMMANDS = {
     "nas score table": ("nas", "score", "nasbench201", MODEL, "--among", "{given}/samples.csv",
                         "--output", "{}.csv"),
     "mlp predict": ("mlp", "predict", "{given}/layer.json", "{given}/layers.csv", "--output", "{}.csv"),
-    "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", 1,
+    "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--recipe", "paper", "--epochs", 1,
                 "--output", "{}.json"),
     "fit epochs": ("fit", "{given}/epochs.csv", "--output", "{}.json"),
 }  # fmt: skip

@@ -300,8 +300,3 @@ def test_show_says_that_a_model_knows_training(
         f"{100 * error:.1f} % (noise floor 3.0 %); adam, sgd"
     ) in " ".join(found.split())
     assert "note on training: a remark" in found
-    for damaged in ({}, [], {"points": 3}):
-        write(output, read(output) | {"training": damaged})
-        found_ = lolat("show", output)
-        assert found_.code == 0
-        assert "training: damaged; `lolat cost` says where" in found_.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,10 +17,10 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from lolat.model.file import put, write
+from lolat.model.file import put
+from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.processes import python
-from tests.training.epoch_tables import epochs, fit, read
 
 
 def test_a_port_in_use(lolat: Command) -> None:
@@ -28,12 +29,8 @@ def test_a_port_in_use(lolat: Command) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         said = lolat.refused("serve", "--port", port)
-    assert said == (f"lolat: port {port} is in use; give another --port, or 0 for any free one")
-
-
-@pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_a_port_that_is_none(lolat: Command, port: str) -> None:
-    assert "--port" in lolat.refused("serve", "--port", port)
+    assert str(port) in said
+    assert "--port" in said
 
 
 def test_a_package_that_is_missing() -> None:
@@ -66,7 +63,7 @@ def test_a_model_that_can_answer_nothing(lolat: Command, tmp_path: Path) -> None
 def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:
     """By another signal, and with requests under way: tests/web/test_server.py."""
     path = tmp_path / "desk.json"
-    write(path, fit(epochs(), read, "a desk").document)
+    path.write_text(json.dumps(synthetic.document()))
     running = subprocess.Popen(
         [sys.executable, "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
@@ -91,10 +88,3 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:
         running.wait()
     assert out == ""
     assert (running.returncode, err) == (130, "lolat: interrupted\n")
-
-
-def test_it_listens_to_this_machine_alone() -> None:
-    from lolat.web.server import bound
-
-    with bound(0) as found:
-        assert found.getsockname()[0] == "127.0.0.1"

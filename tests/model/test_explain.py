@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from lolat.model.attribution import (
     explain_network,
     find_block,
 )
-from lolat.model.budget import Question
 from tests import synthetic
 
 DOCUMENT = synthetic.document()
@@ -203,20 +201,6 @@ def test_the_answer_as_json() -> None:
     assert inside["block"] == inside["blocks"][0]["name"]
     assert inside["operations"][0]["kind"] == "conv"
     assert inside["batches"] == []
-
-
-def test_the_documentation_names_every_field_and_change() -> None:
-    text = (Path(__file__).parents[2] / "docs/how-to/explain.md").read_text(encoding="utf-8")
-    of_network = explain_network(MODEL, MOBILE, at_size=at_size)
-    documents = [f.to_dict() for f in (of_network, explain_block(MODEL, MOBILE, "block1"))]
-    fields = {*documents[0], *documents[1]["operations"][0], *documents[0]["batches"][0]}
-    for document in documents:
-        for one in document["counterfactuals"]:
-            fields |= {*one, one["kind"]}
-    fields |= set(next(iter(documents[0]["terms"].values())))
-    answer = Question(MODEL, NETWORK, 50.0).answer("batch").to_dict()
-    fields |= {*answer, *answer["now"]}
-    assert [f for f in sorted(fields) if f"`{f}`" not in text] == []
 
 
 def test_operations_that_are_timed_one_by_one_add_up() -> None:

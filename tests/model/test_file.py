@@ -20,7 +20,6 @@ from hypothesis import given, settings
 
 import lolat
 from lolat.errors import InputError, LolatError, ModelFileError
-from lolat.mlp.layer_model import read_layer_model
 from lolat.model import Model
 from lolat.model import file as model_file
 from lolat.model.file import (
@@ -315,9 +314,6 @@ def test_a_layer_model_is_no_model_of_a_device(tmp_path: Path) -> None:
     path.write_text(json.dumps({"schema": "lolat-layer-model", "version": 1}))
     with pytest.raises(ModelFileError, match=r"a layer model, .*`lolat mlp predict`"):
         lolat.load(path)
-    write(path, EPOCHS)
-    with pytest.raises(ModelFileError, match="is a model of a device, which `lolat predict` takes"):
-        read_layer_model(path)
 
 
 def test_a_model_without_inference(tmp_path: Path) -> None:

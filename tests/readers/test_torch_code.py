@@ -98,6 +98,13 @@ def test_a_module_or_weights_used_twice_count_twice() -> None:
     assert total(graph).flops == 7 * 50 * 8
 
 
+def test_a_module_of_two_names_has_the_one_below_the_module_that_calls_it() -> None:
+    shared = conv(8)
+    inner = Does(lambda m, x: m.part(x), part=shared)
+    graph = does(lambda m, x: m.inner(m.alias(x)), (8, 6, 6), alias=shared, inner=inner)
+    assert [o.full_name for o in graph.operations] == ["alias", "inner/part"]
+
+
 def test_the_module_is_read_as_in_evaluation_and_left_as_it_was() -> None:
     class Merging(nn.Conv2d):
         def train(self, mode: bool = True) -> Any:

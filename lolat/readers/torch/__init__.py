@@ -155,9 +155,9 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     layer, kind = _first_layer(model)
     if len(size) > 1:
         return size, kind == "Embedding"
-    own = _own_size(model)
-    if own and not size:
-        return own, False
+    default = _default_size(model)
+    if default and not size:
+        return default, False
     if kind == "Embedding":
         return (None,), True
     if kind == "Linear":
@@ -166,7 +166,7 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     if kind in _RECURRENT:
         return (None, int(layer.input_size)), False
     spatial = _SPATIAL.get(kind, 0)
-    channels = int(layer.in_channels) if spatial else own[0] if len(own) == 3 else 3
+    channels = int(layer.in_channels) if spatial else default[0] if len(default) == 3 else 3
     return (channels, *[None] * (spatial or 2)), False
 
 
@@ -185,7 +185,7 @@ def _first_layer(model: Any) -> tuple[Any, str]:
     return layers[0] if indexed else (images or layers or [(None, "")])[0]
 
 
-def _own_size(model: Any) -> tuple[int, ...]:
+def _default_size(model: Any) -> tuple[int, ...]:
     """The input size that a module says it has (timm's `default_cfg`, Lightning's example); or ()."""
     for holder in ("pretrained_cfg", "default_cfg"):
         config = getattr(model, holder, None)
@@ -201,8 +201,8 @@ def _user_line(error: BaseException) -> str:
             f"-packages{os.sep}torch{os.sep}"]  # fmt: skip
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.exists(f.filename)]
     frames = [f for f in frames if not any(part in f.filename for part in ours)]
-    own = [f for f in frames if "-packages" not in f.filename] or frames
-    if not own:
+    of_user = [f for f in frames if "-packages" not in f.filename] or frames
+    if not of_user:
         return ""
-    near = os.path.relpath(own[-1].filename)  # as a person in the working directory writes it
-    return f" at {own[-1].filename if near.startswith('..') else near}:{own[-1].lineno}"
+    last, near = of_user[-1], os.path.relpath(of_user[-1].filename)  # from the working directory
+    return f" at {last.filename if near.startswith('..') else near}:{last.lineno}"

@@ -103,26 +103,26 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
     config = _config(path)
     transformers = import_package("transformers")
     try:
-        made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+        settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     except Exception as error:
         raise NetworkError(
             f"{spec}: {one_line(error)}; expected the config.json of a network that the installed "
             'transformers knows, with "model_type"'
         ) from error
-    made._attn_implementation = "eager"
-    made.use_cache = False
+    settings._attn_implementation = "eager"
+    settings.use_cache = False
     mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     # An encoder, where a network can be both, looks at a text from both sides.
-    encodes = not getattr(made, "is_decoder", False) and made.model_type in ENCODER_TYPES
-    chosen = head or (DECODERS if made.model_type in mapping and not encodes else ENCODERS)
+    encodes = not getattr(settings, "is_decoder", False) and settings.model_type in ENCODER_TYPES
+    chosen = head or (DECODERS if settings.model_type in mapping and not encodes else ENCODERS)
     auto: Any = getattr(transformers, chosen, None)
     if not hasattr(auto, "from_config"):
         raise NetworkError(
             f"{spec}: transformers has no {chosen!r}; expected a head such as {ENCODERS}, {DECODERS} or "
             "AutoModelForPreTraining"
         )
-    length = size[0] if size else min(int(getattr(made, "max_position_embeddings", 512)), 512)
-    model = _built(spec, lambda: auto.from_config(made), weights)
+    length = size[0] if size else min(int(getattr(settings, "max_position_embeddings", 512)), 512)
+    model = _built(spec, lambda: auto.from_config(settings), weights)
     torch = import_torch()
     return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
 

@@ -78,10 +78,11 @@ class Tracer(TorchDispatchMode):
                 "module without that choice, or one for each branch",
                 code="data-dependent",
             )
-        unknown = func.namespace == "aten" and not operations.is_known(base_name(schema))
-        if unknown and func._can_decompose():
+        if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
-                return func.decompose(*args, **kwargs)
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         result = quick_result(func, args)
         if result is None:
             result = func(*args, **kwargs)
@@ -108,8 +109,8 @@ class Tracer(TorchDispatchMode):
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any]) -> None:
         """Write an operation; what depends on constants alone is a constant, unless it multiplies."""
         sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
-        made = operations.for_batch(op, named, bool(sources))
-        grows = made or any(self.builder.tensors[i].batched for i in sources)
+        for_batch = operations.for_batch(op, named, bool(sources))
+        grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.HEAVY):
@@ -121,10 +122,10 @@ class Tracer(TorchDispatchMode):
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
                 )
             )
-            if made:
+            if for_batch:
                 self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
         for tensor in results[len(written) :]:
-            shape, batched = tuple(tensor.shape), made and not written
+            shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)

@@ -81,12 +81,12 @@ class OnnxRuntimeBackend:
         model = io.BytesIO()
         tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
         arrays = [_values(at_batch(t, batch_size, s), np.dtype(t.dtype)) for t, s in tensors]
-        given = {f"x{i}": array for i, array in enumerate(arrays)}
+        named = {f"x{i}": array for i, array in enumerate(arrays)}
         with warnings.catch_warnings(action="ignore"), self.torch.no_grad():
             inputs = tuple(map(self.torch.from_numpy, arrays))
             # By tracing, which takes a tenth of the time of the newer exporter.
-            self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(given))
-        return model.getvalue(), given
+            self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(named))
+        return model.getvalue(), named
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """An `.onnx` file as one call; NetworkError for anything else."""
@@ -98,7 +98,7 @@ class OnnxRuntimeBackend:
         values = {n: _values(one.at(batch_size), one.dtype) for n, one in inputs.items()}
         return self._call(spec, values)
 
-    def _call(self, model: str | bytes, given: dict[str, np.ndarray]) -> Prepared:
+    def _call(self, model: str | bytes, inputs: dict[str, np.ndarray]) -> Prepared:
         """A run on inputs that lie on the device; what comes out stays there."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
@@ -109,7 +109,7 @@ class OnnxRuntimeBackend:
             options.add_session_config_entry(f"session.{key[:-2]}", key[-1])
         session = self.runtime.InferenceSession(model, options, providers=[self.provider])
         binding = session.io_binding()
-        for name, array in given.items():
+        for name, array in inputs.items():
             value = self.runtime.OrtValue.ortvalue_from_numpy(array, self.place, 0)
             binding.bind_ortvalue_input(name, value)
         for output in session.get_outputs():
@@ -119,7 +119,7 @@ class OnnxRuntimeBackend:
             session.run_with_iobinding(binding)
             binding.synchronize_outputs()
 
-        return Prepared(call, tuple(given.values()) if self.place == "cpu" else ())
+        return Prepared(call, tuple(inputs.values()) if self.place == "cpu" else ())
 
 
 def _values(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

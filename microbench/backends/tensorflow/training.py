@@ -37,9 +37,9 @@ class Training:
         with tf.device(self.backend.device):
             model = build_graph(self.keras, graph)
             inputs = [self.backend.value(graph.tensors[i], batch_size) for i in graph.inputs]
-            given = inputs[0] if len(inputs) == 1 else inputs
+            argument = inputs[0] if len(inputs) == 1 else inputs
             if not backward:
-                return self.backend.compiled(lambda x: model(x, training=True), given)
+                return self.backend.compiled(lambda x: model(x, training=True), argument)
             behind = [self.backend.value(graph.tensors[i], batch_size) for i in graph.outputs]
             variables = model.trainable_variables
 
@@ -54,7 +54,7 @@ class Training:
                 # The output too: what no gradient needs would not be computed otherwise.
                 return out, gradients
 
-            return self.backend.compiled(train, given, behind)
+            return self.backend.compiled(train, argument, behind)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
@@ -65,8 +65,8 @@ class Training:
             made = OPTIMIZERS[optimizer](keras)
             made.build(variables)
 
-            def apply(given: Any) -> Any:
-                made.apply(given, variables)
+            def apply(gradients: Any) -> Any:
+                made.apply(gradients, variables)
                 return made.iterations.value
 
             return self.backend.compiled(apply, gradients)
