@@ -40,20 +40,6 @@ class DeviceModel:
         """Whether it can be asked in a tab of `lolat.web.form.VIEWS`."""
         return view not in self.lacking
 
-    @property
-    def memory_bytes(self) -> float | None:
-        """The memory of its device, where its file says that."""
-        known = self.latency or self.training
-        environment = known.document.get("environment") if known else None
-        if not isinstance(environment, dict):
-            return None
-        # What was free when a CPU was learned; of a GPU that is the host's.
-        free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-        size = environment.get("memory_bytes", free)
-        if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
-            return None
-        return float(size)
-
 
 def shown_path(path: Path) -> str:
     """A model as it is typed in the server's working directory: its name if that finds it, or its path."""
@@ -95,7 +81,7 @@ PRICES = read_prices()
 
 
 @lru_cache(maxsize=256)
-def opened(path: Path, key: str, own: bool, changed_ns: int, size: int) -> DeviceModel:
+def opened(path: Path, key: str, own: bool, changed_ns: int = 0, size: int = 0) -> DeviceModel:
     """A file as it is listed, with what it cannot answer and why; ModelFileError where it is no model.
 
     `changed_ns`, `size`: they change with the contents of the file, which is then read again.

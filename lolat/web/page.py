@@ -12,17 +12,20 @@ from lolat.graph import Graph
 from lolat.model.prediction import domain_words
 from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
+from lolat.report.bottlenecks import page
+from lolat.report.cost import fit_words
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import GROUPS, DeviceModel, DeviceModels
 from lolat.web.form import FIELDS, Form, Question
-from lolat.web.latency import between, budgets, latencies, report, sure_of
+from lolat.web.latency import between, budgets, latencies, sure_of
 from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 from lolat.web.training import trainings
 
 CHOSEN = "Chosen"
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
-WORDS = [between, byte_size, domain_words, dollars, duration, milliseconds, percent, plain, plural]
+WORDS = [between, byte_size, domain_words, dollars, duration, fit_words, milliseconds, percent, plain,
+         plural, sure_of]  # fmt: skip
 """What the templates say numbers with."""
 
 
@@ -41,7 +44,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        words = {word.__name__: word for word in (*WORDS, sure_of)}
+        words = {word.__name__: word for word in WORDS}
         self._environment.filters |= words
         self._environment.globals |= words
 
@@ -96,7 +99,7 @@ class Pages:
             graph = self.networks.get(question.network).graph
             only = [t for n, t in query if n == "only" and t in form.ticked] or form.ticked
             models = [model for key in only if (model := form.devices[key].latency)][:2]
-            return report(question, graph, models) if models else None
+            return page([m.predict(graph, question.batch[0]) for m in models]) if models else None
         except InputError:
             return None
 
