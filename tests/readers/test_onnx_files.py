@@ -301,14 +301,10 @@ def shape_of(graph: Any) -> tuple[int, ...]:
     ("x", "size", "expected"),
     [
         (("N", 3, "h", "w"), 8, (1, 3, 8, 8)),
-        (("N", 3, "h", "w"), (8, 6), (1, 3, 8, 6)),
-        (("N", 3, "h", "w"), (3, 8, 6), (1, 3, 8, 6)),
         (("N", 3, "h", "w"), {"x": (3, 8, 6)}, (1, 3, 8, 6)),
         (("N", 3, "s", "s"), 8, (1, 3, 8, 8)),
         (("N", 3, None, None), 8, (1, 3, 8, 8)),
         ((None, 3, 8, 8), None, (1, 3, 8, 8)),
-        (("N", 3, 8, 8), 8, (1, 3, 8, 8)),
-        (("N", 3, 8, 6), (3, 8, 6), (1, 3, 8, 6)),
         ((1, 3, 8, 8), 8, (1, 3, 8, 8)),
         ((0, 3, 8, 8), None, (1, 3, 8, 8)),
     ],
@@ -318,16 +314,7 @@ def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...
     assert shape_of(lolat.read(path, size)) == expected
 
 
-@pytest.mark.parametrize(
-    ("x", "size"),
-    [
-        (("N", 3, "h", "w"), None),
-        (("N", 3, 8, 8), 9),
-        (("N", 3, "h", "w"), (4, 8, 8)),
-        (("N", 3, "h", 8), (8, 8)),
-        (("N", 3, 8, 8), [(3, 8, 8)] * 2),
-    ],
-)
+@pytest.mark.parametrize(("x", "size"), [(("N", 3, "h", "w"), None), (("N", 3, 8, 8), 9)])
 def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any) -> None:
     refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), "network", size=size)
 
