@@ -73,14 +73,16 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 @several_options
 @common.max_ms_option(more="Exit code 3 where it takes longer.")
 @common.sure_option
-@common.option("--against", metavar="BASE", help="Exit code 3 where it takes more than 1.05 times as "
-               "long as a network, or as `predict --json` wrote of the base branch.")  # fmt: skip
+@common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
+               "branch: exit code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
+@common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
+               help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
     model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
     input_size: tuple[int, ...], predictor: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
-    against: str | None, csv_file: Path | None,
+    against: str | None, max_ratio: float | None, csv_file: Path | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -96,7 +98,7 @@ def predict(
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
     before = None if against is None else _before(models, against, *question)
-    limits = Limits(max_ms, None if sure is None else sure / 100, before)
+    limits = Limits(max_ms, None if sure is None else sure / 100, before, max_ratio)
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:

@@ -275,8 +275,8 @@ def told(vary: str, value: float) -> str:
 
 # ---- Whether a prediction keeps limits: a time, or a ratio to what it was before
 
-MOST_RATIO = 1.05
-"""So many times as long as the base a network may take."""
+MAX_RATIO = 1.05
+"""So many times as long as the base a network may take, where nobody says how many."""
 _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
 
@@ -319,17 +319,20 @@ def before_of(prediction: Prediction) -> Before:
 @dataclass(frozen=True)
 class Limits:
     """`max_ms`: the longest time; of the upper end of the interval of coverage `sure`, where that is given.
-    `before`: an earlier prediction, which it may exceed by MOST_RATIO. InputError for limits that do not go
-    together.
+    `before`: an earlier prediction; `max_ratio`: so many times as long as that it may take, MAX_RATIO if
+    None. InputError for limits that do not go together.
     """
 
     max_ms: float | None = None
     sure: float | None = None
     before: Before | None = None
+    max_ratio: float | None = None
 
     def __post_init__(self) -> None:
         if self.sure is not None and self.max_ms is None:
             raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
+        if self.max_ratio is not None and self.before is None:
+            raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
 
 
 def exceeded(
@@ -359,11 +362,12 @@ def exceeded(
                 )
         if limits.before is not None:
             ratio = _ratio(prediction, limits.before)
-            if ratio > MOST_RATIO:
+            max_ratio = MAX_RATIO if limits.max_ratio is None else limits.max_ratio
+            if ratio > max_ratio:
                 lines.append(
                     f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
                     f"{milliseconds(limits.before.latency_ms)} of the base, more than the "
-                    f"{MOST_RATIO:g} times that {arg('against')} allows"
+                    f"{max_ratio:g} times of {arg('max_ratio')}"
                 )
     return lines
 

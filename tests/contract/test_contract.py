@@ -163,6 +163,8 @@ def test_an_earlier_prediction_is_a_limit(lolat: Command, model: Model) -> None:
         assert slower.code == 3
         ratio = model.predict("net.json").latency_ms / model.predict("other.json").latency_ms
         assert f"{ratio:.3g} times" in slower.err
+        assert lolat(*call, base, "--max-ratio", ratio / 1.001).code == 3
+        assert lolat(*call, base, "--max-ratio", ratio * 1.001).code == 0
     assert lolat.done(*call, "net.json").err == ""
 
 
