@@ -66,18 +66,9 @@ def test_parts_written_into_a_buffer_are_its_value() -> None:
     assert total(graph).serial == 2  # side by side
 
 
-def test_a_list_a_loop_a_residual() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        kept = []
-        for layer in m.layers:
-            x = F.relu(layer(x), inplace=True) + x
-            kept.append(x)
-        return sum(kept)
-
-    graph = does(forward, (8, 6, 6), layers=nn.ModuleList([conv(8) for _ in range(3)]))
-    assert kinds(graph).count("conv") == 3
-    assert kinds(graph).count("add") == 3 + 3  # `sum` starts at 0
-    assert graph.operations[0].full_name == "layers/conv_0"
+def test_a_layer_that_is_a_number_has_its_kind_in_its_name() -> None:
+    graph = graph_of(nn.Sequential(nn.Sequential(conv(), nn.ReLU())), (3, 6, 6))
+    assert [o.full_name for o in graph.operations] == ["0/conv_0", "0/relu_1"]
 
 
 # ---- modules -----------------------------------------------------------------------------------------
