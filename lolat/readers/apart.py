@@ -75,7 +75,8 @@ def check_file(path: Path, name: str) -> None:
     """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
     kind = Path(name).suffix.lower()
     if kind not in ENDINGS:
-        raise NetworkError(f"{name} is not a network's file; expected one of {', '.join(ENDINGS)}")
+        form = f"a {kind} file" if kind else "without an ending"
+        raise NetworkError(f"{name} is {form}; expected one of {', '.join(ENDINGS)}")
     if not path.stat().st_size:
         raise NetworkError(f"{name} is empty; expected a network's file")
 

@@ -282,14 +282,6 @@ def test_a_fill_of_the_shape_of_the_input_is_a_constant(tmp_path: Path) -> None:
     assert total(graph, 2).traffic == (2 + 1 + 2) * 3 * 1024
 
 
-def test_a_constant_in_a_node_is_as_good(tmp_path: Path) -> None:
-    shape = numpy_helper.from_array(np.array([0, -1]), "s")
-    nodes = [node("Constant", "", "s", value=shape), node("Reshape", "x s", "y")]
-    assert graph_of(tmp_path, model(nodes)).tensors[-1].shape == (1, 192)
-    ints = [node("Constant", "", "s", value_ints=[0, -1]), node("Reshape", "x s", "y")]
-    assert graph_of(tmp_path, model(ints)).tensors[-1].shape == (1, 192)
-
-
 # ---- sizes
 
 

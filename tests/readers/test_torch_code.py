@@ -360,17 +360,6 @@ def test_weights_drawn_until_they_fit_are_not_waited_for(bounds: tuple[float, fl
     assert weight.abs().max() <= 2  # as before
 
 
-def test_parts_put_into_a_copy() -> None:
-    """What functional exports make of assignments to slices."""
-
-    def forward(m: Any, x: Any) -> Any:
-        x = torch.slice_scatter(x, m.conv(x[:, :2]), 1, 0, 2)
-        return x.index_put((torch.tensor([0]),), m.conv(x[:1, :2]).new_zeros(()))
-
-    graph = does(forward, (4, 6, 6), conv=conv(2, 2))
-    assert kinds(graph) == ["slice", "conv", "scatter", "scatter"]
-
-
 def test_attributes_that_the_code_changes_are_as_before() -> None:
     """A forward that keeps a tensor keeps a fake one while it is read."""
 
