@@ -1,4 +1,4 @@
-"""Architecture search: spaces, predictors from few measurements, search, adapters.
+"""Architecture search: spaces, predictors from few measurements, search.
 
     from lolat import nas
     nas.fit("fbnet", "samples.csv").predict(archs)  # any network's, from ten measured

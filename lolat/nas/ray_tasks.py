@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.nas.adapters import needed
+from lolat.nas.user_code import needed
 from lolat.units import one_line
 
 RETRIES = 10  # of a task whose worker died

@@ -1,12 +1,13 @@
-"""Spaces and functions that a user names as `package.module:attribute`, and calls of the user's code."""
+"""Spaces, functions and packages by name, and calls of the user's code."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.nas.space import Space
 from lolat.readers.code import attribute_of, is_function, stdout_to_stderr
 from lolat.units import one_line
@@ -47,6 +48,19 @@ def find_attribute(spec: str, argument: str, expected: str) -> Any:
         raise InputError(f"no {argument} {spec!r}; expected {expected}")
     with stdout_to_stderr():
         return attribute_of(spec, argument, expected)
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """A module of a package, imported; MissingPackageError where it cannot be.
+
+    `what`: the name that people know it by; `extra`: the extra of LoLat that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{what} is needed and cannot be imported ({error})", extra
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 """On the real Ray, which is started once: scoring, the same row by row also when a worker or the driver is
-killed in the middle; a tuner, with its metrics and trials over the budget."""
+killed in the middle; the tuner of the documentation."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError
 from lolat.model import Model
 from lolat.nas import score
-from lolat.nas.adapters.ray_tune import TrialLatency
 from lolat.nas.ray_tasks import on_ray
 from lolat.nas.scoring import ScoreResult
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
-from tests.nas.adapters.test_adapters_doc import EXAMPLES
-from tests.nas.adapters.test_adapters_doc import run as run_example
-from tests.nas.adapters.test_ray_tune import fastest_and_slowest
 from tests.nas.ray_spaces import (
     CHUNK,
     GATE,
@@ -34,7 +29,8 @@ from tests.nas.ray_spaces import (
     fail,
     wrong_shape,
 )
-from tests.nas.test_space import small
+from tests.nas.test_search_page import EXAMPLES, RAY
+from tests.nas.test_search_page import run as run_example
 from tests.processes import is_running, wait_until
 
 pandas = pytest.importorskip("pandas")
@@ -75,35 +71,19 @@ def assert_same(result: ScoreResult, expected: ScoreResult) -> None:
     for path in there.glob("*.parquet"):
         assert (folder / path.name).read_bytes() == path.read_bytes()
     assert (folder / "_best.csv").read_text() == (there / "_best.csv").read_text()
-    assert not list(folder.glob(".part*"))
-
-
-class Steps:
-    """A progress that counts steps."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def start(self, text: str, total: int) -> None:
-        self.total = total
-
-    def step(self) -> None:
-        self.count += 1
-
-    def note(self, text: str) -> None:
-        pass
+    assert not list(folder.glob(".lolat*"))
 
 
 def test_a_killed_worker_loses_nothing(
     cluster: Any, model: Model, undisturbed: ScoreResult, tmp_path: Path
 ) -> None:
-    mark, steps = tmp_path / "killed", Steps()
+    mark = tmp_path / "killed"
     deadly = disturbed(KillsOnce(str(mark), 6 * CHUNK + 5), os.getpid())
-    result = score(deadly, model, tmp_path / "out", ray="", progress=steps, **OPTIONS)
+    result = score(deadly, model, tmp_path / "out", ray="", **OPTIONS)
     assert int(mark.read_text()) != os.getpid()
     assert not is_running(int(mark.read_text()))
     assert 100 < undisturbed.kept < 15625 - 100
-    assert steps.count == steps.total == 16
+    assert result.files == 16
     assert_same(result, undisturbed)
 
 
@@ -163,46 +143,6 @@ def test_a_folder_that_a_worker_cannot_write(cluster: Any, tmp_path: Path) -> No
     assert (caught.value.code, caught.value.data) == ("not-written", {"path": str(tmp_path)})
 
 
-def test_without_ray(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError):
-        score(nasbench201.space(), model, tmp_path, ray="")
-
-
-@pytest.mark.slow
-def test_a_trial_over_the_budget_is_not_trained(cluster: Any, model: Model, tmp_path: Path) -> None:
-    (fastest, slowest), times = fastest_and_slowest()
-    from ray import tune
-
-    space = small()
-
-    def build(config: Any) -> Any:
-        values = config["trial"]["candidate"]
-        return space.network([p.choices.index(values[p.name]) for p in space.positions])
-
-    def train(config: Any) -> None:
-        for step in range(3):
-            tune.report({"score": 1.0 + step})
-
-    latency = TrialLatency(model, build, float(np.median(times)))
-    guarded = latency.trainable(train, over_budget={"score": 0.0})
-    found = tune.Tuner(
-        guarded,
-        param_space={"trial": tune.grid_search([{"candidate": c} for c in (fastest, slowest)])},
-        tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=1),
-        run_config=tune.RunConfig(
-            storage_path=str(tmp_path), verbose=0, callbacks=[latency.callback()]
-        ),
-    ).fit()
-    assert not found.errors
-    # The callback adds the metrics that `train` did not report.
-    names = ("over_budget", "latency_ms", "score", "training_iteration")
-    assert sorted(tuple(r.metrics[name] for name in names) for r in found) == [
-        (False, pytest.approx(times.min(), rel=1e-12), 3.0, 3),
-        (True, pytest.approx(times.max(), rel=1e-12), 0.0, 1),
-    ]
-
-
 @pytest.mark.slow
 def test_the_example_of_the_documentation_runs(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,5 +154,5 @@ def test_the_example_of_the_documentation_runs(
         monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
     one_process = functools.partial(tune.TuneConfig, reuse_actors=True, max_concurrent_trials=1)
     monkeypatch.setattr(tune, "TuneConfig", one_process)
-    run_example(EXAMPLES["ray_tune", 1], tmp_path, monkeypatch)
+    run_example(EXAMPLES[RAY], tmp_path, monkeypatch)
     assert (tmp_path / "results").is_dir()

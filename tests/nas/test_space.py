@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,8 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.nas import Part, Position, Space
 from lolat.nas.grid import Grid
-from lolat.nas.spaces import fbnet
 
 SIDE = 16
-ROOT = Path(__file__).resolve().parent.parent.parent
 VALUES = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}
 
 
@@ -185,14 +181,3 @@ def test_parts_that_do_not_fit_are_named() -> None:
 def test_a_batch_too_large_or_none_is_refused(size: int) -> None:
     with pytest.raises(InputError):
         small().counts(np.zeros((1, 5), int), size)
-
-
-def test_the_snippet_of_the_documentation_runs() -> None:
-    text = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(
-        r"```python\n(import lolat\nfrom lolat import nas\n.*?)```", text, re.DOTALL
-    )
-    known: dict[str, Any] = {}
-    exec(snippet, known)
-    assert known["candidates"].shape == (1_000_000, 22)
-    assert known["space"].values(known["candidates"][0])["layer 1"] in fbnet.CHOICES

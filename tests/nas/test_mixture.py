@@ -11,7 +11,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import Part, Position, Space, spaces
-from lolat.nas.adapters.mixture import TorchExpectedLatency
+from lolat.nas.mixture import TorchExpectedLatency
 from tests import synthetic
 from tests.nas.test_scorer import bent_model
 from tests.nas.test_space import every, small
