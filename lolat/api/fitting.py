@@ -37,7 +37,7 @@ from lolat.model.file import SECTIONS, put, read, with_sections, write
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
-from lolat.training.epochs import epochs_document, is_of_epochs
+from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
 
@@ -105,7 +105,7 @@ def _content(path: str) -> str:
     if not is_table(path):
         return MODELS
     columns = read_table(path).names
-    return EPOCHS if is_of_epochs(columns) else content_of(columns)
+    return EPOCHS if "epoch_s" in columns else content_of(columns)
 
 
 def _not_together(contents: Contents) -> InputError:

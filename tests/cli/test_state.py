@@ -106,16 +106,6 @@ def test_what_doctor_found_is_told_until_it_holds_again(
     assert desk.path.read_bytes() == before
 
 
-def test_the_models_own_repeatability_is_the_limit(
-    lolat: Command, desk: Desk, measuring: Measuring
-) -> None:
-    desk.write(repeatability=0.4)
-    measuring.ratio = 1.3
-    out = lolat.text("doctor", "local")
-    assert "up to 40 % is how far this model's own repeated times differ" in out
-    assert lolat.done("predict", "local", "keras:A").err == ""
-
-
 def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measuring) -> None:
     """It is not checked here, nothing is kept of it, and an answer for it asks for no check here."""
     desk.now = LEARNED + timedelta(days=3)
