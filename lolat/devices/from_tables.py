@@ -109,7 +109,7 @@ def tables_document(
     formula, off = _judged(times.take(main), fold[main], known, timed.mode)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
-    formula = in_networks(formula, inference, known)
+    formula = started_by_a_host(formula, inference, known)
     remarks = [WITHOUT_FACTS] if facts is None and timed.operations else []
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
@@ -139,21 +139,17 @@ def tables_document(
 def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
     formula = fit_kernels(times, facts, mode)
-    ms = left_out_of_folds(times, fold, facts, formula)
+    ms = left_out_of_folds(times, fold, facts, mode)
     return formula, np.log(times.latency_ms / ms)
 
 
-def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
+def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
     ms = np.empty(len(times.whole))
-    for i in range(FOLDS):
-        kept = fold != i
-        if kept.all():
-            continue
-        if not kept.any():  # one family alone
-            return predicted(formula, times)
-        other = fit_kernels(times.take(kept), facts, formula.mode, near=formula)
-        ms[~kept] = predicted(other, times.take(~kept))
+    for i in np.unique(fold):
+        left_out = fold == i
+        fitted = ~left_out if not left_out.all() else left_out  # all are of one family
+        ms[left_out] = predicted(fit_kernels(times.take(fitted), facts, mode), times.take(left_out))
     return ms
 
 
@@ -173,11 +169,8 @@ def linear_entry(
         other = Extended.fit(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
         ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
         off[left_out] = np.log(measured[left_out] / ms)
-    error = {
-        "fitted": errors(formula.rows(counts[:, formula.columns]), measured),
-        "left_out": errors(measured / np.exp(off), measured),
-    }
-    return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off
+    fitted_ms = formula.rows(counts[:, formula.columns])
+    return formula.to_dict() | _errors(fitted_ms, off, measured), off
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
@@ -189,12 +182,15 @@ def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray)
     if judged.sum() < LEAST_JUDGING_NETWORKS:
         judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
         networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
-    measured = times.latency_ms[judged]
-    error = {
-        "fitted": errors(predicted(formula, times)[judged], measured),
-        "left_out": errors(measured / np.exp(off[judged]), measured),
-    }
-    return formula.to_dict() | networks | {"error": error, "residuals": _rounded(off[judged])}
+    fitted_ms = predicted(formula, times)[judged]
+    return formula.to_dict() | networks | _errors(fitted_ms, off[judged], times.latency_ms[judged])
+
+
+def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The errors of an entry: of the fit, and of log(measured / predicted) of what was left out."""
+    left_out_ms = measured / np.exp(off)
+    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
+    return {"error": error, "residuals": _rounded(off)}
 
 
 def _of_operations(off: np.ndarray) -> dict[str, Any]:
@@ -217,37 +213,34 @@ def _rounded(residuals: np.ndarray) -> list[float]:
 
 def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
     """At most so many rows of each operation, drawn at random, in their order."""
-    chosen: dict[str, list[int]] = {}
-    for i in np.random.default_rng(0).permutation(len(rows)):
-        of_name = chosen.setdefault(rows[i].name, [])
-        most = MOST_OF_A_PRODUCT if rows[i].name in MULTIPLYING else MOST_OF_A_NAME
-        if len(of_name) < most:
-            of_name.append(int(i))
-    return [rows[i] for i in sorted(i for of_name in chosen.values() for i in of_name)]
+    chosen, number = [], Counter[str]()
+    for i in np.random.default_rng(0).permutation(len(rows)).tolist():
+        name = rows[i].name
+        number[name] += 1
+        if number[name] <= (MOST_OF_A_PRODUCT if name in MULTIPLYING else MOST_OF_A_NAME):
+            chosen.append(i)
+    return [rows[i] for i in sorted(chosen)]
 
 
 # ---- What a table says of the host that started its operations, and of the smallest steps.
 
 
-def in_networks(formula: Kernels, times: Times, facts: Facts) -> Kernels:
-    """A formula of a GPU that was fitted to `times`, for the operations of a network that a host starts."""
-    return msgspec.structs.replace(formula, host=_host(formula, times), tf32=facts.tf32)
+def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
+    """A formula that was fitted to `times`, with the host that starts the operations of a network.
 
-
-def _host(formula: Kernels, times: Times) -> Host:
-    """The host of a table's operations, half way to what hosts usually take; or one that is assumed, and no
-    slower than that of the table's fastest networks.
+    The host is that of a table's operations, half way to what hosts usually take; or one that is assumed,
+    and no slower than that of the table's fastest networks.
     """
-    launch = formula.mode.launch
+    launch, source, start_ms = formula.mode.launch, ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
     if (of_class >= LEAST_STEPS).sum() >= LEAST_CLASSES:
-        return Host(round((formula.launch_ms * USUAL_MS) ** 0.5, 4), FACTOR[FITTED], FITTED, launch)
-    most = USUAL_MS
-    if times.whole.sum() >= LEAST_JUDGING_NETWORKS:
+        source, start_ms = FITTED, (formula.launch_ms * USUAL_MS) ** 0.5
+    elif times.whole.sum() >= LEAST_JUDGING_NETWORKS:
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))
-        most = float((times.latency_ms / starts)[times.whole].min())
-    start_ms = max(min(USUAL_MS, most), USUAL_MS / FACTOR[ASSUMED])
-    return Host(round(start_ms, 4), FACTOR[ASSUMED], ASSUMED, launch)
+        fastest = float((times.latency_ms / starts)[times.whole].min())
+        start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
+    host = Host(round(start_ms, 4), FACTOR[source], source, launch)
+    return msgspec.structs.replace(formula, host=host, tf32=facts.tf32)
 
 
 def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
@@ -289,7 +282,7 @@ def facts_document(
 ) -> dict[str, Any]:
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = in_networks(fit_kernels(nothing, facts), nothing, facts)
+    formula = started_by_a_host(fit_kernels(nothing, facts), nothing, facts)
     remark = (
         "nothing was measured on this device, all is from its data sheet; operations timed there "
         "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
