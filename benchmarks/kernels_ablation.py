@@ -45,7 +45,7 @@ OPERATIONS = {
     REPORTED: ("t4", "p100-pcie-16gb", "a100-pcie-40gb", "h100-sxm-80gb"),
 }
 ROWS, DRAWS = 180, 3
-Volumes = Callable[[str, Work, float, Mode], np.ndarray]
+Volumes = Callable[[Work, float, Mode], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Variant:
 _NEARBY = fit._nearby
 
 
-def _no_tiles(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+def _no_tiles(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
     return work.macs
 
 
-def _shallow(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
-    return VOLUMES(name, work, multiprocessors, Mode())
+def _shallow(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+    return VOLUMES(work, multiprocessors, Mode())
 
 
 VOLUMES = kernels.volumes

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lolat.devices.sheets import OF_PEAK, OFF_OF_NOTHING, Facts
 from lolat.devices.times import SAME, Times
-from lolat.fitting.predictors.kernels import TERMS, Kernels, longest, volumes
+from lolat.fitting.predictors.kernels import PARTS, TERMS, Kernels, longest, volumes
 from lolat.fitting.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
@@ -28,7 +28,6 @@ NETWORKS_WEIGHT = 0.25
 """Of the weight of all operations, that networks beside them have together at least."""
 MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
-PARTS = ("rate", "bandwidth")
 LAUNCH = 2
 """Of the device are the first unknowns: the rate, the bandwidth, the launch."""
 OF_BANDWIDTH = (0.8, 0.3)
@@ -105,10 +104,8 @@ class _Problem:
         table = np.column_stack([alone, *(getattr(steps, n) for n in SAME)]).astype(float)
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
         steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
-        self.kind, self.bytes, self.volume = steps.kind, steps.bytes, np.zeros(len(first))
-        for name in PRODUCTS:
-            which = steps.kind == CLASSES.index(name)
-            self.volume[which] = volumes(name, steps.take(which), facts.multiprocessors, mode)
+        self.kind, self.bytes = steps.kind, steps.bytes
+        self.volume = volumes(steps, facts.multiprocessors, mode)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0

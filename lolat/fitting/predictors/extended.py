@@ -7,7 +7,7 @@ convolution. Where points tell kinds of operations apart (`lolat.graph.counts.KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import msgspec
 
@@ -51,10 +51,6 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     name: ClassVar[str] = "extended"
     six_counts: Extended | None = None
     families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
-
-    def bare(self, **without: Any) -> Self:
-        """See `Formula`."""
-        return super().bare(six_counts=None, **without)
 
     def of_counts(self, names: Iterable[str]) -> Formula:
         """This formula where `names` tell kinds of operations apart, else that of the six counts."""

@@ -72,12 +72,6 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """How a GPU's operations are launched; None of other devices."""
         return None
 
-    def bare(self, **without: Any) -> Self:
-        """The formula alone, without the evidence of its errors: small to send to another process."""
-        nothing = Evidence()
-        evidence = {name: getattr(nothing, name) for name in nothing.__struct_fields__}
-        return msgspec.structs.replace(self, error={}, **evidence, **without)
-
     def of_counts(self, names: Iterable[str]) -> Formula:
         """The formula that answers where counts of these `names` and the first six are known."""
         return self
