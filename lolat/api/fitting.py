@@ -173,10 +173,8 @@ def _counted(
 
 def _of_blocks(path: str, stem: str, device: str | None) -> dict[str, Any]:
     """The model file of a device from a table of blocks."""
-    remarks: list[str] = []
-    points = read_csv(path, remarks.append)
     where = {"device": "unknown", "source": Path(path).name}
-    return model_document(stem, device or "unknown (from a table)", points, where, {}, remarks)
+    return model_document(stem, device or "unknown (from a table)", read_csv(path), where, {})
 
 
 def _of_model(
@@ -200,7 +198,7 @@ def _of_model(
         if content == MODELS:
             continue
         if content == BLOCKS:
-            more = read_csv(path, warn)
+            more = read_csv(path)
         else:
             more = _points_of_networks(path, document, device, skip, warn)
         if missing := known - set(known_features(more)):

@@ -41,15 +41,14 @@ class Least(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
         """Each figure of a step that is smaller than all measured ones by more than SLACK, in words."""
-        operation_ms = latency_ms / max(operations, 1)
         rows = (
-            (batch_size, self.batch_size, "batch {:g} (measured: from {:g})"),
-            (latency_ms, self.latency_ms, "{:.2g} ms (from {:.2g} ms)"),
-            (operation_ms, self.operation_ms, "{:.2g} ms an operation (from {:.2g} ms)"),
+            (batch_size, self.batch_size, "samples"),
+            (latency_ms, self.latency_ms, "ms"),
+            (latency_ms / max(operations, 1), self.operation_ms, "ms an operation"),
         )
         return tuple(
-            words.format(value, least)
-            for value, least, words in rows
+            f"{value:.4g} {unit} (measured: from {least:.4g})"
+            for value, least, unit in rows
             if least is not None and value < least / SLACK
         )
 

@@ -195,7 +195,7 @@ def _predicted(
     terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    if steps is not None:
+    if steps is not None and isinstance(formula, Kernels):
         outside = formula.outside(steps, batch_size, knowledge.least)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
@@ -235,7 +235,7 @@ def _predicted(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        launch=formula.launch,
+        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
     )

@@ -77,8 +77,8 @@ class Steps:
 
     `operation`: its number in the graph; `kind`: its class of work; `moves`: whether it moves any bytes;
     `run_ms`: the device's time, and `mostly`, the feature that it goes to; `backward`: whether it is of the
-    backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host. `host_half`: how
-    far off that may be at most, a logarithm, 90 % sure.
+    backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host.
+    `host_half`: how far off that may be at most, a logarithm, 90 % sure.
     """
 
     operation: np.ndarray

@@ -99,11 +99,6 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             mode=mode or Mode(),
         )  # fmt: skip
 
-    @property
-    def launch(self) -> str:
-        """How operations are launched."""
-        return self.mode.launch
-
     # ---- Times of single operations.
 
     @cached_property
@@ -148,9 +143,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def _parts(self, work: Work, faster: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         rate, bandwidth = self.terms[:, work.kind]
-        return volumes(work, self.multiprocessors, self.mode) / (
-            faster * rate
-        ), work.bytes / bandwidth
+        volume = volumes(work, self.multiprocessors, self.mode)
+        return volume / (faster * rate), work.bytes / bandwidth
 
     def factors(self, work: Work) -> np.ndarray:
         """(steps,) by which times are to be multiplied, for operations timed nearby."""
@@ -217,14 +211,9 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         """
         if not self.measured:
             return None
-        of_class = np.bincount(steps.kind, steps.run_ms, len(CLASSES)) / max(
-            steps.device_ms, 1e-300
-        )
-        return {
-            name: float(share)
-            for name, share in zip(CLASSES, of_class, strict=True)
-            if share > 0.0 and name not in self.measured
-        }
+        ms = np.bincount(steps.kind, steps.run_ms, len(CLASSES))
+        shares = dict(zip(CLASSES, (ms / (ms.sum() or 1.0)).tolist(), strict=True))
+        return {n: share for n, share in shares.items() if share > 0.0 and n not in self.measured}
 
     @staticmethod
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
