@@ -268,13 +268,10 @@ class Model(Result):
         `block`: the label of one block, which is then explained operation by operation. The rest is as
         for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
         """
-        from lolat.model.attribution import explain_block, explain_network
+        from lolat.model.attribution import explain
 
         graph = self._graph(network, input_size, predictor)
-        if block is not None:
-            explanation = explain_block(self, graph, block, batch_size, predictor)
-        else:
-            explanation = explain_network(self, graph, batch_size, predictor, at_size(network))
+        explanation = explain(self, graph, batch_size, predictor, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
 

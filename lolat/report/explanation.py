@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
-from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
+from lolat.model.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.model.budget import BudgetAnswer, told
 from lolat.report.prediction import latency, note_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
@@ -32,7 +32,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield latency(prediction)
     yield totals(prediction)
     yield ""
-    if explanation.of_block:
+    if explanation.block is not None:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
@@ -47,16 +47,14 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _block_table(explanation.blocks)
     yield "what would save time, each counted anew and predicted"
     if explanation.counterfactuals:
-        yield from _change_table(explanation.counterfactuals, explanation.of_block)
+        yield from _change_table(explanation.counterfactuals, explanation.block is not None)
         if any(c.in_domain is False for c in explanation.counterfactuals):
             yield "  * the changed network is outside the measured domain"
     else:
         yield "  nothing that LoLat knows to try"
-    if explanation.batches:
-        yield batch_sentence(explanation.batches)
-    yield from note_lines((*prediction.warnings, *explanation.notes))
+    yield from note_lines(explanation.warnings)
     further = f"Next: lolat explain {prediction.query.arguments}"
-    if explanation.of_block:
+    if explanation.block is not None:
         yield further
     elif explanation.blocks:
         longest = max(explanation.blocks, key=lambda block: block.latency_ms)
@@ -136,15 +134,6 @@ def _change_table(changes: Sequence[Counterfactual], of_block: bool) -> Iterator
 def indented(lines: Iterable[str]) -> Iterator[str]:
     """Lines two blanks further in."""
     yield from (f"  {line}" for line in lines)
-
-
-def batch_sentence(batches: Sequence[BatchEffect]) -> str:
-    """What a sample costs alone and in larger batches."""
-    first, *rest = batches
-    larger = (b for b in rest if b.batch_size in (8, 32))
-    times = [f"{milliseconds(b.per_sample_ms)} at {b.batch_size}" for b in larger]
-    more = f", {' and '.join(times)}" if times else ""
-    return f"a sample takes {milliseconds(first.per_sample_ms)} at batch {first.batch_size}{more}"
 
 
 def budget_lines(answer: BudgetAnswer) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Side:
     """A network on a device: one of the answers of the page.
 
     `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `command`: the
-    network in a command (`keras:X --input-size 96`); `at_size`: see `explain_network`.
+    network in a command (`keras:X --input-size 96`); `at_size`: see `Model.explain`.
     """
 
     model: Model

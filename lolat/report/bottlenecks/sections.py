@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.fitting.intervals import noise_floor
 from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
-from lolat.model.attribution import Counterfactual, explain_block, explain_network
+from lolat.model.attribution import Counterfactual, explain
 from lolat.model.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS, bottleneck_sentence, familiar, short_name
@@ -147,8 +147,8 @@ def causes(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> str:
 def detail(side: Side, answer: Prediction, row: Row, block: int, of: str) -> str:
     """The terms of a block, its operations, and the savings by changes of it. `of`: ends the captions."""
     label = row.label
-    found = explain_block(
-        side.model, side.graph, answer.names[block], answer.batch_size, answer.predictor
+    found = explain(
+        side.model, side.graph, answer.batch_size, answer.predictor, block=answer.names[block]
     )
     (own,) = found.blocks
     whole = own.latency_ms or 1.0
@@ -197,9 +197,7 @@ def changes(sides: Sequence[Side], names: Sequence[str], found: Sequence[Predict
     for side, name, answer in zip(sides, names, found, strict=True):
         of = f": {name}" if len(sides) > 1 else ""
         caption = f"Each change counted anew and predicted, at batch size {answer.batch_size}{of}"
-        asked = explain_network(
-            side.model, side.graph, answer.batch_size, answer.predictor, side.at_size
-        )
+        asked = explain(side.model, side.graph, answer.batch_size, answer.predictor, side.at_size)
         notes = "".join(element("p", plain(note), class_="dim") for note in asked.notes)
         parts.append(f"<div>{_saved(caption, asked.counterfactuals, False)}{notes}</div>")
     star = element("p", "* the changed network is outside the measured domain", class_="dim")
