@@ -18,7 +18,6 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.model import Model
-    from lolat.model.budget import Before
     from lolat.model.prediction import Predictions
 
 several_options = common.stacked(
@@ -74,7 +73,7 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 @common.max_ms_option(more="Exit code 3 where it takes longer.")
 @common.sure_option
 @common.option("--against", metavar="BASE", help="Exit code 3 where it takes more than 1.05 times as "
-               "long as a network, or as `predict --json` wrote of the base branch.")  # fmt: skip
+               "long as `predict --json` wrote of the base branch.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
     model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
@@ -89,14 +88,19 @@ def predict(
     limit is exceeded.
     """
     from lolat.api.predicting import predict_all
-    from lolat.model.budget import Limits, exceeded
+    from lolat.model.budget import exceeded, read_before
 
     if sure is not None and coverage not in (None, sure / 100):
         raise InputError(f"{arg('sure')} and {arg('coverage')} are two answers; give one of them")
+    if sure is not None and max_ms is None:
+        raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
-    before = None if against is None else _before(models, against, *question)
-    limits = Limits(max_ms, None if sure is None else sure / 100, before)
+    if against is not None and len(models) * len(networks) * len(batch_sizes) > 1:
+        raise InputError(
+            f"{arg('against')} is of one answer; give one network, batch size and device"
+        )
+    before = None if against is None else read_before(against)
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:
@@ -105,27 +109,13 @@ def predict(
         write_csv(csv_file, predictions.rows())
         common.say(f"written: {csv_file}")
     names = [p.query.model.label for p in predictions] if devices else []
-    if lines := exceeded(predictions.answers, limits, names):
+    certainty = None if sure is None else sure / 100
+    if lines := exceeded(predictions.answers, max_ms, certainty, before, names):
         no = AnswerIsNo("; ".join(lines))
         if not predictions.errors:
             raise no
         common.say(common.words_of(no))
     fail(predictions.errors)
-
-
-def _before(
-    models: Sequence[Model], against: str, batch_sizes: Sequence[int], predictor: str | None,
-    coverage: float | None, input_size: Sequence[int],
-) -> Before:  # fmt: skip
-    """The prediction that --against names: in a file, or of a network."""
-    from lolat.model.budget import before_of, is_prediction, read_before
-
-    if len(models) > 1 or len(batch_sizes) > 1:
-        raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
-    if is_prediction(against):
-        return read_before(against)
-    (model,), (batch_size,) = models, batch_sizes
-    return before_of(model.predict(against, batch_size, predictor, coverage, input_size=input_size))
 
 
 def _answer(predictions: Predictions, as_json: bool) -> None:

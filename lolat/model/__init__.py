@@ -294,14 +294,13 @@ class Model(Result):
         the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
         answer. Raises AnswerIsNo where not even the smallest stays within the time.
         """
-        from lolat.model.budget import Question, check_budget
+        from lolat.model.budget import budget, check_budget
 
         check_budget(max_ms)
         graph = self._graph(network, input_size, predictor, coverage)
-        question = Question(
-            self, graph, max_ms, batch_size, predictor, coverage, sure, at_size(network)
+        return budget(
+            self, graph, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
         )
-        return question.answer(vary)
 
     # ---- Training
 

@@ -7,7 +7,7 @@ from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, Counterfactual, Explanation, Term
-from lolat.model.budget import BudgetAnswer, told
+from lolat.model.budget import BudgetAnswer, value_words
 from lolat.report.prediction import latency, note_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
 from lolat.report.tables import table_lines
@@ -141,7 +141,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     best, further, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"
     yield (
-        f"{plain(best.prediction.network)}: {told(answer.vary, best.value)} stays within {budget}: "
+        f"{plain(best.prediction.network)}: {value_words(answer.vary, best.value)} stays within {budget}: "
         f"{latency(best.prediction)}"
     )
     if answer.channels is not None:
@@ -153,10 +153,11 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         takes = further.prediction.latency_ms
         # 12.0 ms would not look like more than 12 ms.
         exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
-        yield f"next: {told(answer.vary, further.value)} takes {latency(further.prediction)}{exactly}"
+        value = value_words(answer.vary, further.value)
+        yield f"next: {value} takes {latency(further.prediction)}{exactly}"
     elif answer.refusal is not None:
         yield f"next: refused: {plain(answer.refusal)}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
-    yield f"now: {told(answer.vary, now.value)} takes {latency(now.prediction)}"
+    yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
     yield from note_lines((*best.prediction.warnings, *answer.notes))
