@@ -19,7 +19,7 @@ import click
 from benchmarks import runner, tables
 
 MODULES = (
-    "zoo.judge", "zoo.ablation", "zoo.kinds", "plain", "compare", "query", "serve", "nas", "nas_few",
+    "zoo.judge", "zoo.ablation", "zoo.kinds", "plain", "compare", "query", "nas", "nas_few",
     "gpus", "networks", "learning_curve", "published_networks", "kernels_ablation", "justus",
     "training_runs", "training_epochs", "training_estimate", "published",
 )  # fmt: skip

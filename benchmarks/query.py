@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,6 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
-from lolat.mlp.devices import DEVICES
-from lolat.mlp.layer_model import Layer, LayerModel, Perceptron
-from lolat.mlp.recipes import find_recipe
-from lolat.mlp.table import LayerTable
 from lolat.nas.grid import Grid
 from lolat.nas.scorer import compiled
 
@@ -33,7 +29,6 @@ ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000
 POSITIONS, CHOICES = 22, 7  # as many positions as FBNet has; 7**22 is what an int64 can index
 CANDIDATES = 20_000_000
-LAYERS = 100_000
 NETWORKS = ("resnet50", "mobilenetv2_100", "densenet121", "vit_base_patch16_224")
 
 
@@ -121,42 +116,6 @@ def search(model: lolat.Model) -> list[str]:
     return [f"{asked}; linear, so from {CANDIDATES:,} of them", f"{seconds:.0f} s"]
 
 
-def layers() -> Iterator[list[str]]:
-    """Rows of the table: LAYERS convolutions of six GPUs by networks of each recipe's size."""
-    random = np.random.default_rng(0)
-    known = dict(itertools.islice(DEVICES.items(), 6))
-    sizes = {"batch_size": 64, "in_channels": 1024, "out_channels": 1024}
-    table = LayerTable(
-        "convolution",
-        {
-            "gpu": random.choice(list(known), LAYERS),
-            **{name: random.integers(1, most + 1, LAYERS) for name, most in sizes.items()},
-            "input_size": random.integers(8, 225, LAYERS),
-            "kernel_size": random.integers(1, 8, LAYERS),
-            "stride": random.integers(1, 5, LAYERS),
-            "padding": random.choice(["same", "valid"], LAYERS),
-            "use_bias": random.integers(0, 2, LAYERS),
-            "activation": random.choice(["none", "relu"], LAYERS),
-            "optimizer": random.choice(["none", "sgd", "adam"], LAYERS),
-        },
-    )
-    for name in ("best", "paper"):
-        recipe = find_recipe(name)
-        plan, features = recipe.plan("convolution", True), tuple(recipe.columns(table, known))
-        widths = [len(features), *plan.hidden, 1]
-        members = [
-            Layer(random.normal(0, a**-0.5, (a, b)).astype(np.float32), np.zeros(b, np.float32),
-                  plan.activation if b > 1 else plan.output_activation)
-            for a, b in itertools.pairwise(widths)
-        ]  # fmt: skip
-        mean, scale = [0.0] * len(features), [100.0] * len(features)
-        model = LayerModel(
-            "convolution", name, known, list(features), mean, scale, Perceptron(members), {}, {}, {}
-        )
-        seconds = each(lambda model=model: model.predict(table), 1) / 1e6
-        yield [f"{LAYERS:,} layers by the layer model of the recipe {name}", f"{seconds:.2f} s"]
-
-
 @benchmark("query", "speed", "extended")
 def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
     """How fast a model answers, beside `import numpy`, `X @ w` and fvcore."""
@@ -180,6 +139,5 @@ def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
         ["the same at a batch size asked before", f"{again:.1f} µs"],
         *torch_readers(),
         search(known),
-        *layers(),
     ]  # fmt: skip
     return {"query": (["what", "measured"], lines)}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.mlp import training
 from lolat.nas.pareto import Scores
 from lolat.nas.spaces import nasbench201
 from lolat.readers.cache import Cache
@@ -51,13 +50,6 @@ def scores(path: Path) -> Sequence[Any]:
     return [tuple(row) for row in kept]
 
 
-def checkpoint(path: Path) -> Sequence[Any]:
-    """The arrays of a training that is going on."""
-    if not path.exists():
-        np.savez(path, allow_pickle=False, fingerprint=np.asarray("f"), losses=np.arange(9.0))
-    return [(k, v.tolist()) for k, v in training._read(path, "f").items()]
-
-
 def graph(path: Path) -> Sequence[Any]:
     """A network in the cache."""
     cache = Cache(path.parent)
@@ -72,7 +64,7 @@ def graph(path: Path) -> Sequence[Any]:
     return [] if found is None else [found]
 
 
-@pytest.mark.parametrize("kept_by", [journal, scores, checkpoint, graph])
+@pytest.mark.parametrize("kept_by", [journal, scores, graph])
 def test_cut_at_every_byte(kept_by: Callable[[Path], Sequence[Any]], tmp_path: Path) -> None:
     path = tmp_path / "whole" / "kept.npz"
     path.parent.mkdir()

@@ -175,7 +175,7 @@ BACKENDS = ("tensorflow", "torch", "onnxruntime")
 
 WHOLE = click.IntRange(1)
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
-MILLISECONDS = click.FloatRange(0, min_open=True)
+POSITIVE = click.FloatRange(0, min_open=True)
 PERCENT = click.FloatRange(0, 100, min_open=True, max_open=True)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -247,7 +247,7 @@ coverage_option = option(
     help="How sure the interval is to be; 0.9 if not given.",
 )  # fmt: skip
 max_ms_option = option(
-    "--max-ms", type=MILLISECONDS, metavar="MS", help="The longest that it may take."
+    "--max-ms", type=POSITIVE, metavar="MS", help="The longest that it may take."
 )
 sure_option = option(
     "--sure", type=PERCENT, is_flag=False, flag_value=90.0, metavar="[PERCENT]",
@@ -268,7 +268,7 @@ replicas_option = option(
     help="Devices that train together.",
 )  # fmt: skip
 link_option = option(
-    "--link-gbps", type=click.FloatRange(0, min_open=True), metavar="GBPS",
+    "--link-gbps", type=POSITIVE, metavar="GBPS",
     help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
     "machine, and 10 between machines.",
 )  # fmt: skip

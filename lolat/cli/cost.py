@@ -37,7 +37,7 @@ accelerator_option = common.option(
 @common.coverage_option
 @common.option(
     "--memory-gib",
-    type=click.FloatRange(0, min_open=True),
+    type=common.POSITIVE,
     metavar="GIB",
     help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
 )

@@ -64,7 +64,6 @@ class LayerFit:
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
 @common.seed_option
-@common.restart_option
 @common.json_option
 def fit(
     table: str,
@@ -74,13 +73,11 @@ def fit(
     output: Path,
     epochs: int | None,
     seed: int,
-    restart: bool,
     as_json: bool,
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
-    A run that is killed goes on where it was when the same command is given again.
     """
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.training import about_training, learn, split
@@ -89,20 +86,14 @@ def fit(
     text = read_text(table)
     rows = rows_of(parse(text), only)
     devices = known(rows["gpu"].tolist(), merged(DEVICES, read_devices(facts) if facts else {}))
-    checkpoint = output.with_name(output.name + ".checkpoint.npz")
-    if restart:
-        checkpoint.unlink(missing_ok=True)
-    elif checkpoint.exists():
-        common.say(f"{checkpoint} is there: a run of the same rows and options goes on from it")
     parts = split(len(rows), seed)
     with common.progress() as bar:
         model = learn(
             rows.select(parts.train), find_recipe(recipe), devices, seed=seed, epochs=epochs,
-            checkpoint=checkpoint, progress=bar,
+            progress=bar,
         )  # fmt: skip
     model, errors = about_training(model, rows, parts, Path(table).name, sha256(text.content))
     write_layer_model(output, model)
-    checkpoint.unlink(missing_ok=True)
     answer = LayerFit(str(output), rows.layer, recipe, tuple(devices), errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from lolat.cli import common
-from lolat.io.writing import check_file, write_text
+from lolat.io.writing import check_file
+from lolat.report.tables import write_csv
 from lolat.units import plain, plural
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -143,7 +144,7 @@ def search(
         )  # fmt: skip
     common.answer("nas-search", result, as_json, pareto.lines(result))
     if output is not None:
-        write_text(output, result.to_csv())
+        write_csv(output, result.rows())
         common.say(f"written: {output}")
 
 

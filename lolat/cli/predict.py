@@ -18,7 +18,8 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.model import Model
-    from lolat.model.prediction import Predictions
+    from lolat.model.budget import Before
+    from lolat.model.prediction import Prediction, Predictions
 
 several_options = common.stacked(
     common.model_argument,
@@ -72,14 +73,16 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 @several_options
 @common.max_ms_option(more="Exit code 3 where it takes longer.")
 @common.sure_option
-@common.option("--against", metavar="BASE", help="Exit code 3 where it takes more than 1.05 times as "
-               "long as `predict --json` wrote of the base branch.")  # fmt: skip
+@common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
+               "branch: exit code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
+@common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
+               help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
     model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
     input_size: tuple[int, ...], predictor: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
-    against: str | None, csv_file: Path | None,
+    against: str | None, max_ratio: float | None, csv_file: Path | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -88,19 +91,26 @@ def predict(
     limit is exceeded.
     """
     from lolat.api.predicting import predict_all
-    from lolat.model.budget import exceeded, read_before
+    from lolat.model.budget import exceeded, is_prediction, read_before
 
     if sure is not None and coverage not in (None, sure / 100):
         raise InputError(f"{arg('sure')} and {arg('coverage')} are two answers; give one of them")
     if sure is not None and max_ms is None:
         raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
+    if max_ratio is not None and against is None:
+        raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
-    if against is not None and len(models) * len(networks) * len(batch_sizes) > 1:
-        raise InputError(
-            f"{arg('against')} is of one answer; give one network, batch size and device"
-        )
-    before = None if against is None else read_before(against)
+    before: Prediction | Before | None = None
+    if against is not None:
+        if len(models) * len(batch_sizes) > 1:
+            raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
+        if is_prediction(against):
+            before = read_before(against)
+        else:
+            before = models[0].predict(
+                against, batch_sizes[0], predictor, input_size=input_size or None
+            )
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:
@@ -110,7 +120,7 @@ def predict(
         common.say(f"written: {csv_file}")
     names = [p.query.model.label for p in predictions] if devices else []
     certainty = None if sure is None else sure / 100
-    if lines := exceeded(predictions.answers, max_ms, certainty, before, names):
+    if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio, names):
         no = AnswerIsNo("; ".join(lines))
         if not predictions.errors:
             raise no

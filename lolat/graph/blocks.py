@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import prod
 
 from msgspec.structs import replace
 
@@ -29,6 +28,9 @@ from lolat.graph.naming import (
 
 SERIAL = 7
 """As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
+
+DECODING = ("resize", "transposed_conv")
+"""Kinds that enlarge an image, as the decoder of a U-Net does: two pieces in a row are enough there."""
 
 CROWDED = 32
 """More heavy operations than this are no block, however they hang together."""
@@ -129,17 +131,6 @@ class Flow:
             change[last[root] - start] -= 1
         return list(accumulate(change))[:-1]
 
-    def grows(self, position: int) -> bool:
-        """Whether an operation makes an image larger, as a decoder does."""
-        operation = self.graph.operations[position]
-        if operation.kind not in ("resize", "transposed_conv") or not operation.inputs:
-            return False
-        before, after = self.graph.shapes((operation.inputs[0], operation.outputs[0]))
-        a = operation.attributes
-        return not is_flat(before) and (
-            prod(after) * a.get("in_channels", 1) > prod(before) * a.get("out_channels", 1)
-        )
-
     def serial_pieces(self, start: int, end: int) -> int:
         """How many heavy pieces follow each other between operations that all paths lead through.
 
@@ -174,12 +165,8 @@ class Flow:
 
         `inside`: they are part of such a row.
         """
-        units = self.units_before[end] - self.units_before[start]
-        if units < 2:
-            return False
-        grows = any(map(self.grows, range(start, end)))
-        least = 2 if grows else SERIAL - 2 * inside
-        return units >= least and self.serial_pieces(start, end) >= least
+        decodes = any(o.kind in DECODING for o in self.graph.operations[start:end])
+        return self.serial_pieces(start, end) >= (2 if decodes else SERIAL - 2 * inside)
 
 
 def segments(flow: Flow) -> list[list[int]]:
@@ -340,7 +327,7 @@ class Grouping:
         if element.label is not None and (
             element.label == group.label or self._is_gate_of(group, element)
         ):
-            stage = self.branches[group.label] > 3 and group.branching and element.branching
+            stage = self.branches[group.label] > 3 and element.branching
             return not stage
         if len(element.positions) == 1 and self.flow.depthwise[position] in group.positions:
             return group.units == 1 or not (group.label and element.label)

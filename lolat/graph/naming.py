@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import FORMULAS
-from lolat.graph.kinds import ELEMENTWISE, FREE, HEAVY, POOLINGS
+from lolat.graph.kinds import FREE, HEAVY, POOLINGS
 
 LARGEST = 24
 """A name that more heavy operations share is that of a stage or a model, not of a block."""
@@ -182,27 +182,23 @@ def layer_label(operations: Sequence[Operation]) -> str:
     if len(paths) == 1 and (_kinds(_AUTOMATIC).fullmatch(path) or (path and len(heavy) > 1)):
         return path  # a layer that consists of several operations, such as attention
     names = dict.fromkeys(_PART.sub("", o.name) or o.kind for o in heavy)
-    numbers: dict[str, list[tuple[int, str]]] = {}  # base name -> (number, whole name)
-    for name in names:
-        base, number = _NUMBERED.fullmatch(name).groups()  # type: ignore[union-attr]
-        numbers.setdefault(base, []).append((int(number or 0), name))
-    own = sorted(numbers[max(numbers, key=lambda base: len(numbers[base]))])
-    if len(own) == 1:
-        return own[0][1]
-    return f"{own[0][1]}-{own[-1][0] if own[0][0] else own[-1][1]}"
+    split = [(*_NUMBERED.fullmatch(name).groups(), name) for name in names]  # type: ignore[union-attr]
+    ((most, _),) = Counter(base for base, _, _ in split).most_common(1)
+    numbered = sorted((int(n or 0), name) for base, n, name in split if base == most)
+    (first, label), (last, name) = numbered[0], numbered[-1]
+    if len(numbered) == 1:
+        return label
+    return f"{label}-{last if first else name}"
 
 
 def unique(labels: Sequence[str]) -> list[str]:
-    """Labels of which no two are the same: "block", "block (2)" ..."""
+    """The labels with repeated ones numbered: "block", "block (2)" ..."""
     seen: Counter[str] = Counter()
-    result: dict[str, None] = {}
+    result = []
     for label in labels:
-        own = label
-        while own in result:
-            seen[label] += 1
-            own = f"{label} ({seen[label] + 1})"
-        result[own] = None
-    return list(result)
+        seen[label] += 1
+        result.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
+    return result
 
 
 # ---- Summaries: heavy things first, as a person writes them
@@ -231,10 +227,8 @@ def summarize(graph: Graph, operations: Sequence[Operation]) -> str:
         return _fitted(list(dict.fromkeys(texts)))
     kinds = sorted({k for k, _ in heavy}, key=_MAIN.index)
     parts = [(_several(kind, [o for k, o in heavy if k == kind]), 0) for kind in kinds]
-    rest = [k for k, _ in items if k in _JOINS or (not heavy and k not in _MAIN)]
-    if heavy and items[-1][0] in ("softmax", "sigmoid"):
-        rest.append(items[-1][0])
-    parts += [(_counted(noun, n), 1) for noun, n in Counter(map(_noun, rest)).items()]
+    rest = Counter(_noun(k) for k, _ in items if k in _JOINS or not heavy)
+    parts += [(_counted(noun, n), 1) for noun, n in rest.items()]
     branches = max((len(o.inputs) for k, o in items if k == "concatenate"), default=0)
     if branches > 2 and heavy:
         parts[0] = (f"{branches} branches: {parts[0][0]}", 0)
@@ -311,9 +305,7 @@ def _several(kind: str, operations: Sequence[Operation]) -> str:
 
 def _rank(kind: str) -> int:
     """How readily a part is left out of a summary that is too long; 0: last of all."""
-    if kind in _MAIN:
-        return 0
-    return 1 if kind in _JOINS or kind == "softmax" else 3 if kind in ELEMENTWISE else 2
+    return 0 if kind in _MAIN else 1 if kind in _JOINS or kind == "softmax" else 2
 
 
 def _fitted(parts: list[tuple[str, int]]) -> str:

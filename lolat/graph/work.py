@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import ceil, prod
+from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation
@@ -45,14 +46,24 @@ SHAPE = ("number", "rows", "columns", "depth")
 # ---- The steps of a network
 
 ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
-COLUMNS = (
-    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "backward",
-)  # fmt: skip
-"""Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
-(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; of the backward pass."""
-_NUMBER, _GROWING, _FIXED, _BACKWARD = (
-    COLUMNS.index(n) for n in ("number", "growing", "fixed", "backward")
-)
+
+
+class Step(NamedTuple):
+    """A row of `works`: what a step asks of the device."""
+
+    operation: int  # of the graph
+    kind: int  # an index into CLASSES
+    number: float  # of the product; all 0 where there is none
+    rows: float
+    columns: float
+    depth: float
+    growing: int  # with the batch: GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing
+    fixed: float  # bytes whatever the batch
+    sample: float  # bytes of each sample
+    backward: bool = False
+
+
+COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
 BACKWARD = {**dict.fromkeys(EXPONENTIALS, 1.5), **dict.fromkeys(NORMALIZATIONS, 2.0)}
@@ -184,22 +195,20 @@ def moving_class(kind: str) -> str:
 
 
 class _Steps:
-    """Collects the rows of `works`."""
+    """Collects the rows of `works`, and how much more the backward pass of each reads and writes."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.tensors, self.size = plan, plan.graph.tensors, plan.mode.product_bytes
         self.operation = 0
-        self.rows: list[list[float]] = []
+        self.rows: list[Step] = []
         self.backs: list[float] = []
 
     def add(
         self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
         back: float = 1.0,
     ) -> None:  # fmt: skip
-        """A step; `moved`: bytes whatever the batch, and bytes of a sample; `back`: times as much does the
-        backward pass of what only moves.
-        """
-        self.rows.append([self.operation, CLASSES.index(name), *product, growing, *moved, False])
+        """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
+        self.rows.append(Step(self.operation, CLASSES.index(name), *product, growing, *moved))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
@@ -217,29 +226,24 @@ class _Steps:
     def dropout(self, operation: Operation) -> None:
         """What is drawn at random in training; free in inference."""
         tensor = operation.inputs[0]
-        fixed, sample = self.plan.bytes_of([(tensor, self.plan.sizes[tensor])])
-        self.add(ELEMENTS, NO_PRODUCT, 0, (DROPPED * fixed, DROPPED * sample))
+        self.moves(ELEMENTS, [(tensor, DROPPED * self.plan.sizes[tensor])], [])
 
     def back(self) -> None:
         """The backward pass, a step for each gradient: of what a product read, where that is not the
         network's input, and of its weights.
         """
         graph = self.plan.graph
-        for row, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
-            name = CLASSES[int(row[COLUMNS.index("kind")])]
-            number, high, wide, deep = row[_NUMBER:_GROWING]
-            back = [*row]
-            back[_BACKWARD] = True
+        for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
+            name, back = CLASSES[step.kind], step._replace(backward=True)
+            if name == ATTENTION:
+                back, factor = back._replace(number=ATTENTION_BACKWARD * step.number), 2.0
             if name not in PRODUCTS or name == ATTENTION:
-                if name == ATTENTION:
-                    back[_NUMBER], factor = ATTENTION_BACKWARD * number, 2.0
-                back[_FIXED:_BACKWARD] = [factor * n for n in row[_FIXED:_BACKWARD]]
-                self.rows.append(back)
-                continue
-            if graph.operations[int(row[0])].inputs[0] not in graph.inputs:
-                self.rows.append([*back[:_NUMBER], number, high, deep, wide, *back[_GROWING:]])
-            growing = GROW_DEPTH if row[_GROWING] == GROW_ROWS else row[_GROWING]
-            back[_NUMBER:_FIXED] = [number, deep, wide, high, growing]
+                back = back._replace(fixed=factor * step.fixed, sample=factor * step.sample)
+            else:
+                if graph.operations[step.operation].inputs[0] not in graph.inputs:
+                    self.rows.append(back._replace(columns=step.depth, depth=step.columns))
+                growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
+                back = back._replace(rows=step.depth, depth=step.rows, growing=growing)
             self.rows.append(back)
 
     def attention(self, operation: Operation) -> None:
@@ -256,46 +260,34 @@ class _Steps:
 
     def product(self, operation: Operation) -> None:
         """A dense layer, a product of two tensors, a convolution, a recurrent layer."""
-        a, kind = operation.attributes, operation.kind
-        source, out = self.tensors[operation.inputs[0]], self.tensors[operation.outputs[0]]
-        written, name = out.elements(), DENSE
-        product: tuple[float, ...]
+        a, kind, reads = operation.attributes, operation.kind, operation.inputs[:1]
+        source, out = self.tensors[reads[0]], self.tensors[operation.outputs[0]]
+        written, name, growing, kernels = out.elements(), DENSE, GROW_ROWS, 1
+        product: tuple[float, float, float, float]  # number, rows, columns, depth
         if kind == "matmul":
             high, wide = out.shape[-2:] if len(out.shape) > 1 else (1, written)
             product = (written / max(high * wide, 1), high, wide, a["contracted"])
-            read = [(t, self.size) for t in (*operation.inputs, operation.outputs[0])]
-            growing = GROW_NUMBER if out.batched else 0
-            self.add(BATCHED, product, growing, self.plan.bytes_of(read))
-            return
-        if kind == "dense":
+            name, growing, kernels, reads = BATCHED, GROW_NUMBER, 0, operation.inputs
+        elif kind == "dense":
             product = (1, written / a["out_features"], a["out_features"], a["in_features"])
         elif kind in GATES:
             steps = a["timesteps"]
             sequences = source.elements() / a["in_features"] / steps
             product = (steps, sequences, GATES[kind] * a["units"], a["in_features"] + a["units"])
         else:
-            name = _class_of_convolution(operation)
-            groups, window = a["groups"], prod(a["kernel"])
-            inside, outside = a["in_channels"], a["out_channels"]
-            product = (groups, written / outside, outside / groups, window * inside / groups)
+            name, kernels = _class_of_convolution(operation), a["groups"]
+            window = prod(a["kernel"])
+            inside, outside = a["in_channels"] / kernels, a["out_channels"] / kernels
+            product = (kernels, written / a["out_channels"], outside, window * inside)
             if kind == "transposed_conv":
-                product = (
-                    groups,
-                    source.elements() / inside,
-                    window * outside / groups,
-                    inside / groups,
-                )
+                places = source.elements() / a["in_channels"]
+                product = (kernels, places, window * outside, inside)
             if a.get("pad_before"):  # a copy of its own
-                pair = (operation.inputs[0], self.plan.sizes[operation.inputs[0]])
+                pair = (reads[0], self.plan.sizes[reads[0]])
                 self.add(MOVES, NO_PRODUCT, 0, self.plan.bytes_of([pair, pair]))
-        fixed, sample = self.plan.bytes_of(
-            [(operation.inputs[0], self.size), (operation.outputs[0], self.size)]
-        )
-        number, _, columns, depth = product
-        kernels = 1 if kind in GATES else number  # one for all its steps
-        weights = kernels * columns * (depth + bool(a.get("bias"))) * self.size
-        growing = GROW_ROWS if out.batched else 0
-        self.add(name, product, growing, (fixed + weights, sample))
+        fixed, sample = self.plan.bytes_of([(t, self.size) for t in (*reads, operation.outputs[0])])
+        weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
+        self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))
 
 
 def _class_of_convolution(operation: Operation) -> str:

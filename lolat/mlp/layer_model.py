@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError, arg
+from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, key, known, merged
@@ -143,7 +143,6 @@ class LayerModel(msgspec.Struct, frozen=True):
                 f"the model was trained with other features than the recipe {self.recipe} has in this "
                 "version of LoLat; train it again with `lolat mlp fit`"
             )
-        require_known(features, names, "model")
         with np.errstate(over="ignore", invalid="ignore"):
             output = self.network(features, np.array(self.mean), np.array(self.scale))
             times = recipe.decode(output, table, facts)
@@ -193,16 +192,6 @@ class LayerModel(msgspec.Struct, frozen=True):
                 code="other-device",
             )
         return dict(self.devices)
-
-
-def require_known(features: np.ndarray, names: Sequence[str], owner: str) -> None:
-    """InputError if one of the `features` (n, k), which the `owner` needs, is NaN in some row."""
-    finite = np.isfinite(features).all(axis=0)
-    if lacking := [name for name, good in zip(names, finite, strict=True) if not good]:
-        raise InputError(
-            f"the {owner} needs {', '.join(lacking)} of each GPU, and they are not known of all in the "
-            f"table; give them with {arg('facts')}"
-        )
 
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -252,8 +253,8 @@ def enough_ms(takes: float) -> str:
 
 # ---- Whether a prediction keeps limits: a time, or a ratio to an earlier prediction
 
-MOST_RATIO = 1.05
-"""So many times as long as the base a network may take."""
+MAX_RATIO = 1.05
+"""So many times as long as the base a network may take, where nobody says how many."""
 _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
 
@@ -268,6 +269,14 @@ class Before(msgspec.Struct, frozen=True):
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
 
 
+def is_prediction(path: str) -> bool:
+    """Whether a file holds a prediction rather than a network."""
+    if not (path.lower().endswith(".json") and Path(path).is_file()):
+        return False
+    document = read_json(path, _EXPECTED)
+    return isinstance(document, dict) and str(document.get("schema")).startswith("lolat-prediction")
+
+
 def read_before(path: str) -> Before:
     """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
     try:
@@ -280,16 +289,18 @@ def exceeded(
     predictions: Sequence[Prediction],
     max_ms: float | None = None,
     sure: float | None = None,
-    before: Before | None = None,
+    before: Prediction | Before | None = None,
+    max_ratio: float | None = None,
     devices: Sequence[str] = (),
 ) -> list[str]:
     """A line for each limit that a prediction does not keep, for an error.
 
     `max_ms`: the longest time; with `sure`, the coverage of the predictions' intervals, of the upper end of
-    the interval. `before`: the time of each may be MOST_RATIO times its time. `devices`: their names in the
-    lines. InputError: no interval to be sure of; `before` of another model, predictor or batch size.
+    the interval. `max_ratio`: so many times as long as `before` each may take, MAX_RATIO if None.
+    `devices`: their names in the lines. InputError: no interval to be sure of; a `before` of another model,
+    predictor or batch size.
     """
-    lines = []
+    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
     for number, prediction in enumerate(predictions):
         title = prediction.title + (f" on {plain(devices[number])}" if devices else "")
         takes = f"{title} takes {milliseconds(prediction.latency_ms)}"
@@ -307,15 +318,15 @@ def exceeded(
                 )
         if before is not None:
             ratio = _ratio(prediction, before)
-            if ratio > MOST_RATIO:
+            if ratio > most_ratio:
                 lines.append(
                     f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
-                    f"than the {MOST_RATIO:g} times that {arg('against')} allows"
+                    f"than the {most_ratio:g} times of {arg('max_ratio')}"
                 )
     return lines
 
 
-def _ratio(now: Prediction, before: Before) -> float:
+def _ratio(now: Prediction, before: Prediction | Before) -> float:
     """The latency over that before; InputError where another question was asked before."""
     for name in ("model", "learned", "predictor", "batch_size"):
         former, expected = getattr(before, name), getattr(now, name)

@@ -83,10 +83,6 @@ def read_samples(path: AnyPath, space: Space) -> Samples:
         remarks.append(
             f"{path}: {repeated} of {len(archs)} rows repeat another one; each counts once"
         )
-    if networks < len(different):
-        remarks.append(
-            f"{path}: {len(different)} readings of {plural(networks, 'network')}; all of them count"
-        )
     step = rounding([table.row(index)["latency_ms"] for index in different])
     if step == 1.0:
         remarks.append(f"{path}: whole milliseconds only; taken as rounded")

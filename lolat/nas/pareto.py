@@ -77,19 +77,13 @@ class SearchResult(Result):
         return f"{text}, {' to '.join(parts)}" if parts else text
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network of the front."""
-        names = ("arch", "latency_ms", "score", "in_domain")
-        return [{name: getattr(candidate, name) for name in names} for candidate in self.front]
-
-    def to_csv(self) -> str:
-        """The front as a table."""
-        header = ["arch", "latency_ms", "low_ms", "high_ms", "in_domain", "score"]
+        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score."""
         rows = []
         for c in self.front:
-            low, high = ("", "") if c.interval_ms is None else (f"{t:.6g}" for t in c.interval_ms)
-            inside = "" if c.in_domain is None else str(c.in_domain).lower()
-            rows.append([c.arch, f"{c.latency_ms:.6g}", low, high, inside, repr(c.score)])
-        return to_csv(header, rows)
+            low, high = c.interval_ms or (None, None)
+            bounds = {"low_ms": low, "high_ms": high, "in_domain": c.in_domain}
+            rows.append({"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score})
+        return rows
 
 
 def search(

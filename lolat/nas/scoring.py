@@ -10,8 +10,8 @@ the run is, `_best.csv` has the best of all.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import InputError, LolatError, arg, not_written
+from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress, Silent
 from lolat.io.results import Result, dict_of
@@ -243,29 +243,19 @@ def arrow() -> tuple[Any, Any]:
 def score_range(job: Job, start: int) -> Range:
     """Score the range that begins at `start` into its file, which stays where it is there already.
 
-    InputError as of the scorer and the value, and where the file cannot be written.
+    Errors as of the scorer, the value and `write_bytes`.
     """
     path = job.path(start)
     done = read_footer(path)
-    if done is not None:
-        return done
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            written = _write_range(job, start, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise not_written(path, error, "output") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return written
+    if done is None:
+        content = io.BytesIO()
+        done = _write_range(job, start, content)
+        write_bytes(path, content.getvalue())
+    return done
 
 
 def _write_range(job: Job, start: int, file: Any) -> Range:
-    """Write the candidates of the range that begins at `start` as Parquet into an open file."""
+    """Write the candidates of the range that begins at `start` as Parquet into `file`, which is open."""
     ranking, scorer = job.ranking, job.ranking.scorer
     stop = min(start + job.chunk, scorer.size)
     kept, best = 0, list[Ranked]()
@@ -329,21 +319,16 @@ def _claim(job: Job, space: Space, value: str | None) -> None:
         "latencies": hashlib.sha256(times.encode()).hexdigest(),
     }  # fmt: skip
     text = json.dumps(run, indent=1, default=repr) + "\n"
-    file = Path(job.folder) / RUN
-    try:
-        os.makedirs(job.folder, exist_ok=True)
-        names = os.listdir(job.folder)
-        same = RUN in names and file.read_bytes() == text.encode()
-    except OSError as error:
-        raise not_written(job.folder, error, "output") from error
-    if names and not same:
+    folder = Path(job.folder)
+    names = os.listdir(folder) if folder.is_dir() else []
+    if not names:
+        write_bytes(folder / RUN, text.encode())
+    elif RUN not in names or (folder / RUN).read_bytes() != text.encode():
         kind = "another run" if RUN in names else "other files"
         raise InputError(
-            f"{arg('output')} {job.folder}: holds {kind}; give another folder, or the arguments of that "
-            "run to go on with it"
+            f"{arg('output')} {folder}: holds {kind}; give another folder, or the arguments of that run "
+            "to go on with it"
         )
-    if not names:
-        write_bytes(file, text.encode())
 
 
 def _run(job: Job, space: Space, ray: Any, shown: Progress) -> ScoreResult:
@@ -384,7 +369,7 @@ def _run(job: Job, space: Space, ray: Any, shown: Progress) -> ScoreResult:
         [repr(v) if isinstance(v, float) else v for v in row.values()] for row in result.rows()
     ]
     write_bytes(folder / BEST_FILE, to_csv(header, cells).encode())
-    for path in folder.glob(".part-*.tmp"):  # half files of killed workers
+    for path in folder.glob(".lolat-*.tmp"):  # half files of killed workers
         path.unlink(missing_ok=True)
     return result
 

@@ -112,11 +112,9 @@ class Learn:
 
     def __init__(self) -> None:
         self.question: dict[str, Any] = {}
-        self.checkpoint: bool | None = None  # whether it was there then
 
     def __call__(self, table: Any, recipe: Any, devices: Any, **options: Any) -> Any:
         self.question = {"table": table, "recipe": recipe, "devices": devices, **options}
-        self.checkpoint = options["checkpoint"].exists()
         return hand_model(table.layer, tuple(devices), covers=table)
 
 
@@ -152,18 +150,6 @@ def test_the_gpus_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
     lolat.done(*call(table, "--only", "k80,v100"))
     assert list(learn.question["devices"]) == ["V100", "K80"]
     assert set(learn.question["table"]["gpu"]) == {"V100", "K80"}
-
-
-def test_a_killed_run_goes_on_or_is_thrown_away(lolat: Command, learn: Learn, table: Path) -> None:
-    checkpoint = table.with_name("model.json.checkpoint.npz")
-    checkpoint.write_bytes(b"state")
-    lolat.done(*call(table))
-    assert learn.question["checkpoint"] == checkpoint
-    assert learn.checkpoint
-    assert not checkpoint.exists()
-    checkpoint.write_bytes(b"state")
-    lolat.done(*call(table, "--restart"))
-    assert learn.checkpoint is False
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.errors import InputError, ModelFileError
-from lolat.mlp import layer_model, recipes
+from lolat.mlp import layer_model
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import (
     Layer,
@@ -104,14 +104,6 @@ def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> Non
     words = "the model is of dense layers and the table of convolution"
     with pytest.raises(InputError, match=words):
         model.predict(table_of("convolution", {}))
-
-
-def test_a_fact_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
-    model = hand_model(gpus=("V100", "K80"))
-    rows = table_of("dense", {"gpu": "X1"})
-    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with facts"):
-        model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
 
 
 def test_a_recipe_that_has_changed_is_seen() -> None:

@@ -28,6 +28,7 @@ from lolat.model.budget import (
     enough_ms,
     exceeded,
     first_above,
+    is_prediction,
     read_before,
 )
 from tests import synthetic
@@ -262,8 +263,10 @@ def base(tmp_path: Path) -> Path:
         ({"max_ms": 12.5, "sure": 0.9}, []),  # the upper end of the interval
         ({"max_ms": 12.4, "sure": 0.9}, ["max_ms"]),
         ({"before": 9.53}, []),  # 10 / 9.53 = 1.049
-        ({"before": 9.52}, ["against"]),
-        ({"max_ms": 9.0, "before": 8.0}, ["max_ms", "against"]),
+        ({"before": 9.52}, ["max_ratio"]),
+        ({"max_ms": 9.0, "before": 8.0}, ["max_ms", "max_ratio"]),
+        ({"before": 8.0, "max_ratio": 1.26}, []),  # 10 / 8 = 1.25
+        ({"before": 8.0, "max_ratio": 1.24}, ["max_ratio"]),
     ],
 )
 def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
@@ -298,3 +301,4 @@ def test_the_base_is_what_predict_wrote(base: Path, change: dict[str, Any]) -> N
     with pytest.raises(InputError) as error:
         read_before(str(base))
     assert error.value.code == "against"
+    assert is_prediction(str(base)) == ("model" in change)

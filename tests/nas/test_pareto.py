@@ -292,14 +292,6 @@ def test_the_front_is_of_whole_networks() -> None:
     assert max(map(len, text[1:-1])) < 80
 
 
-def test_a_long_front_is_thinned_where_it_is_shown() -> None:
-    space = spaces.nasbench201.space()
-    scorer = space.scorer(MODEL)
-    result = search(space, MODEL, lambda c: scorer.latency(np.array([c]))[0], candidates=40)
-    assert len(result.front) > 20
-    assert sum("~0|" in line for line in lines(result)) == 20
-
-
 @pytest.mark.parametrize(
     "spec",
     ["nothing", "no.such:thing", "tests.nas.test_space:none", "tests.nas.test_space:SIDE.real.imag",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError
 from lolat.model import Model
 from lolat.nas import score
 from lolat.nas.ray_tasks import on_ray
@@ -71,35 +71,19 @@ def assert_same(result: ScoreResult, expected: ScoreResult) -> None:
     for path in there.glob("*.parquet"):
         assert (folder / path.name).read_bytes() == path.read_bytes()
     assert (folder / "_best.csv").read_text() == (there / "_best.csv").read_text()
-    assert not list(folder.glob(".part*"))
-
-
-class Steps:
-    """A progress that counts steps."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def start(self, text: str, total: int) -> None:
-        self.total = total
-
-    def step(self) -> None:
-        self.count += 1
-
-    def note(self, text: str) -> None:
-        pass
+    assert not list(folder.glob(".lolat*"))
 
 
 def test_a_killed_worker_loses_nothing(
     cluster: Any, model: Model, undisturbed: ScoreResult, tmp_path: Path
 ) -> None:
-    mark, steps = tmp_path / "killed", Steps()
+    mark = tmp_path / "killed"
     deadly = disturbed(KillsOnce(str(mark), 6 * CHUNK + 5), os.getpid())
-    result = score(deadly, model, tmp_path / "out", ray="", progress=steps, **OPTIONS)
+    result = score(deadly, model, tmp_path / "out", ray="", **OPTIONS)
     assert int(mark.read_text()) != os.getpid()
     assert not is_running(int(mark.read_text()))
     assert 100 < undisturbed.kept < 15625 - 100
-    assert steps.count == steps.total == 16
+    assert result.files == 16
     assert_same(result, undisturbed)
 
 
@@ -157,12 +141,6 @@ def test_a_folder_that_a_worker_cannot_write(cluster: Any, tmp_path: Path) -> No
     with pytest.raises(InputError) as caught:
         list(on_ray(cluster, task, str(tmp_path), [0]))
     assert (caught.value.code, caught.value.data) == ("not-written", {"path": str(tmp_path)})
-
-
-def test_without_ray(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError):
-        score(nasbench201.space(), model, tmp_path, ray="")
 
 
 @pytest.mark.slow

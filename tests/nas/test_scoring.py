@@ -7,7 +7,6 @@ import errno
 import itertools
 import json
 import math
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +156,7 @@ def test_a_run_that_stopped_goes_on(
 
     def stops(job: Any, start: int) -> Any:
         if start == 6000:
-            (folder / ".part-06000-08000-1-abc.tmp").write_bytes(b"half")
+            (folder / ".lolat-1-abc.tmp").write_bytes(b"half")
             raise KeyboardInterrupt
         scored.append(start)
         return real(job, start)
@@ -174,7 +173,7 @@ def test_a_run_that_stopped_goes_on(
     assert result.reused == 2
     for name in ("part-00000-02000.parquet", "part-04000-06000.parquet"):
         assert (folder / name).stat().st_mtime_ns == times[name]
-    assert not list(folder.glob(".part*"))
+    assert not list(folder.glob(".lolat*"))
     assert (tmp_path / "a/_best.csv").read_text() == (folder / "_best.csv").read_text()
 
 
@@ -209,16 +208,10 @@ def test_another_folder_is_refused(run: Run, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("names", [("index", "b"), ("value", "b"), ("b", "b")])
-def test_a_position_that_cannot_be_a_column(names: tuple[str, ...], tmp_path: Path) -> None:
-    positions = [*(Position(n, (1, 2)) for n in names), *SPACE.positions[2:]]
-
-    def odd() -> ScoreResult:
-        space = Space("odd", positions, [], lambda values, name: synthetic.network())
-        return score(space, MODEL, tmp_path / "o")
-
-    with pytest.raises(InputError):
-        odd()
+def test_a_position_that_cannot_be_a_column(tmp_path: Path) -> None:
+    space = Space("odd", [Position("index", (1, 2))], [], lambda values, name: synthetic.network())
+    with pytest.raises(InputError, match="'index'"):
+        score(space, MODEL, tmp_path / "o")
 
 
 def test_a_disk_that_fills_up(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +228,9 @@ def test_a_disk_that_fills_up(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(LolatError) as caught:
         run(chunk=4000)
     assert (caught.value.exit_code, caught.value.code) == (1, "not-written")
-    names = [p.name for p in (tmp_path / "out").glob("*part*")]
+    names = [p.name for p in (tmp_path / "out").glob("part*")]
     monkeypatch.undo()
-    assert not [name for name in names if name.endswith(".tmp")]
+    assert not list((tmp_path / "out").glob("*.tmp"))
     assert run(chunk=4000).reused == len(names)
 
 
@@ -272,16 +265,3 @@ def test_without_pyarrow(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingPackageError):
         run()
     assert not (tmp_path / "out").exists()
-
-
-def test_a_damaged_file_is_made_again(run: Run, tmp_path: Path) -> None:
-    first = run("a", chunk=4000)
-    for content in (b"", b"half a file", None):
-        folder = tmp_path / "b"
-        shutil.copytree(tmp_path / "a", folder)
-        victim = folder / "part-04000-08000.parquet"
-        victim.write_bytes(victim.read_bytes()[:-20] if content is None else content)
-        result = run("b", chunk=4000)
-        assert_same(result, first)
-        assert result.reused == 3
-        shutil.rmtree(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.errors import MissingPackageError
-from lolat.nas.user_code import needed
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
@@ -62,9 +59,3 @@ def test_the_look_up_table_adds_up_to_whole_networks(
         chosen = space.values(row).items()
         ms = table["constant_ms"] + sum(table["layers"][name][choice] for name, choice in chosen)
         assert ms == pytest.approx(model.predict(space.network(row)).latency_ms, rel=1e-9)
-
-
-def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingPackageError, match=r"\[optuna\]"):
-        needed("optuna", "Optuna", "optuna")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,14 +14,11 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.common import run
-from lolat.cli.main import lolat as main
-from tests.cli.commands import ROOT, Command, one_line, process, valid_answer
+from tests.cli.commands import ROOT, Command
 from tests.nas.few_devices import everything, only_needed, some_cells, some_layers, write_samples
 
 CELLS = "nasbench201"
 MODULE = """
-import os
 import time
 
 from lolat.nas import Part, Position, Space
@@ -54,11 +50,6 @@ def fails(arch):
 def slow(candidate):
     time.sleep(0.3)
     return sum(candidate)
-
-
-def writes(choices):
-    os.write(1, b"by its number")
-    return 1
 
 
 def leaves(arch):
@@ -109,13 +100,6 @@ def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any, words: str)
     for row, arch in zip(rows(result), archs, strict=True):
         assert row["arch"] == arch
         assert float(row["low_ms"]) < device(arch) < float(row["high_ms"])
-
-
-def test_few_samples_are_warned_of(lolat: Command, tmp_path: Path) -> None:
-    samples = write_samples(tmp_path / "s.csv", some_cells(9))
-    found = lolat.done("nas", "fit", CELLS, samples, "--output", tmp_path / "m.json")
-    assert found.err.startswith("lolat: warning: 9 samples")
-    assert "noise" not in found.out  # of so few readings it is not known
 
 
 def test_a_space_of_ones_own_is_fitted_and_searched(
@@ -190,16 +174,6 @@ def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
     assert answer["fastest_ms"] > 0.001
 
 
-def test_a_function_that_writes_to_descriptor_1(
-    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["nas", "search", "searched:space", str(model), "--objective", "searched:writes"]
-    assert run(main, [*words, "--json"], "lolat") == 0
-    out, err = capfd.readouterr()
-    assert valid_answer([*words, "--json"], out)["scored"] == 9
-    assert err.count("by its number") == 9
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
 def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
     call = ["nas", "search", "searched:space", str(model), "--objective", "searched:slow"]
@@ -220,19 +194,6 @@ def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
     assert (started.returncode, out) == (130, "")
     assert f"interrupted; {count} new scores" in err.splitlines()[-1]
     assert 2 <= count < 9
-
-
-def test_keras_greets_nobody(model: Path, here: Path) -> None:
-    """TensorFlow writes to stderr from C++ when a module imports it; a refusal stays one line."""
-    (here / "keras.py").write_text(
-        "import os\nos.write(2, b'a greeting from C++')\nStatelessScope = object\n"
-    )
-    (here / "talking.py").write_text("import keras\n")
-    ask = ["nas", "search", "talking:space", model, "--objective", "talking:score"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
-    done = process(ask, cwd=here, env=env)
-    assert done.returncode == 2
-    assert one_line(done.stderr)
 
 
 # ---- score
