@@ -32,7 +32,7 @@ from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, put, read, with_sections, write
+from lolat.model.file import OF_INFERENCE, SECTIONS, UNKNOWN, lacks, merged, read, write
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
@@ -98,7 +98,7 @@ def fit(
         document = _of_blocks(paths[0], stem, name)
     if output is None:
         return Model(document)
-    document = with_sections(output, document)
+    document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
 
@@ -128,8 +128,10 @@ def _of_epochs(
     document = epochs_document(paths[0], name, device, read_network, said)
     if output is None:
         return Model(document)
-    called = device if Path(output).exists() else document["device"]
-    document = put(output, "epochs", document["epochs"], called, document["environment"])
+    if device is None and Path(output).exists():
+        document["device"] = UNKNOWN  # it is the file's
+    document = merged(output, document)
+    write(output, document)
     return Model(document, os.fspath(output))
 
 
