@@ -36,7 +36,7 @@ from lolat.model.file import OF_INFERENCE, SECTIONS, UNKNOWN, lacks, merged, rea
 from lolat.model.learning import FEW_BLOCKS, model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
-from lolat.training.epochs import epochs_document, is_of_epochs
+from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
 
@@ -110,7 +110,7 @@ BLOCKS, OPERATIONS, NETWORKS, EPOCHS = "blocks", "operations", "networks", "epoc
 def _kind(path: str) -> str:
     """What a table is of."""
     columns = columns_of(path)
-    if is_of_epochs(columns):
+    if "epoch_s" in columns:
         return EPOCHS
     if is_of_operations(columns):
         return OPERATIONS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import UNSET, UnsetType, convert
+from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
@@ -25,7 +25,7 @@ from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.model import Model
-from lolat.model.figures import figures, intervals
+from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
 from lolat.readers.many import Said
 from lolat.units import off, percent, plain, plural
@@ -73,18 +73,6 @@ class EvaluatedNetwork:
     interval_width: float | None
     inside: bool | None
     in_domain: bool | None
-
-
-@dataclass(frozen=True)
-class IntervalsKept:
-    """How many times were inside their intervals, and between which shares the true one lies."""
-
-    coverage: float
-    inside: int
-    of: int
-    bounds: tuple[float, float]
-    certainty: float
-    median_width: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,7 +276,6 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
     taken_out = None if ratio is None else figures(ratio * predicted, times)
     outside = sum(r.in_domain is False for r in rows) / len(rows)
     error = errors["median"]
-    found = intervals(plain_data(rows))
     return Evaluation(
         model=model.name,
         device=model.device,
@@ -303,7 +290,7 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         networks=rows,
         summary=errors,
         inside_interval=sum(r.inside is True for r in rows),
-        intervals=None if found is None else convert(found, IntervalsKept),
+        intervals=intervals(rows),
         noise_floor=floor,
         failures=dict(measured.failures),
         noise=noise_of(measured.levels),

@@ -49,8 +49,7 @@ def opened(model: str, launch: str | None = None) -> Model:
             common.say(f"warning: {model}: {differences[0]}; learn again with: lolat learn cpu")
     if state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
-        check = "" if state.is_recent else f"; `lolat doctor {quote(model)}` takes 10 seconds"
-        common.say(f"{model}: {state.remark}{check}")
+        common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
     return loaded.launched(launch)
 
 

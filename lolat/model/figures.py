@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,27 @@ def share_bounds(inside: int, of: int, certainty: float = CERTAINTY) -> tuple[fl
     return float(bounds.low), float(bounds.high)
 
 
-def intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How the intervals of `networks` did; None where there are none.
+@dataclass(frozen=True)
+class IntervalsKept:
+    """How many times were inside their intervals, and between which shares the true one lies."""
+
+    coverage: float
+    inside: int
+    of: int
+    bounds: tuple[float, float]
+    certainty: float
+    median_width: float
+
+
+def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
+    """How the intervals of `networks` did, rows of an `Evaluation`; None where there are none.
 
     `median_width`: of (high - low) / prediction, by the default predictor, as the intervals are.
     """
-    sure = [r for r in rows if r["interval_ms"] is not None]
+    sure = [r for r in rows if r.interval_ms is not None]
     if not sure:
         return None
-    inside = sum(r["inside"] for r in sure)
-    return {
-        "coverage": sure[0]["coverage"],
-        "inside": inside,
-        "of": len(sure),
-        "bounds": list(share_bounds(inside, len(sure))),
-        "certainty": CERTAINTY,
-        "median_width": float(np.median([r["interval_width"] for r in sure])),
-    }
+    inside = sum(r.inside for r in sure)
+    width = float(np.median([r.interval_width for r in sure]))
+    bounds = share_bounds(inside, len(sure))
+    return IntervalsKept(sure[0].coverage, inside, len(sure), bounds, CERTAINTY, width)

@@ -190,9 +190,9 @@ class Prediction(Result):
 
         The page is one file that loads nothing. Raises InputError where it cannot be written.
         """
-        from lolat.report.bottlenecks import page_of
+        from lolat.report.bottlenecks import page
 
-        write_text(path, page_of([self] if against is None else [self, against]))
+        write_text(path, page([self] if against is None else [self, against]))
 
 
 @dataclass(frozen=True, repr=False)

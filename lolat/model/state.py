@@ -21,7 +21,7 @@ from lolat.fitting.intervals import repeatability_of
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, shipped_folder
 from lolat.io.writing import write_bytes
-from lolat.units import off, percent
+from lolat.units import off, percent, plural
 
 LIMIT = 0.1
 """How far the times of a machine may be from the learned ones where its model holds; see `limit_of`."""
@@ -158,5 +158,5 @@ def ago(date: str) -> str:
     age = _age(date)
     minutes = int(age.total_seconds() / 60)
     if minutes < 120:
-        return f"{minutes} minutes ago"
+        return f"{plural(minutes, 'minute')} ago"
     return f"{minutes // 60} hours ago" if age < timedelta(days=2) else f"{age.days} days ago"

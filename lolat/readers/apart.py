@@ -49,8 +49,8 @@ def read_apart(spec: str, size: Any) -> Graph:
     """The network in a file or of a function, read by a new child within the user's limits."""
     limits = limit("LOLAT_READ_S", LIMIT_S), limit("LOLAT_READ_GIB", MEMORY_GIB)
     # A function may ask for the GPU, and its output is for whoever wrote it.
-    own: dict[str, Any] = {"environment": {}, "shows_errors": True} if is_function(spec) else {}
-    with contextlib.closing(Reader(*limits, _ending(spec), **own)) as reader:
+    options: dict[str, Any] = {"environment": {}, "shows_errors": True} if is_function(spec) else {}
+    with contextlib.closing(Reader(*limits, _ending(spec), **options)) as reader:
         return reader.read(spec, size)
 
 
@@ -75,8 +75,8 @@ def check_file(path: Path, name: str) -> None:
     """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
     kind = Path(name).suffix.lower()
     if kind not in ENDINGS:
-        given = f"a {kind} file" if kind else "without an ending"
-        raise NetworkError(f"{name} is {given}; expected one of {', '.join(ENDINGS)}")
+        form = f"a {kind} file" if kind else "without an ending"
+        raise NetworkError(f"{name} is {form}; expected one of {', '.join(ENDINGS)}")
     if not path.stat().st_size:
         raise NetworkError(f"{name} is empty; expected a network's file")
 
@@ -203,8 +203,6 @@ def answer(
             ) from None
         if isinstance(error, LolatError):
             raise
-        if isinstance(error, RecursionError):
-            raise NetworkError("it is nested too deeply; expected a network's file") from None
         # Of a file the words may be anybody's.
         words = brief(error) if is_function(network) else type(error).__name__
         raise NetworkError(f"it cannot be read ({words}); expected a network") from error

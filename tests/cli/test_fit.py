@@ -65,16 +65,6 @@ def test_a_table_with_three_counts(lolat: Command, tmp_path: Path) -> None:
     lolat.done("show", output)
 
 
-def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path: Path) -> None:
-    table, output = tmp_path / "points.csv", tmp_path / "model.json"
-    points = synthetic.measured(1, range(1, 12))
-    table.write_text(synthetic.table(points, [*THREE, "batch_size", "name"]))
-    found = lolat.done("fit", table, "--output", output)
-    assert "lolat: warning: the points are of too few different blocks" in found.err
-    assert load(output).predict(synthetic.network()).interval_ms is None
-    lolat.done("show", output)
-
-
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
 
 
@@ -363,21 +353,6 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
         said = lolat.json("predict", source, name)["warnings"]
         assert ("fewer elements per operation than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
-
-
-def test_rows_of_another_device_are_left_out_and_said(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    out, header = tmp_path / "mine.json", "network,batch_size,latency_ms,device"
-    own = own_table(tmp_path, header, ",desk")
-    lines = own.read_text().splitlines()
-    own.write_text("\n".join([*lines[:-1], lines[-1].replace(",desk", ",laptop")]) + "\n")
-    found = lolat.done("fit", model, own, "--output", out)
-    assert f"1 rows of {own} left out: of another device" in found.err
-    assert len(read(out)["points"]) == 105 + 5
-    own.write_text(own.read_text().replace(",desk", ",laptop"))
-    said = lolat.refused("fit", model, own, "--output", out)
-    assert "no row could be used (6 x of another device)" in said
 
 
 def test_blocks_that_say_as_much_as_the_models_own(

@@ -118,9 +118,3 @@ def test_a_budget_in_words() -> None:
     assert lines[-1] == f"note: {NOTE}"
     lines = list(budget_lines(budget(MODEL, NETWORK, 1e9, "batch")))
     assert any("is not exceeded by anything up to here" in line for line in lines)
-
-
-def test_a_network_of_one_block() -> None:
-    line = synthetic.one("dense", [(1, 4)], [(1, 1)], in_features=4, out_features=1, bias=True)
-    lines = list(explanation_lines(explain(MODEL, line)))
-    assert {"the only block", "  nothing that LoLat knows to try"} <= set(lines)

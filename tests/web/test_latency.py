@@ -132,17 +132,15 @@ def test_what_is_outside_says_why(
 
 WRONG = [
     ({"view": "other"}, "view", "'other' is not known; choose one of latency, budget, training"),
-    ({"batch": "0"}, "batch", "'0' is no list of batch sizes; expected at most 8"),
-    ({"batch": "1,2,x"}, "batch", "'1,2,x' is no list of batch sizes"),
+    ({"batch": "0"}, "batch", "'0'; expected a whole number, or up to 8 of them, from 1"),
     ({"batch": "99999999"}, "batch", "from 1 to 65,536"),
     ({"name": "transformers:/etc/passwd"}, "name", "is no name of a network; expected one of"),
     ({"name": "timm:../x"}, "name", "is no name of a network"),
-    ({"max_ms": ""}, "max_ms", "nothing is given; expected a number of milliseconds"),
-    ({"max_ms": "0"}, "max_ms", "'0'; expected a number of milliseconds above 0"),
-    ({"max_ms": "soon"}, "max_ms", "'soon' is not a time; expected"),
+    ({"max_ms": ""}, "max_ms", "nothing is given; expected a number from"),
+    ({"max_ms": "0"}, "max_ms", "'0'; expected a number from"),
+    ({"max_ms": "soon"}, "max_ms", "'soon'; expected a number from"),
     ({"vary": "depth"}, "vary", "'depth' is not known; choose one of width"),
-    ({"sure": "100"}, "sure", "'100': expected a percentage above 0 and below 100"),
-    ({"sure": "very"}, "sure", "'very' is not a percentage"),
+    ({"sure": "100"}, "sure", "'100'; expected a number from 1 to 99.9"),
     ({"at_batch": "0"}, "at_batch", "'0'; expected a whole number from 1"),
 ]
 
@@ -292,14 +290,6 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
 def test_a_file_cannot_be_read_at_another_size(page: Site) -> None:
     send(page, "a.onnx", b"abc", view="budget", vary="resolution", model="laptop")
     assert "cannot be varied" in page.answer()
-
-
-@pytest.mark.parametrize("name", ["a.onnx", "net.json", "x.JSON"])
-def test_a_file_that_is_sent_is_answered_in_the_tab(page: Site, name: str) -> None:
-    send(page, name, b"{}", view="latency", model="laptop", batch="3")
-    assert page.errors() == {}
-    assert "batch 3" in page.answer()
-    assert shlex.split(page.commands()[0])[3] == name
 
 
 # ---- The command lines.
