@@ -33,7 +33,7 @@ from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
 from lolat.model.file import OF_INFERENCE, SECTIONS, UNKNOWN, lacks, merged, read, write
-from lolat.model.learning import FEW_BLOCKS, model_document
+from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
 from lolat.training.epochs import epochs_document
@@ -246,7 +246,7 @@ def _of_model(
     if not document["points"]:
         raise ModelFileError(f"{file} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
-    remarks = [w for w in document.get("warnings", ()) if w != FEW_BLOCKS]
+    remarks = list(document.get("warnings", ()))
     known, shown = set(known_features(points)), device or document["device"]
     for table in tables:
         more = _timed(table, document, device, skip, warn)

@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from lolat.model.learning import errors
+SMALL_MS = 2.0  # published tables are split here
+
+
+def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The figures that every table shows; None where there is no point of a size."""
+    error = np.abs(predicted / measured - 1.0)
+    large = measured >= SMALL_MS
+    return {
+        "points": len(measured),
+        "median": float(np.median(error)),
+        "within_10_percent": float((error <= 0.1).mean()),
+        "median_from_2_ms": float(np.median(error[large])) if large.any() else None,
+        "median_below_2_ms": float(np.median(error[~large])) if (~large).any() else None,
+    }
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
