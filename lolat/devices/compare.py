@@ -101,7 +101,7 @@ def _by_operation(
             yield network
             continue
         steps = formula.steps(network.work(row.batch_size))
-        outside = formula.outside(steps, row.batch_size, model.knowledge.least)
+        outside = formula.outside(steps, row.batch_size, model.domain.least)
         parts = np.array([steps.latency_ms]), np.array([network.total(row.batch_size)["ops"]])
         half, _ = half_width(formula, model.document, None, *parts)
         interval = None if half is None else steps.interval(widened(half, outside.beyond), None)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
-    from lolat.model.predicting import Knowledge
     from lolat.model.prediction import Prediction, Predictions
     from lolat.model.state import State
     from lolat.training.cost import Cost
@@ -110,23 +109,20 @@ class Model(Result):
         return f" --launch {chosen}" if measured not in (None, chosen) else ""
 
     @cached_property
-    def knowledge(self) -> Knowledge:
-        """What the file says besides its formulas."""
-        from lolat.model.predicting import Knowledge
-
-        return Knowledge(self.inference, self.label, self.state)
-
-    @property
     def state(self) -> State | None:
         """How old it is and what its last check found; None of a model that was not learned here."""
         from lolat.model.state import state_of
 
         return state_of(self.document, self.source)
 
-    @property
-    def domain(self) -> Domain | None:
-        """What was measured; None where the file does not say."""
-        return self.knowledge.domain
+    @cached_property
+    def domain(self) -> Domain:
+        """Where its points lie."""
+        from msgspec import convert
+
+        from lolat.fitting.domain import Domain
+
+        return convert(self.inference["domain"], Domain)
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one.
