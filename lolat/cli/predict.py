@@ -117,9 +117,8 @@ def predict(
 
         write_csv(csv_file, predictions.rows())
         common.say(f"written: {csv_file}")
-    names = [p.query.model.label for p in predictions] if devices else []
     certainty = None if sure is None else sure / 100
-    if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio, names):
+    if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
         no = AnswerIsNo("; ".join(lines))
         if not predictions.errors:
             raise no
@@ -136,7 +135,9 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     if predictions.is_one:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        common.answer("predictions", predictions, as_json, table_of_predictions(predictions))
+        common.answer(
+            "predictions", predictions, as_json, table_of_predictions(predictions.answers)
+        )
 
 
 # ---- `lolat report`
@@ -174,7 +175,7 @@ def report(
     models = [opened(name, launch) for name in names]
     predictions = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
     if html_file is not None and predictions.answers:
-        predictions[0].write_html(html_file, *predictions[1:])
+        predictions[0].write_html(html_file, *predictions.answers[1:])
     if csv_file is not None:
         from lolat.report.tables import write_csv
 

@@ -129,8 +129,7 @@ class Model(Result):
 
         InputError for an unknown name, ModelFileError where the model knows no latencies of inference.
         """
-        if not self.predictors:
-            _ = self.inference
+        _ = self.inference
         chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(
@@ -148,10 +147,9 @@ class Model(Result):
             return self
         kernels = self.inference["predictors"].get("kernels", {})
         if launch not in LAUNCHES or "host" not in kernels:
-            why = "this model does not say what starting an operation takes, as those of GPUs do"
-            ways = f"expected {', '.join(LAUNCHES)}"
             raise InputError(
-                f"{arg('launch')} {shortened(str(launch))}: {ways if launch not in LAUNCHES else why}",
+                f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}, and the "
+                "model of a GPU that says what starting an operation takes",
                 code="no-launch",
             )
         kernels = {**kernels, "mode": {**kernels["mode"], "launch": launch}}
@@ -196,19 +194,20 @@ class Model(Result):
         predictor or coverage that cannot be.
         """
         from lolat.model.predicting import predict_network
+        from lolat.model.prediction import Predictions
+
+        read, formula = (
+            self._read(network, input_size, predictor, coverage),
+            self.predictor(predictor),
+        )
+
+        def answer(size: Any) -> Prediction:
+            prediction = predict_network(self, read, size, formula, coverage)
+            return prediction.named(network, input_size)
 
         if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
-            from lolat.model.prediction import Predictions
-
-            read = self._read(network, input_size, predictor, coverage)
-            answers = [self.predict(read, n, predictor, coverage) for n in batch_size]
-            return Predictions(tuple(p.named(network, input_size) for p in answers))
-        formula = self.predictor(predictor)
-        if isinstance(network, Graph):
-            return predict_network(self, network, batch_size, formula, coverage)
-        read = self._read(network, input_size, predictor, coverage)
-        prediction = predict_network(self, read, batch_size, formula, coverage)
-        return prediction.named(network, input_size)
+            return Predictions(tuple(map(answer, batch_size)))
+        return answer(batch_size)
 
     def predict_counts(
         self,
@@ -440,10 +439,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     from lolat.io.paths import find_model
     from lolat.model.file import read
 
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(
-            f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
-        )
     file = find_model(os.fspath(path))
     model = Model(read(file), str(file))
     model.label = os.fspath(path)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, arg
 from lolat.graph import Graph
@@ -286,24 +287,22 @@ def read_before(path: str) -> Before:
 
 
 def exceeded(
-    predictions: Sequence[Prediction],
+    predictions: Iterable[Prediction],
     max_ms: float | None = None,
     sure: float | None = None,
     before: Prediction | Before | None = None,
     max_ratio: float | None = None,
-    devices: Sequence[str] = (),
 ) -> list[str]:
     """A line for each limit that a prediction does not keep, for an error.
 
     `max_ms`: the longest time; with `sure`, the coverage of the predictions' intervals, of the upper end of
     the interval. `max_ratio`: so many times as long as `before` each may take, MAX_RATIO if None.
-    `devices`: their names in the lines. InputError: no interval to be sure of; a `before` of another model,
-    predictor or batch size.
+    InputError: no interval to be sure of; a `before` of another model, predictor or batch size.
     """
     lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
-    for number, prediction in enumerate(predictions):
-        title = prediction.title + (f" on {plain(devices[number])}" if devices else "")
-        takes = f"{title} takes {milliseconds(prediction.latency_ms)}"
+    for prediction in predictions:
+        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
+        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
         if max_ms is not None:
             if sure is not None and prediction.interval_ms is None:
                 raise _no_interval("the model")

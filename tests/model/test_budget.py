@@ -273,8 +273,8 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
     if "before" in limits:
         before = structs.replace(read_before(str(base)), latency_ms=limits["before"])
         limits = limits | {"before": before}
-    fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0))
-    lines = exceeded([fast, PREDICTION], devices=["a", "b"], **limits)
+    fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
+    lines = exceeded([fast, replace(PREDICTION, device="b")], **limits)
     assert [name for line, name in zip(lines, exceeds, strict=True) if arg(name) in line] == exceeds
     assert all(" on b takes " in line for line in lines)
 

@@ -91,7 +91,7 @@ def answers(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
             f"Batch size {size}: {per}{digits(rate) if rate < 1000 else quantity(rate)} samples a second",
             f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
             f"{quantity(counts['acts'])} convolution activations",
-            str(familiar(answer.query.graph)), "".join(memory_words(answer)),
+            str(familiar(answer.query.graph)), memory_words(answer.memory),
         ]  # fmt: skip
         words = [element("p", bottleneck_sentence(answer))]
         if number:
