@@ -17,7 +17,7 @@ from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import LAUNCHES
-from lolat.io.results import Result
+from lolat.io.results import Result, dict_of
 from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
 from lolat.model.from_counts import plan as plan_of
 from lolat.units import shortened
@@ -90,7 +90,7 @@ class Model(Result):
         """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
         from lolat.model.summary import summary_of
 
-        return summary_of(self).to_dict()
+        return dict_of(summary_of(self))
 
     @property
     def inference(self) -> Mapping[str, Any]:

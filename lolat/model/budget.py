@@ -231,7 +231,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Step, refusal: str | None) -> A
     """The error where not even the smallest value stays within the budget."""
     takes = _end_ms(smallest.prediction, answer.sure)
     smaller = f", and smaller is refused ({refusal})" if refusal else ""
-    enough = enough_ms(takes)
+    enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
     return AnswerIsNo(
         f"even {value_words(answer.vary, smallest.value)} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms{smaller}; "
@@ -245,11 +245,6 @@ def _over_budget(answer: BudgetAnswer, smallest: Step, refusal: str | None) -> A
         budget_ms=answer.budget_ms,
         enough_ms=float(enough),
     )
-
-
-def enough_ms(takes: float) -> str:
-    """A budget of three digits that `takes` stays within."""
-    return f"{1.006 * takes:.3g}"
 
 
 # ---- Whether a prediction keeps limits: a time, or a ratio to an earlier prediction

@@ -63,8 +63,6 @@ class State:
 class Stored(msgspec.Struct):
     """A state file: the check, and when the model that it is of was learned."""
 
-    schema: Literal["lolat-state"]
-    version: Literal[1]
     learned: str
     check: Check
 
@@ -102,7 +100,7 @@ def write_check(
     learned = _learned_here(document, source)
     if learned is not None:
         check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
-        stored = msgspec.to_builtins(Stored("lolat-state", 1, learned, check))
+        stored = msgspec.to_builtins(Stored(learned, check))
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))
 

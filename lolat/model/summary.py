@@ -9,7 +9,6 @@ from typing import Any
 
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import Extended
-from lolat.io.results import dict_of
 from lolat.model import Model
 from lolat.model.file import knows
 from lolat.model.rates import Families, Rates, families_of, rates_of
@@ -53,10 +52,6 @@ class ModelSummary:
     epochs: int
     spaces: Mapping[str, int]
     warnings: Sequence[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return dict_of(self)
 
 
 def summary_of(model: Model) -> ModelSummary:
@@ -117,13 +112,6 @@ def headline(model: Model) -> str:
     return " · ".join(parts)
 
 
-def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework of a model's environment with its version, and its special conditions."""
-    if "framework" in where:
-        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
-    yield from map(plain, conditions(where))
-
-
 SPECIAL = {
     "compile": "compiled",
     "jit": "XLA",
@@ -133,15 +121,19 @@ SPECIAL = {
 """Options of an environment, and their words where they are on."""
 
 
-def conditions(where: Mapping[str, Any]) -> Iterator[str]:
-    """What of a model's environment makes its times others than those of the next on that processor."""
+def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
+    """The framework of a model's environment with its version, and special conditions: what makes its times
+    others than those of the next model of that processor.
+    """
+    if "framework" in where:
+        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
     libraries = where.get("libraries") or {}
     if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
         yield "without oneDNN"
     if "cpu_capability" in libraries:
-        yield str(libraries["cpu_capability"])
-    yield from (f"{k}={v}" for k, v in (where.get("flags") or {}).items())
+        yield plain(str(libraries["cpu_capability"]))
+    yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
     if where.get("load_at_start") is not None:
         yield f"load {where['load_at_start']:.1f} at the start"
 

@@ -130,7 +130,7 @@ def test_nowhere_to_write_to_is_no_error(clock: Clock, tmp_path: Path) -> None:
 
 
 STORED = {
-    "schema": "lolat-state", "version": 1, "learned": LEARNED,
+    "learned": LEARNED,
     "check": {"by": "doctor", "date": NOW.isoformat(), "ratio": 1.5, "limit": 0.1},
 }  # fmt: skip
 
@@ -139,7 +139,6 @@ STORED = {
     "content",
     [
         "{",
-        json.dumps(STORED | {"version": 2}),
         json.dumps(STORED | {"check": STORED["check"] | {"ratio": -1.0}}),  # type: ignore[operator]
         json.dumps(STORED | {"check": STORED["check"] | {"date": "soon"}}),  # type: ignore[operator]
         json.dumps(STORED | {"learned": "2026-03-01T09:00:00+00:00"}),  # of an earlier learning
