@@ -60,25 +60,17 @@ def test_all_counts_give_both_predictors() -> None:
         assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
 
 
-def test_three_counts_give_the_two_regime_one_only() -> None:
-    document = synthetic.document(synthetic.measured(columns=THREE))
-    validate(document, "made up")
-    assert set(document["predictors"]) == {"two-regime"}
-    assert document["default"] == "two-regime"
-    assert document["domain"] == {}
-    assert document["points"][0]["traffic"] is None
-
-
-@pytest.mark.parametrize("known", [(*THREE, "traffic"), (*THREE, "traffic", "ops")])
-def test_some_of_the_others_are_not_enough(known: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("known", [THREE, (*THREE, "traffic"), (*THREE, "traffic", "ops")])
+def test_some_of_the_six_counts_give_the_two_regime_formula_alone(known: tuple[str, ...]) -> None:
     document = synthetic.document(synthetic.measured(columns=known))
     validate(document, "made up")
-    assert set(document["predictors"]) == {"two-regime"}
+    assert (set(document["predictors"]), document["default"]) == ({"two-regime"}, "two-regime")
+    assert document["domain"] == {}
+    assert document["points"][0]["weights"] is None
 
 
 def test_six_counts_without_any_extra_are_enough() -> None:
     document = synthetic.document(synthetic.measured(columns=FEATURES))
-    validate(document, "made up")
     assert document["default"] == "extended"
     assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
 
