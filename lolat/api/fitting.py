@@ -33,8 +33,8 @@ from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, put, read, with_sections, write
-from lolat.model.learning import FEW_BLOCKS, model_document
+from lolat.model.file import SECTIONS, UNKNOWN, merged, read, write
+from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.many import Said
 from lolat.training.epochs import epochs_document
@@ -95,7 +95,7 @@ def fit(
         raise _not_together(contents)
     if output is None:
         return Model(document)
-    document = with_sections(output, document)
+    document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
 
@@ -120,8 +120,10 @@ def _of_epochs(
     document = epochs_document(path, stem, device, read_network, said)
     if output is None:
         return Model(document)
-    called = device if Path(output).exists() else document["device"]
-    document = put(output, EPOCHS, document["epochs"], called, document["environment"])
+    if device is None and Path(output).exists():
+        document["device"] = UNKNOWN  # it is the file's
+    document = merged(output, document)
+    write(output, document)
     return Model(document, os.fspath(output))
 
 
@@ -192,7 +194,7 @@ def _of_model(
             f"{file} has no points to fit again; give the tables: {source}", code=NOT_TOGETHER
         )
     points = [Point.from_dict(p) for p in document["points"]]
-    remarks = [w for w in document.get("warnings", ()) if w != FEW_BLOCKS]
+    remarks = list(document.get("warnings", ()))
     known, shown = set(known_features(points)), device or document["device"]
     for path, content in contents:
         if content == MODELS:

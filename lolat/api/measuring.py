@@ -463,7 +463,7 @@ def diagnosis(
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
     write_check(model.document, model.source, by, ratio)
-    model.__dict__.pop("knowledge", None)
+    model.__dict__.pop("state", None)
 
 
 def _points(model: Model) -> list[Point]:

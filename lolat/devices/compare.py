@@ -96,7 +96,7 @@ def compare_table(
 def _by_operation(model: Model, formula: Kernels, row: TimedNetwork, counts: Counted) -> Compared:
     """As `Model.predict` answers, from the steps of the network that are kept on disk."""
     steps = formula.steps(counts.work(row.batch_size))
-    outside = formula.outside(steps, row.batch_size, model.knowledge.least)
+    outside = formula.outside(steps, row.batch_size, model.domain.least)
     total = np.array([counts.total(row.batch_size)["ops"]])
     half, _ = half_width(formula, model.document, None, np.array([steps.latency_ms]), total)
     interval = None if half is None else steps.interval(widened(half, outside.beyond), None)

@@ -23,7 +23,8 @@ from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
-from lolat.model.learning import assembled, errors
+from lolat.model.figures import errors
+from lolat.model.learning import assembled
 
 FOLDS = 5
 DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed

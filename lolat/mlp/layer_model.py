@@ -17,7 +17,6 @@ from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_named, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts
 from lolat.mlp.table import COLUMNS, OPTIMIZERS, SPREAD, LayerTable, mapped
-from lolat.model.file import OF_LAYERS
 from lolat.units import one_line, plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
@@ -88,6 +87,7 @@ class Perceptron(msgspec.Struct, frozen=True):
 
 # ---- A layer model, which is its own file.
 
+SCHEMA = "lolat-layer-model"
 VERSION = 1
 LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
@@ -200,7 +200,7 @@ def read_layer_model(path: str | Path) -> LayerModel:
     """The model in a file. ModelFileError, one line that names the path, if it is not a whole one."""
     source, document = shown_path(path), read_json(path, _EXPECTED, LARGEST_BYTES)
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != OF_LAYERS or document.get("version") != VERSION:
+    if schema != SCHEMA or document.get("version") != VERSION:
         raise ModelFileError(f"{source}: is not a layer model of version {VERSION}; {_EXPECTED}")
     try:
         return msgspec.convert(document, LayerModel, dec_hook=_array)
@@ -211,7 +211,7 @@ def read_layer_model(path: str | Path) -> LayerModel:
 def write_layer_model(path: str | Path, model: LayerModel) -> None:
     """Put a model at `path` in one step. ModelFileError for a field that JSON cannot hold, InputError where
     the path is not writable."""
-    document = {"schema": OF_LAYERS, "version": VERSION}
+    document = {"schema": SCHEMA, "version": VERSION}
     document |= msgspec.to_builtins(model, enc_hook=_array_document)
     write_bytes(path, to_json(document, plain(str(path))).encode("ascii"))
 

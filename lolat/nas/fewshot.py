@@ -234,7 +234,7 @@ class NasModel(Scorer):
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
-        put(path, "spaces", {self.space.name: msgspec.to_builtins(self.section)}, device)
+        put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
 def from_model(model: Model, space: Space) -> NasModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +13,7 @@ import numpy as np
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph
 from lolat.model import Model
-from lolat.model.budget import BudgetAnswer, Question, Step, told
+from lolat.model.budget import BudgetAnswer, Step, budget, value_words
 from lolat.model.prediction import Prediction
 from lolat.report import rows as report_rows
 from lolat.report.rows import bottleneck_sentence, enumeration, familiar
@@ -214,11 +215,11 @@ def budgets(
     sure = None if question.sure is None else question.sure / 100.0
     network, able = question.network.named(file_name), _able(question, models)
     for device, model in able:
-        asked = Question(
-            model, graph, question.max_ms, question.at_batch, None, sure, sure is not None,
-            None if question.network.uploaded else at_size,
+        find = partial(
+            budget, model, graph, question.max_ms, question.vary, question.at_batch, None, sure,
+            sure is not None, None if question.network.uploaded else at_size,
         )  # fmt: skip
-        cards.append({"device": device} | _most(asked, question.vary, words))
+        cards.append({"device": device} | _most(find, words))
         run = [shown_path(device.path), *network, "--vary", question.vary]
         run += ["--max-ms", f"{question.max_ms:g}"]
         run += [] if question.sure is None else ["--sure", f"{question.sure:g}"]
@@ -237,17 +238,17 @@ def budgets(
     }
 
 
-def _most(question: Question, vary: str, words: Callable[[LolatError], str]) -> dict[str, Any]:
+def _most(find: Callable[[], BudgetAnswer], words: Callable[[LolatError], str]) -> dict[str, Any]:
     """One device's answer, or why there is none."""
     try:
-        answer = question.answer(vary)
+        answer = find()
     except (AnswerIsNo, InputError) as error:
         return {
             "total": "does not fit", "refusal": words(error), "prediction": None, "rows": ()
         }  # fmt: skip
     p = answer.best.prediction
     return {
-        "total": _value(vary, answer.best.value),
+        "total": _value(answer.vary, answer.best.value),
         "prediction": p,
         "rows": _changes(answer),
         "remarks": [plain(w) for w in p.warnings],
@@ -255,7 +256,7 @@ def _most(question: Question, vary: str, words: Callable[[LolatError], str]) -> 
 
 
 def _value(vary: str, value: float) -> str:
-    return told(vary, value).replace("width x", "width × ")
+    return value_words(vary, value).replace("width x", "width × ")
 
 
 def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import GROUPS
 from lolat.model import Model
-from lolat.model.attribution import explain_block, explain_network
+from lolat.model.attribution import explain
 from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
@@ -234,7 +234,7 @@ def test_an_open_row_adds_up(opened: Any) -> None:
     graph = network()
     page = opened(side(graph, MODEL), batch_size=8)
     page.do("document.querySelectorAll('tbody button')[1].click()")
-    found = explain_block(MODEL, graph, "stage1_block1", 8)
+    found = explain(MODEL, graph, 8, block="stage1_block1")
     (block,) = found.blocks
     terms = sorted((t for t in block.terms if t.latency_ms > 0), key=lambda t: -t.latency_ms)
     shown = lines(page, 0)
@@ -253,7 +253,7 @@ def test_an_open_row_adds_up(opened: Any) -> None:
 def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
     graph = network()
     page = opened(side(graph, MODEL), batch_size=3)
-    found = explain_network(MODEL, graph, 3).counterfactuals
+    found = explain(MODEL, graph, 3).counterfactuals
     told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
     assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
     assert [line[1] for line in told] == [ms(c.saves_ms) for c in found]

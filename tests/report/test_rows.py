@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +150,8 @@ def prediction(blocks: dict[str, dict[str, float]], call_ms: float = 0.1,
     counts = np.zeros((len(blocks), len(COLUMNS)), np.int64)
     for i, name in enumerate(blocks):
         counts[i, COLUMNS.index("flops")] = (flops or {}).get(name, 100)
-    return Prediction(
+    return dataclasses.replace(
+        Model(synthetic.document()).predict(synthetic.network()),
         network="net", batch_size=1, predictor="extended", interval_ms=(1.0, 2.0), coverage=0.9,
         latency_ms=float(terms.sum()) + call_ms, in_domain=True, warnings=(), names=tuple(blocks),
         features=FEATURES, block_counts=counts, block_terms=terms.reshape(len(blocks), len(FEATURES)),

@@ -23,7 +23,7 @@ from lolat.cli.main import lolat as commands
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.model.budget import Question
+from lolat.model.budget import budget
 from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
@@ -232,10 +232,6 @@ def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: st
 # ---- What fits in a time.
 
 
-def asked(laptop: Path, vary: str, **options: Any) -> Any:
-    return Question(lolat.load(laptop), synthetic.network(), **options).answer(vary)
-
-
 @pytest.mark.parametrize(("vary", "shown"), [("width", "width × {:g}"), ("batch", "batch {:.0f}")])
 @pytest.mark.parametrize("sure", ["", "90"])
 def test_what_fits_is_what_the_library_finds(
@@ -243,8 +239,8 @@ def test_what_fits_is_what_the_library_finds(
 ) -> None:
     limit = 3 * lolat.load(laptop).predict(synthetic.network()).latency_ms
     page.get("?view=budget&model=laptop&name=Mine", vary=vary, max_ms=f"{limit:.6g}", sure=sure)
-    options = {"coverage": 0.9, "sure": True} if sure else {}
-    found = asked(laptop, vary, budget_ms=float(f"{limit:.6g}"), **options)
+    options: Any = {"coverage": 0.9, "sure": True} if sure else {}
+    found = budget(lolat.load(laptop), synthetic.network(), float(f"{limit:.6g}"), vary, **options)
     said = page.answer()
     assert f"laptop a laptop {shown.format(found.best.value)} takes" in said
     assert found.next is not None
@@ -260,7 +256,7 @@ def test_what_fits_is_what_the_library_finds(
 def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
     page.get("?view=budget&model=laptop&name=Mine&vary=batch&max_ms=0.0001")
     with pytest.raises(AnswerIsNo) as no:
-        asked(laptop, "batch", budget_ms=0.0001)
+        budget(lolat.load(laptop), synthetic.network(), 0.0001, "batch")
     assert no.value.code == "over-budget"
     needed = f"{no.value.data['enough_ms']:.3g}"
     assert f"give max_ms {needed} or more" in str(no.value)

@@ -203,7 +203,7 @@ def test_a_model_without_inference_says_how_to_get_it(page: Site, tmp_path: Path
     folder = tmp_path / "shipped"
     folder.mkdir()
     (folder / "laptop.json").write_text(json.dumps(synthetic.document()))
-    put(folder / "phone.json", "spaces", {"fbnet": {}}, "a phone")
+    put(folder / "phone.json", {"spaces": {"fbnet": {}}}, "a phone")
     (folder / "layers.json").write_text(json.dumps({"schema": "lolat-layer-model"}))
     (folder / "broken.json").write_text("{")
     page.get()

@@ -8,7 +8,7 @@ from typing import Any
 from lolat.fitting.intervals import noise_floor
 from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
-from lolat.model.attribution import Counterfactual, explain_block, explain_network
+from lolat.model.attribution import Counterfactual, explain
 from lolat.model.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS, Row, bottleneck_sentence, familiar, rows, short_name
@@ -91,7 +91,7 @@ def answers(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
             f"Batch size {size}: {per}{digits(rate) if rate < 1000 else quantity(rate)} samples a second",
             f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
             f"{quantity(counts['acts'])} convolution activations",
-            str(familiar(answer.query.graph)), "".join(memory_words(answer)),
+            str(familiar(answer.query.graph)), memory_words(answer.memory),
         ]  # fmt: skip
         words = [element("p", bottleneck_sentence(answer))]
         if number:
@@ -159,8 +159,8 @@ def detail(answer: Prediction, row: Row, of: str) -> str:
     """The terms of a block, its operations, and the savings by changes of it. `of`: ends the captions."""
     label, query = row.label, answer.query
     block_name = answer.names[row.blocks[0]]
-    explanation = explain_block(
-        query.model, query.graph, block_name, answer.batch_size, answer.predictor
+    explanation = explain(
+        query.model, query.graph, answer.batch_size, answer.predictor, block=block_name
     )
     (block,) = explanation.blocks
     whole = block.latency_ms or 1.0
@@ -209,7 +209,7 @@ def changes(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
     for name, answer in zip(names, predictions, strict=True):
         of, query = f": {name}" if len(names) > 1 else "", answer.query
         caption = f"Each change counted anew and predicted, at batch size {answer.batch_size}{of}"
-        explanation = explain_network(
+        explanation = explain(
             query.model, query.graph, answer.batch_size, answer.predictor, query.at_size
         )
         notes = "".join(element("p", plain(note), class_="dim") for note in explanation.notes)
