@@ -243,9 +243,6 @@ class Grouping:
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = [self._element(piece) for piece in pieces]
-        for element, following in zip(elements[-2::-1], elements[:0:-1], strict=True):
-            if following.label and self.names.ends_like(element.positions[-1], following.label):
-                element.label = following.label
         self.branches.update(e.label for e in elements if e.branching)
         at = self._head(elements)
         body, tail = self._joined(elements[:at]), elements[at:]
