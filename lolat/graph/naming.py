@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import FORMULAS
@@ -56,10 +57,17 @@ class Names:
         self.texts = [informative(o) for o in graph.operations]
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
-        self.numbered = [[b for b, token in tokens if _has_number(token)] for tokens in split]
         self.below = Counter(  # heavy operations below each beginning of a name
             b for p, o in enumerate(graph.operations) if o.kind in HEAVY for b in self.beginnings[p]
         )
+        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
+            [
+                b
+                for (b, token), (_, after) in pairwise([*tokens, ("", "")])
+                if _has_number(token) or (f"{b}_1" in self.below and not _has_number(after))
+            ]
+            for tokens in split
+        ]
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
 
     def of_operation(self, position: int) -> str | None:
