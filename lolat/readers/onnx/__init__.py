@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shortened
@@ -101,12 +101,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    graph = reader.read()
-    try:
-        graph.check_sizes()
-    except InputError as error:
-        raise NetworkError(f"{error.message}; export it again") from None
-    return graph
+    return reader.read()
 
 
 def _load(path: str) -> Any:
