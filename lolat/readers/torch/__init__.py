@@ -182,13 +182,8 @@ def _default_size(model: Any) -> tuple[int, ...]:
 
 
 def _user_line(error: BaseException) -> str:
-    """ " at net.py:12": the last line of the user's own code, or of an installed package."""
-    ours = [f"{os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}{os.sep}",
-            f"-packages{os.sep}torch{os.sep}"]  # fmt: skip
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.exists(f.filename)]
-    frames = [f for f in frames if not any(part in f.filename for part in ours)]
-    of_user = [f for f in frames if "-packages" not in f.filename] or frames
-    if not of_user:
-        return ""
-    last, near = of_user[-1], os.path.relpath(of_user[-1].filename)  # from the working directory
-    return f" at {last.filename if near.startswith('..') else near}:{last.lineno}"
+    """ " at net.py:12": the last line of the user's own code; "" where there is none."""
+    others = (f"{os.sep}lolat{os.sep}readers{os.sep}", f"-packages{os.sep}")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f for f in frames if not any(part in f.filename for part in others)]
+    return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""

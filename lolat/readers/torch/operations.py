@@ -152,13 +152,23 @@ def _einsum(o: Operation) -> list[int]:
 
 
 def _attention(o: Operation) -> list[int]:
-    """One operation; a mask of yes and no is no operand, as in Keras."""
-    inputs = [i for n in ("query", "key", "value") if (i := o.operand(n)) is not None]
+    """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several.
+
+    A mask of yes and no is no operand, as in Keras.
+    """
+    query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)
     mask = o.operand("attn_mask")
-    if mask is not None and "float" in o.writer.builder.tensors[mask].dtype:
-        inputs.append(mask)
-    heads: dict[str, Any] = {} if len(o.writer.shape(inputs[0])) == 4 else {"heads": (1, 1)}
-    return o.write("attention", inputs, **heads)
+    added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
+    q, k = o.writer.shape(query), o.writer.shape(key)
+    if len(q) == 4:
+        return o.write("attention", [query, key, value, *added])
+    scores = replace(o, shapes=[(*q[:-1], k[-2])])
+    weights = scores.write("matmul", [query, key], contracted=q[-1])
+    weights = scores.write("scale", weights)
+    if added:
+        weights = scores.write("add", [*weights, *added])
+    weights = scores.write("softmax", weights)
+    return o.write("matmul", [*weights, value], contracted=k[-2])
 
 
 def _embedding(o: Operation) -> list[int]:
