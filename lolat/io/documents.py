@@ -22,7 +22,6 @@ from lolat.units import one_line
 # Real models are a few hundred kilobytes. Parsing takes several times the file's size in memory.
 LARGEST_BYTES = 64 * 2**20
 _LINE = 100
-SHOWN = 60
 
 LEAST, MOST = 1e-30, 1e30
 """Beyond them is no time, size or rate of any device; results from numbers between them stay finite."""
@@ -49,9 +48,7 @@ def read_json(
     """
     source = shown_path(path)
     try:
-        status = os.stat(
-            path
-        )  # before it is opened: a pipe that nobody writes to would wait for ever
+        status = os.stat(path)  # first: to open a pipe that nobody writes to would wait for ever
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no regular file")
         if status.st_size > largest_bytes:
@@ -80,23 +77,6 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
         message = one_line(error)
     at = message.replace("`$", f"`{place}") if "`$" in message else f"{message} - at `{place}`"
     raise ModelFileError(f"{source}: {at}")
-
-
-def fits(document: Any, shape: Any) -> bool:
-    """Whether `document` is as `shape` says."""
-    try:
-        msgspec.convert(document, shape)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def show(value: Any) -> str:
-    """`value` as it stands in a message: on one line, and short."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
-    text = " ".join(json.dumps(value).split())
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 # ---- Writing

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from lolat.errors import InputError, ModelFileError, arg, newer
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
@@ -67,7 +67,7 @@ class Model(Result):
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
-                f"{', '.join(sorted(self.predictors)) or 'none of them'}); {newer()}"
+                f"{', '.join(sorted(self.predictors)) or 'none of them'}); get a newer LoLat"
             )
 
     # ---- What its file says

@@ -29,11 +29,11 @@ from lolat.io.documents import (
     Positive,
     converted,
     read_json,
-    show,
     to_json,
 )
 from lolat.io.paths import near, shipped_folder
 from lolat.io.writing import AnyPath, shown_path, write_bytes
+from lolat.units import shortened
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
@@ -125,10 +125,10 @@ def validate(document: Any, source: str) -> None:
         return
     converted(document, ModelFile, source)
     if document["default"] not in document["predictors"]:
-        names = ", ".join(map(show, sorted(document["predictors"]))) or "none"
+        names = shortened(", ".join(sorted(document["predictors"]))) or "none"
+        given = shortened(repr(document["default"]))
         raise ModelFileError(
-            f"{source}: `default` is {show(document['default'])}; expected one of the predictors in the "
-            f"file: {names}"
+            f"{source}: `default` is {given}; expected one of the predictors in the file: {names}"
         )
 
 
@@ -145,8 +145,8 @@ def _of_another_kind(document: Any) -> str | None:
     version = document.get("version")
     if type(version) is not int or version != FORMAT_VERSION:
         return (
-            f"`version` is {show(version)}; expected {FORMAT_VERSION}: learn the model again with `lolat "
-            "learn cpu`, or fit it again with `lolat fit TABLE.csv`"
+            f"`version` is {shortened(repr(version))}; expected {FORMAT_VERSION}: learn the model again "
+            "with `lolat learn cpu`, or fit it again with `lolat fit TABLE.csv`"
         )
     return None
 
