@@ -54,7 +54,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
         timed = Timed(drawn(rows, number, seed), [], Mode())
         facts = read_facts(folder / "devices.csv", device)
         model = Model(tables_document(device, device, timed, facts, {}))
-        networks = read_networks(folder / "networks.csv", device)
+        networks = read_networks(folder / "networks.csv", [device])
         try:
             found = compare_table(model, networks, training=False)
         except InputError:
@@ -66,7 +66,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
             low, high = r.interval_ms or (0.0, np.inf)
             inside.append(low <= r.latency_ms <= high)
             widths.append((high - low) / r.predicted_ms)
-        networks = read_networks(folder / "networks.csv", device)
+        networks = read_networks(folder / "networks.csv", [device])
         with contextlib.suppress(InputError):
             steps = compare_table(model, networks, training=True)
             trained += [abs(r.predicted_ms / r.latency_ms - 1) for r in steps]

@@ -21,8 +21,8 @@ from benchmarks.runner import Tables, benchmark, percent
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph.counts import FEATURES
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.recipes import find_recipe
-from lolat.mlp.table import LayerTable, layer_counts, read_table
+from lolat.mlp.recipes import RECIPES as TRAINED
+from lolat.mlp.table import LayerTable, LayerWork, read_table
 from lolat.mlp.training import learn, split
 
 GPUS = ("V100", "P100", "M60", "K80", "K40", "1080ti")
@@ -81,7 +81,7 @@ def trained(data: Path, task: Task, recipe: str, seed: int) -> dict[str, Any]:
     parts = split(len(rows), seed)
     train, test = rows.select(parts.train), rows.select(parts.test)
     devices = {name: d for name, d in DEVICES.items() if name in task.gpus}
-    model = learn(train, find_recipe(recipe), devices, seed=seed)
+    model = learn(train, TRAINED[recipe], devices, seed=seed)
     found = {"test": errors(model.predict(test), test), "linear": errors(linear(train, test), test)}
     for gpu in task.gpus:
         own = test.select(test["gpu"] == gpu)
@@ -113,6 +113,23 @@ def linear(train: LayerTable, test: LayerTable) -> np.ndarray:
     mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-12
     solution, *_ = np.linalg.lstsq((x - mean) / scale, y - y.mean(), rcond=None)
     return (features(test) - mean) / scale @ solution + y.mean()
+
+
+def layer_counts(table: LayerTable) -> np.ndarray:
+    """(n, 6) float64: the counts of each row's layer at its batch size, in the order of FEATURES."""
+    work, zero = LayerWork(table), np.zeros(len(table))
+    activated = table["activation"] != "none"
+    convolution = table.layer == "convolution"
+    counts = {
+        "acts": work.output if convolution else zero,
+        "inp": work.input if convolution else zero,
+        "flops": work.macs,
+        "traffic": 2 * work.output * activated
+        + (zero if convolution else work.input + work.output),
+        "weights": work.kernel + work.outside * (table["use_bias"] if convolution else 1),
+        "ops": 1.0 + activated,
+    }
+    return np.column_stack([counts[c] for c in FEATURES])
 
 
 # ---- Tables
@@ -188,7 +205,7 @@ def justus_formula(data: Path) -> Tables:
             answers = [formula.rows(layer_counts(test))]
             for recipe in RECIPES:
                 v100 = {"V100": DEVICES["V100"]}
-                answers.append(learn(seen, find_recipe(recipe), v100, seed=0).predict(test))
+                answers.append(learn(seen, TRAINED[recipe], v100, seed=0).predict(test))
             off = [percent(errors(answer, test)[1]) for answer in answers]
             rows.append([f"{layer}, {min(number, len(pool)):,} rows", *off])
     return {"rows": (["mean error after", "formula", "paper's network", "best"], rows)}

@@ -45,7 +45,7 @@ OPERATIONS = {
     REPORTED: ("t4", "p100-pcie-16gb", "a100-pcie-40gb", "h100-sxm-80gb"),
 }
 ROWS, DRAWS = 180, 3
-Volumes = Callable[[str, Work, float, Mode], np.ndarray]
+Volumes = Callable[[Work, float, Mode], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Variant:
 _NEARBY = fit._nearby
 
 
-def _no_tiles(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+def _no_tiles(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
     return work.macs
 
 
-def _shallow(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
-    return VOLUMES(name, work, multiprocessors, Mode())
+def _shallow(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+    return VOLUMES(work, multiprocessors, Mode())
 
 
 VOLUMES = kernels.volumes
@@ -131,7 +131,9 @@ class Device:
     def of(cls, folder: Path, device: str) -> Device:
         """From its tables."""
         rows = read_operations(folder / f"kernels-{device}.csv.gz")
-        timed = [r for r in read_networks(folder / "networks.csv", device).rows if r.mode == Mode()]
+        timed = [
+            r for r in read_networks(folder / "networks.csv", [device]).rows if r.mode == Mode()
+        ]
         pairs = zip(timed, counts_of(timed), strict=True)
         return cls(
             Timed(_thinned(rows), [], Mode()),
@@ -143,8 +145,7 @@ class Device:
     def judged(self, variant: Variant) -> tuple[float, float, float]:
         """(products, moves, transformers) as the header says."""
         facts, times = variant.of_facts(self.facts), variant.of_times(self.timed.times)
-        formula = fit_kernels(times, facts)
-        off = left_out_of_folds(times, self.timed.folds(), facts, formula) / times.latency_ms - 1.0
+        off = left_out_of_folds(times, self.timed.folds(), facts, Mode()) / times.latency_ms - 1.0
         products = np.array([o.name in MULTIPLYING for o in self.timed.operations])
         found = []
         for draw in self.draws:
@@ -190,6 +191,5 @@ def kernels_ablation(data: Path, names: str = "") -> Tables:
 def left_out(variant: Variant, timed: Timed) -> float:
     """The median error of a table's networks, families left out."""
     own, facts = variant.of_times(timed.times), seen_facts(timed.times)
-    formula = fit_kernels(own, facts, timed.mode)
-    off = left_out_of_folds(own, timed.folds(), facts, formula) / timed.times.latency_ms - 1.0
+    off = left_out_of_folds(own, timed.folds(), facts, timed.mode) / timed.times.latency_ms - 1.0
     return float(np.median(np.abs(off)))

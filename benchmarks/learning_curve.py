@@ -54,7 +54,7 @@ def learning_curve(data: Path, seeds: str = "3") -> Tables:
     lines = []
     for device in devices(data):
         rows, mode = read_operations(data / f"kernels-{device}.csv.gz"), Mode()
-        timed = [r for r in read_networks(data / "networks.csv", device).rows if r.mode == mode]
+        timed = [r for r in read_networks(data / "networks.csv", [device]).rows if r.mode == mode]
         pairs = zip(timed, counts_of(timed), strict=True)
         networks = [(c.work(r.batch_size), r.latency_ms) for r, c in pairs]
         if networks and any(row.name == "linear" for row in rows):

@@ -241,8 +241,7 @@ if __name__ == "__main__":
     parser.add_argument("--output", required=True, help="results, one JSON object a line")
     parser.add_argument("--jobs", type=int, default=2)
     OPTIONS = parser.parse_args()
-    plain = "-q -p no:cacheprovider -p no:randomly -o timeout=0 -m".split()
-    plain.append("not slow")
+    plain = ["-q", "-pno:cacheprovider", "-pno:randomly", "-otimeout=0", "-mnot slow"]
     tests = [f"tests/{test}" for test in GROUPS[OPTIONS.group][1].split()]
     pytest.main([*plain, *tests], plugins=[Mutants()])
     results = [json.loads(line) for line in Path(OPTIONS.output).read_text().splitlines()]

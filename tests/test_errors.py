@@ -4,7 +4,6 @@ with, wherever this LoLat came from.
 
 from __future__ import annotations
 
-import ast
 import copy
 import json
 import pickle
@@ -176,33 +175,3 @@ def test_the_page_finds_the_field_at_fault_by_data(
 ) -> None:
     form = Form([("view", "budget"), ("source", "upload")])
     assert form.field_at_fault(errors.InputError(message, **data)) == field
-
-
-OPTION = re.compile(r"(?<![\w-])--[a-z]")
-COMMAND = re.compile(r"`[^`]*`|pip install .*")
-"""Whole commands, which are right for whoever reads them."""
-
-
-def options_in_raises(source: str) -> list[str]:
-    """The texts in `raise` statements that name an option outside a whole command."""
-    found = []
-    for statement in ast.walk(ast.parse(source)):
-        nodes = list(ast.walk(statement)) if isinstance(statement, ast.Raise) else []
-        whole = [n for n in nodes if isinstance(n, ast.JoinedStr)]
-        within = {id(part) for n in whole for part in n.values}
-        alone = [n for n in nodes if isinstance(n, ast.Constant) and id(n) not in within]
-        for parts in [*(n.values for n in whole), *([n] for n in alone)]:
-            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
-            if OPTION.search(COMMAND.sub("", text)):
-                found.append(text)
-    return found
-
-
-def test_what_is_below_the_command_line_raises_nothing_about_its_options() -> None:
-    assert options_in_raises("raise E(f'give --a {b}')") == ["give --a {}"]
-    assert options_in_raises("raise E(f'{b}', 'give --a')") == ["give --a"]
-    assert options_in_raises("raise E(f'run `lolat x --a {b}`')") == []
-    paths = [p for f in ("lolat", "microbench") for p in (ROOT / f).rglob("*.py")]
-    below = [p for p in paths if "cli" not in p.relative_to(ROOT).parts]
-    assert len(below) > 100
-    assert {str(p): found for p in below if (found := options_in_raises(p.read_text()))} == {}

@@ -8,24 +8,31 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import UNSET, UnsetType, convert
+from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
     compare_operations,
     compare_table,
-    mode_of,
     predictions,
     summary,
 )
-from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
+from lolat.devices.tables import (
+    NETWORKS,
+    OPERATIONS,
+    content_of,
+    mode_of,
+    read_networks,
+    read_operations,
+)
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, dict_of, plain_data
+from lolat.io.tables import read_table
 from lolat.model import Model
-from lolat.model.figures import figures, intervals
+from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
 from lolat.readers.many import Said
 from lolat.units import off, percent, plain, plural
@@ -73,18 +80,6 @@ class EvaluatedNetwork:
     interval_width: float | None
     inside: bool | None
     in_domain: bool | None
-
-
-@dataclass(frozen=True)
-class IntervalsKept:
-    """How many times were inside their intervals, and between which shares the true one lies."""
-
-    coverage: float
-    inside: int
-    of: int
-    bounds: tuple[float, float]
-    certainty: float
-    median_width: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +144,7 @@ class TableEvaluation(Result):
     what: str
     compared: list[Compared]
     skipped: Mapping[str, int]
-    columns: list[str]
+    columns: Sequence[str]
 
     @property
     def summary(self) -> dict[str, float]:
@@ -288,7 +283,6 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
     taken_out = None if ratio is None else figures(ratio * predicted, times)
     outside = sum(r.in_domain is False for r in rows) / len(rows)
     error = errors["median"]
-    found = intervals(plain_data(rows))
     return Evaluation(
         model=model.name,
         device=model.device,
@@ -303,7 +297,7 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         networks=rows,
         summary=errors,
         inside_interval=sum(r.inside is True for r in rows),
-        intervals=None if found is None else convert(found, IntervalsKept),
+        intervals=intervals(rows),
         noise_floor=floor,
         failures=dict(measured.failures),
         noise=noise_of(measured.levels),
@@ -367,13 +361,14 @@ def evaluate_table(
 
     `said`: is told of each network that is counted: (done, all, name).
     """
-    columns = columns_of(table)
-    if is_of_operations(columns):
-        found = compare_operations(model, read_operations(table), predictor)
-        return TableEvaluation("operations", found, {}, columns)
-    networks = read_networks(table, only, mode=mode_of(model))
-    found = compare_table(model, networks, predictor, training or None, said=said)
-    return TableEvaluation("networks", found, networks.skipped, columns)
+    columns = read_table(table).names
+    if content_of(columns) == OPERATIONS:
+        compared = compare_operations(model, read_operations(table), predictor)
+        return TableEvaluation(OPERATIONS, compared, {}, columns)
+    devices = [only] if isinstance(only, str) else only or ()
+    networks = read_networks(table, devices, mode=mode_of(model.inference))
+    compared = compare_table(model, networks, predictor, training or None, said=said)
+    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
 
 
 # ---- A model's own networks measured again
@@ -468,7 +463,7 @@ def diagnosis(
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
     write_check(model.document, model.source, by, ratio)
-    model.__dict__.pop("knowledge", None)
+    model.__dict__.pop("state", None)
 
 
 def _points(model: Model) -> list[Point]:

@@ -134,17 +134,17 @@ def _of_table(
 
 def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
     """What a person reads: each network, or each kind of operations, then all together."""
-    from lolat.devices.compare import by_operation, summary
+    from lolat.devices.compare import summary
 
     for row in rows if what == "networks" else ():
-        name = row.row.get("network") or row.row.get("model")
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
         yield (
-            f"{name} · batch {row.batch_size}: {row.latency_ms:.4g} ms measured, "
+            f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for name, some in by_operation(rows).items() if what == "operations" else ():
-        yield f"{name}: {len(some)} timed, median error {100 * summary(some)['median']:.1f} %"
+    for name in dict.fromkeys(row.timed.name for row in rows) if what == "operations" else ():
+        of_name = [row for row in rows if row.timed.name == name]
+        yield f"{name}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
     overall = summary(rows, what)
     yield (
         f"{overall[what]} {what}: median error {100 * overall['median']:.1f} %, mean "

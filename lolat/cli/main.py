@@ -89,23 +89,8 @@ def lolat(context: click.Context) -> None:
         click.echo(FIRST)
 
 
-def _open_closed_streams() -> None:
-    """Put something in the place of a standard stream that the caller closed, as `lolat ... >&-` does.
-
-    Else the next file that is opened is taken for it, and gets what is printed. Answers cannot be written
-    there, which is an error; remarks are dropped.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
-    _open_closed_streams()
     if instruction := os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 

@@ -13,9 +13,10 @@ import click
 
 from lolat.cli import common
 from lolat.errors import InputError, arg
+from lolat.io.tables import is_table, read_table
 from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
-from lolat.mlp.recipes import RECIPES, find_recipe
-from lolat.mlp.table import OPTIMIZERS, parse, read_text
+from lolat.mlp.recipes import RECIPES
+from lolat.mlp.table import OPTIMIZERS, parse
 from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
 
@@ -83,13 +84,13 @@ def fit(
     from lolat.mlp.training import about_training, learn, split
 
     common.check_file(output, "output", make_folder=True)
-    text = read_text(table)
+    text = read_table(table)
     rows = rows_of(parse(text), only)
     devices = known(rows["gpu"].tolist(), merged(DEVICES, read_devices(facts) if facts else {}))
     parts = split(len(rows), seed)
     with common.progress() as bar:
         model = learn(
-            rows.select(parts.train), find_recipe(recipe), devices, seed=seed, epochs=epochs,
+            rows.select(parts.train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
             progress=bar,
         )  # fmt: skip
     model, errors = about_training(model, rows, parts, Path(table).name, sha256(text.content))
@@ -187,7 +188,6 @@ def predict(
     A network needs a model of convolutions and one of dense layers (or the one that it has), and --gpu;
     what they do not know (pooling, normalization ...) is listed and not in the sum.
     """
-    from lolat.io.tables import is_table
     from lolat.mlp.devices import read_devices
     from lolat.mlp.networks import network_time
     from lolat.readers import read
@@ -219,7 +219,7 @@ def _of_table(
 
     if output is not None:
         common.check_file(output, "output", make_folder=True)
-    text = read_text(table)
+    text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
     times = model.predict(rows, devices)

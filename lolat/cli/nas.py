@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,7 +192,6 @@ def score(
     """
     from lolat.nas import scoring
 
-    started = time.monotonic()
     if among is not None and ray is not None:
         raise click.UsageError("--among and --ray do not go together")
     with common.progress() as bar:
@@ -201,5 +199,4 @@ def score(
             space, model, output, among=among, max_ms=max_ms, best=best, value=value,
             batch_size=batch_size, predictor=predictor, ray=ray, progress=bar,
         )  # fmt: skip
-    lines = scoring.lines(result, time.monotonic() - started)
-    common.answer("nas-score", result, as_json, lines)
+    common.answer("nas-score", result, as_json, scoring.lines(result))

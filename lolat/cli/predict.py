@@ -19,7 +19,7 @@ from lolat.io.writing import check_file
 if TYPE_CHECKING:
     from lolat.model import Model
     from lolat.model.budget import Before
-    from lolat.model.prediction import Predictions
+    from lolat.model.prediction import Prediction, Predictions
 
 several_options = common.stacked(
     common.model_argument,
@@ -49,8 +49,7 @@ def opened(model: str, launch: str | None = None) -> Model:
             common.say(f"warning: {model}: {differences[0]}; learn again with: lolat learn cpu")
     if state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
-        check = "" if state.is_recent else f"; `lolat doctor {quote(model)}` takes 10 seconds"
-        common.say(f"{model}: {state.remark}{check}")
+        common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
     return loaded.launched(launch)
 
 
@@ -91,14 +90,26 @@ def predict(
     limit is exceeded.
     """
     from lolat.api.predicting import predict_all
-    from lolat.model.budget import Limits, exceeded
+    from lolat.model.budget import exceeded, is_prediction, read_before
 
     if sure is not None and coverage not in (None, sure / 100):
         raise InputError(f"{arg('sure')} and {arg('coverage')} are two answers; give one of them")
+    if sure is not None and max_ms is None:
+        raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
+    if max_ratio is not None and against is None:
+        raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
-    before = None if against is None else _before(models, against, *question)
-    limits = Limits(max_ms, None if sure is None else sure / 100, before, max_ratio)
+    before: Prediction | Before | None = None
+    if against is not None:
+        if len(models) * len(batch_sizes) > 1:
+            raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
+        if is_prediction(against):
+            before = read_before(against)
+        else:
+            before = models[0].predict(
+                against, batch_sizes[0], predictor, input_size=input_size or None
+            )
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:
@@ -106,28 +117,13 @@ def predict(
 
         write_csv(csv_file, predictions.rows())
         common.say(f"written: {csv_file}")
-    names = [p.query.model.label for p in predictions] if devices else []
-    if lines := exceeded(predictions.answers, limits, names):
+    certainty = None if sure is None else sure / 100
+    if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
         no = AnswerIsNo("; ".join(lines))
         if not predictions.errors:
             raise no
         common.say(common.words_of(no))
     fail(predictions.errors)
-
-
-def _before(
-    models: Sequence[Model], against: str, batch_sizes: Sequence[int], predictor: str | None,
-    coverage: float | None, input_size: Sequence[int],
-) -> Before:  # fmt: skip
-    """The prediction that --against names: in a file, or of a network."""
-    from lolat.model.budget import before_of, is_prediction, read_before
-
-    if len(models) > 1 or len(batch_sizes) > 1:
-        raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
-    if is_prediction(against):
-        return read_before(against)
-    (model,), (batch_size,) = models, batch_sizes
-    return before_of(model.predict(against, batch_size, predictor, coverage, input_size=input_size))
 
 
 def _answer(predictions: Predictions, as_json: bool) -> None:
@@ -139,7 +135,9 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     if predictions.is_one:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        common.answer("predictions", predictions, as_json, table_of_predictions(predictions))
+        common.answer(
+            "predictions", predictions, as_json, table_of_predictions(predictions.answers)
+        )
 
 
 # ---- `lolat report`
@@ -177,7 +175,7 @@ def report(
     models = [opened(name, launch) for name in names]
     predictions = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
     if html_file is not None and predictions.answers:
-        predictions[0].write_html(html_file, *predictions[1:])
+        predictions[0].write_html(html_file, *predictions.answers[1:])
     if csv_file is not None:
         from lolat.report.tables import write_csv
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from lolat.devices.fit import predicted
-from lolat.devices.tables import NAMES, Table, TimedNetwork, TimedOperation, counts_of
+from lolat.devices.tables import Counted, Table, TimedNetwork, TimedOperation, counts_of, mode_of
 from lolat.devices.times import Times
 from lolat.errors import LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
-from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
@@ -26,29 +25,25 @@ from lolat.readers import read
 from lolat.readers.many import Said
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
-Answer = tuple[float, tuple[float, float] | None]  # latency and interval, ms
 
 
 @dataclass(frozen=True)
 class Compared:
     """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
 
-    row: Mapping[str, str]
-    batch_size: int
-    latency_ms: float
+    timed: TimedNetwork | TimedOperation
     predicted_ms: float
     interval_ms: tuple[float, float] | None
 
-    @classmethod
-    def of(cls, timed: TimedNetwork | TimedOperation, answer: Answer) -> Compared:
-        """What was timed, and what the model says of it."""
-        return cls(timed.row, timed.batch_size, timed.latency_ms, *answer)
+    @property
+    def row(self) -> Mapping[str, str]:
+        """The row of the table."""
+        return self.timed.row
 
-
-def mode_of(model: Model) -> Mode:
-    """How the device that a model is of runs networks."""
-    formula = model.predictors.get(Kernels.name)
-    return formula.mode if isinstance(formula, Kernels) else Mode()
+    @property
+    def latency_ms(self) -> float:
+        """Its time in the table."""
+        return self.timed.latency_ms
 
 
 def compare_table(
@@ -63,68 +58,49 @@ def compare_table(
 
     A network that cannot be read, and one that was run in another way than the model's, is left out.
     `training`: training steps, by a model of tables; None: inference, or training where the table has
-    nothing else. InputError where nothing is left.
+    nothing else. `opened`: reads a network. InputError where nothing is left.
     """
     formula = model.predictor(predictor)
-    if training is None:  # what most would ask for
+    if training is None:  # the question that most would ask
         training = formula.by_operation and all(row.mode.training for row in table.rows)
-    mode, rows = replace(mode_of(model), training=training), list[TimedNetwork]()
+    mode = replace(mode_of(model.document), training=training)
+    rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
-        if row.mode == mode:
-            rows.append(row)
-        else:
-            table.skip(f"run in another way ({row.mode}; asked for: {mode})")
-    if isinstance(formula, Kernels):
-        steps = model.predictors.get(TrainingSteps.name)
-        if training and predictor is None and isinstance(steps, Kernels):
-            formula = steps
-        answers = _by_operation(model, formula, rows, said)
-    else:
-        answers = _by_counts(model, rows, predictor, opened)
+        if row.mode != mode:
+            table.skipped[f"run in another way ({row.mode}; asked for: {mode})"] += 1
+    steps = model.predictors.get(TrainingSteps.name)
+    if training and predictor is None and isinstance(steps, Kernels):
+        formula = steps
+    counts = counts_of(rows, said) if isinstance(formula, Kernels) else [None] * len(rows)
+    graphs: dict[tuple[str, Any], Graph] = {}
     compared = []
-    for row, answer in zip(rows, answers, strict=True):
-        if isinstance(answer, LolatError):
-            table.skip(f"{row.name}: {answer}")
-        else:
-            compared.append(Compared.of(row, answer))
+    for row, known in zip(rows, counts, strict=True):
+        try:
+            if isinstance(known, LolatError):
+                raise known
+            if known is not None and isinstance(formula, Kernels):
+                compared.append(_by_operation(model, formula, row, known))
+                continue
+            spec, size, _ = row.network
+            if (spec, size) not in graphs:
+                graphs[spec, size] = opened(spec, size)
+            prediction = model.predict(graphs[spec, size], row.batch_size, predictor)
+            compared.append(Compared(row, prediction.latency_ms, prediction.interval_ms))
+        except LolatError as error:
+            table.skipped[f"{row.name}: {error}"] += 1
     if not compared:
         raise table.nothing()
     return compared
 
 
-def _by_operation(
-    model: Model, formula: Kernels, rows: Sequence[TimedNetwork], said: Said | None
-) -> Iterator[Answer | LolatError]:
-    """As `Model.predict` answers, from the steps of each network that are kept on disk."""
-    for row, network in zip(rows, counts_of(rows, said), strict=True):
-        if isinstance(network, LolatError):
-            yield network
-            continue
-        steps = formula.steps(network.work(row.batch_size))
-        outside = formula.outside(steps, row.batch_size, model.knowledge.least)
-        parts = np.array([steps.latency_ms]), np.array([network.total(row.batch_size)["ops"]])
-        half, _ = half_width(formula, model.document, None, *parts)
-        interval = None if half is None else steps.interval(widened(half, outside.beyond), None)
-        yield steps.latency_ms, interval
-
-
-def _by_counts(
-    model: Model,
-    rows: Sequence[TimedNetwork],
-    predictor: str | None,
-    opened: Callable[[str, Any], Graph],
-) -> Iterator[Answer | LolatError]:
-    """The answers of a model that was learned, which looks at a network's blocks."""
-    graphs: dict[tuple[str, Any], Graph] = {}
-    for row in rows:
-        key = row.spec, row.size
-        try:
-            if key not in graphs:
-                graphs[key] = opened(*key)
-            prediction = model.predict(graphs[key], row.batch_size, predictor)
-            yield prediction.latency_ms, prediction.interval_ms
-        except LolatError as error:
-            yield error
+def _by_operation(model: Model, formula: Kernels, row: TimedNetwork, counts: Counted) -> Compared:
+    """As `Model.predict` answers, from the steps of the network that are kept on disk."""
+    steps = formula.steps(counts.work(row.batch_size))
+    outside = formula.outside(steps, row.batch_size, model.domain.least)
+    total = np.array([counts.total(row.batch_size)["ops"]])
+    half, _ = half_width(formula, model.document, None, np.array([steps.latency_ms]), total)
+    interval = None if half is None else steps.interval(widened(half, outside.beyond), None)
+    return Compared(row, steps.latency_ms, interval)
 
 
 def compare_operations(
@@ -134,24 +110,24 @@ def compare_operations(
     formula = model.predictor(predictor)
     if not isinstance(formula, Kernels):
         answers = [model.predict(row.graph, row.batch_size, predictor) for row in rows]
-        pairs = [(answer.latency_ms, answer.interval_ms) for answer in answers]
-        return list(map(Compared.of, rows, pairs))
+        pairs = zip(rows, answers, strict=True)
+        return [Compared(row, one.latency_ms, one.interval_ms) for row, one in pairs]
     parts = [work_of(row.graph, row.batch_size) for row in rows]
     measured = np.array([row.latency_ms for row in rows])
-    alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool)))
+    alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool))).tolist()
     half, _ = half_width(formula, model.document, None, np.ones(1), np.ones(1))
     return [
-        Compared.of(row, (ms, None if half is None else within(ms, half)))
-        for row, ms in zip(rows, map(float, alone), strict=True)
+        Compared(row, ms, None if half is None else within(ms, half))
+        for row, ms in zip(rows, alone, strict=True)
     ]
 
 
-def summary(rows: Sequence[Compared], what: str = "networks") -> dict[str, Any]:
+def summary(rows: Sequence[Compared], content: str = "networks") -> dict[str, Any]:
     """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
     off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
     intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
     return {
-        what: len(rows),
+        content: len(rows),
         "mean": sum(map(abs, off)) / len(off),
         "median": median(map(abs, off)),
         "bias": median(off),
@@ -161,15 +137,7 @@ def summary(rows: Sequence[Compared], what: str = "networks") -> dict[str, Any]:
     }
 
 
-def by_operation(rows: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Rows of operations by what the table calls each."""
-    groups: dict[str, list[Compared]] = {}
-    for row in rows:
-        groups.setdefault(next(row.row[c] for c in NAMES if c in row.row), []).append(row)
-    return groups
-
-
-def predictions(rows: list[Compared], columns: list[str]) -> str:
+def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
     """A CSV table of the rows with PREDICTED as further columns."""
     return to_csv(
         [*columns, *PREDICTED],

@@ -17,14 +17,14 @@ from lolat.devices.times import Times
 from lolat.errors import InputError, arg
 from lolat.fitting.domain import Least
 from lolat.fitting.intervals import as_dict, network_entry
-from lolat.fitting.points import Point, known_features, matrix
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
-from lolat.graph.analysis import FLOAT_BYTES
+from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import CLASSES, PRODUCTS, work_of
-from lolat.model.learning import assembled, errors
+from lolat.graph.work import CLASSES, work_of
+from lolat.model.figures import errors
+from lolat.model.learning import assembled
 
 FOLDS = 5
 DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed
@@ -68,19 +68,6 @@ class Timed:
         of_networks = [int(number[f]) % FOLDS for f in families]
         return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
 
-    def points(self) -> list[Point]:
-        """The networks as points: counts and times."""
-        return [
-            Point(n.name, n.batch_size, known.total(n.batch_size), n.latency_ms, whole=True)
-            for n, known in self.networks
-        ]
-
-    @property
-    def batch_sizes(self) -> np.ndarray:
-        """(times,)."""
-        of_operations = [o.batch_size for o in self.operations]
-        return np.array([*of_operations, *(n.batch_size for n, _ in self.networks)])
-
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
         networks = [n.mode.training for n, _ in self.networks]
@@ -114,7 +101,7 @@ def tables_document(
     timed = replace(timed, operations=_thinned(timed.operations))
     times, fold, trained = timed.times, timed.folds(), timed.trained()
     known = facts or seen_facts(times)
-    if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
+    if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training that are both known well have a formula each; else one helps the other.
     is_inference = times.whole & ~trained
@@ -123,8 +110,8 @@ def tables_document(
     formula, off = _judged(times.take(main), fold[main], known, timed.mode)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
-    formula = in_networks(formula, inference, known)
-    remarks = _remarks(formula, facts, timed)
+    formula = started_by_a_host(formula, inference, known)
+    remarks = [WITHOUT_FACTS] if facts is None and timed.operations else []
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
@@ -140,7 +127,9 @@ def tables_document(
         predictors[TrainingSteps.name] = _entry(steps, times.take(trained), of_steps, no_inference)
     if len(of_steps):
         entry["training_residuals"] = _rounded(of_steps)
-    domain = {"least": as_dict(least_of(inference, timed.batch_sizes[of_inference]))}
+    batch_sizes = [row.batch_size for row in timed.operations]
+    batch_sizes += [row.batch_size for row, _ in timed.networks]
+    domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
 
@@ -151,21 +140,17 @@ def tables_document(
 def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
     formula = fit_kernels(times, facts, mode)
-    ms = left_out_of_folds(times, fold, facts, formula)
+    ms = left_out_of_folds(times, fold, facts, mode)
     return formula, np.log(times.latency_ms / ms)
 
 
-def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
+def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
     ms = np.empty(len(times.whole))
-    for i in range(FOLDS):
-        kept = fold != i
-        if kept.all():
-            continue
-        if not kept.any():  # one family alone
-            return predicted(formula, times)
-        other = fit_kernels(times.take(kept), facts, formula.mode, near=formula)
-        ms[~kept] = predicted(other, times.take(~kept))
+    for i in np.unique(fold):
+        left_out = fold == i
+        fitted = ~left_out if not left_out.all() else left_out  # all are of one family
+        ms[left_out] = predicted(fit_kernels(times.take(fitted), facts, mode), times.take(left_out))
     return ms
 
 
@@ -175,22 +160,18 @@ def linear_entry(
     """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
     other folds have it; None of too few networks.
     """
-    points, measured = timed.points(), times.latency_ms
-    known = known_features(points)
-    features, whole = matrix(points, known), times.whole
     if min(int((fold != i).sum()) for i in range(FOLDS)) <= NUMBERS:
         return None
-    formula, off = Extended.fit_with_six(features, measured, known, whole), np.empty(len(points))
+    totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
+    counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
+    formula, off = Extended.fit_with_six(counts, measured, COLUMNS, whole), np.empty(len(counts))
     for i in range(FOLDS):
-        kept = fold != i
-        other = Extended.fit(features[kept], measured[kept], known, whole[kept])
-        ms = np.maximum(other.rows(matrix(points, other.features)[~kept]), 1e-9)
-        off[~kept] = np.log(measured[~kept] / ms)
-    error = {
-        "fitted": errors(formula.rows(matrix(points, formula.features)), measured),
-        "left_out": errors(measured / np.exp(off), measured),
-    }
-    return formula.to_dict() | {"error": error, "residuals": _rounded(off)}, off
+        left_out = fold == i
+        other = Extended.fit(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
+        ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
+        off[left_out] = np.log(measured[left_out] / ms)
+    fitted_ms = formula.rows(counts[:, formula.columns])
+    return formula.to_dict() | _errors(fitted_ms, off, measured), off
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
@@ -202,12 +183,15 @@ def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray)
     if judged.sum() < LEAST_JUDGING_NETWORKS:
         judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
         networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
-    measured = times.latency_ms[judged]
-    error = {
-        "fitted": errors(predicted(formula, times)[judged], measured),
-        "left_out": errors(measured / np.exp(off[judged]), measured),
-    }
-    return formula.to_dict() | networks | {"error": error, "residuals": _rounded(off[judged])}
+    fitted_ms = predicted(formula, times)[judged]
+    return formula.to_dict() | networks | _errors(fitted_ms, off[judged], times.latency_ms[judged])
+
+
+def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The errors of an entry: of the fit, and of log(measured / predicted) of what was left out."""
+    left_out_ms = measured / np.exp(off)
+    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
+    return {"error": error, "residuals": _rounded(off)}
 
 
 def _of_operations(off: np.ndarray) -> dict[str, Any]:
@@ -230,37 +214,34 @@ def _rounded(residuals: np.ndarray) -> list[float]:
 
 def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
     """At most so many rows of each operation, drawn at random, in their order."""
-    chosen: dict[str, list[int]] = {}
-    for i in np.random.default_rng(0).permutation(len(rows)):
-        of_name = chosen.setdefault(rows[i].name, [])
-        most = MOST_OF_A_PRODUCT if rows[i].name in MULTIPLYING else MOST_OF_A_NAME
-        if len(of_name) < most:
-            of_name.append(int(i))
-    return [rows[i] for i in sorted(i for of_name in chosen.values() for i in of_name)]
+    chosen, number = [], Counter[str]()
+    for i in np.random.default_rng(0).permutation(len(rows)).tolist():
+        name = rows[i].name
+        number[name] += 1
+        if number[name] <= (MOST_OF_A_PRODUCT if name in MULTIPLYING else MOST_OF_A_NAME):
+            chosen.append(i)
+    return [rows[i] for i in sorted(chosen)]
 
 
 # ---- What a table says of the host that started its operations, and of the smallest steps.
 
 
-def in_networks(formula: Kernels, times: Times, facts: Facts) -> Kernels:
-    """A formula of a GPU that was fitted to `times`, for the operations of a network that a host starts."""
-    return msgspec.structs.replace(formula, host=_host(formula, times), tf32=facts.tf32)
+def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
+    """A formula that was fitted to `times`, with the host that starts the operations of a network.
 
-
-def _host(formula: Kernels, times: Times) -> Host:
-    """The host of a table's operations, half way to what hosts usually take; or one that is assumed, and no
-    slower than that of the table's fastest networks.
+    The host is that of a table's operations, half way to what hosts usually take; or one that is assumed,
+    and no slower than that of the table's fastest networks.
     """
-    launch = formula.mode.launch
+    launch, source, start_ms = formula.mode.launch, ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
     if (of_class >= LEAST_STEPS).sum() >= LEAST_CLASSES:
-        return Host(round((formula.launch_ms * USUAL_MS) ** 0.5, 4), FACTOR[FITTED], FITTED, launch)
-    most = USUAL_MS
-    if times.whole.sum() >= LEAST_JUDGING_NETWORKS:
+        source, start_ms = FITTED, (formula.launch_ms * USUAL_MS) ** 0.5
+    elif times.whole.sum() >= LEAST_JUDGING_NETWORKS:
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))
-        most = float((times.latency_ms / starts)[times.whole].min())
-    start_ms = max(min(USUAL_MS, most), USUAL_MS / FACTOR[ASSUMED])
-    return Host(round(start_ms, 4), FACTOR[ASSUMED], ASSUMED, launch)
+        fastest = float((times.latency_ms / starts)[times.whole].min())
+        start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
+    host = Host(round(start_ms, 4), FACTOR[source], source, launch)
+    return msgspec.structs.replace(formula, host=host, tf32=facts.tf32)
 
 
 def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
@@ -281,7 +262,12 @@ def _smallest(values: np.ndarray) -> float:
     return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
 
 
-# ---- A data sheet alone, and remarks.
+# ---- A data sheet alone.
+
+WITHOUT_FACTS = (
+    "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, and so what "
+    "small operations cost, is not known"
+)
 
 SHEET_ALONE = (
     -0.1, -0.16, -0.12, -0.11, -0.15, 0.01, -0.02, -0.06, -0.05, -0.07, 0.04, 0.1, 0.09, 0.1, 0.08, 0.09,
@@ -297,7 +283,7 @@ def facts_document(
 ) -> dict[str, Any]:
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = in_networks(fit_kernels(nothing, facts), nothing, facts)
+    formula = started_by_a_host(fit_kernels(nothing, facts), nothing, facts)
     remark = (
         "nothing was measured on this device, all is from its data sheet; operations timed there "
         "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -305,25 +291,3 @@ def facts_document(
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
     return assembled(name, device, source, [remark], fitted)
-
-
-def _remarks(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
-    """What a device's tables do not tell."""
-    remarks = []
-    if facts is None and timed.operations:
-        remarks.append(
-            "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, "
-            "and so what small operations cost, is not known"
-        )
-    lacking = [words for name, words in PRODUCTS.items() if name not in formula.measured]
-    if lacking and not timed.networks:
-        remarks.append(
-            f"no operations of the kind {', '.join(lacking)} were given; they are "
-            "taken to be as on other GPUs"
-        )
-    families = {family_of(n.name) for n, _ in timed.networks}
-    if len(families) == 1:
-        remarks.append(
-            f"all networks are of one family ({min(families)}): how far off others are is not known"
-        )
-    return remarks

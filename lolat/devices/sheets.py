@@ -9,23 +9,16 @@ import numpy as np
 
 from lolat.devices.times import Times
 from lolat.errors import InputError
-from lolat.io.tables import read_table
+from lolat.io.tables import ABOVE_ZERO, read_table
+from lolat.units import shortened
 
 OF_PEAK = 0.85  # of a data sheet's rate, that large products reach
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
-NEEDED_FACTS = {
-    "multiprocessors": (1.0, 1e6, "a number"),
-    "fp32_matrix_gflops": (1.0, 1e8, "GFLOP/s"),
-    "bandwidth_gb_s": (0.5, 1e6, "GB/s"),
-}
-POWER_FACTS = {
-    "power_w": (0.5, 1e5, "W"),
-    "l2_mb": (0.01, 1e5, "MiB"),
-    "fp32_vector_gflops": (1.0, 1e8, "GFLOP/s"),
-}
-"""Columns of a data sheet: least, most and unit of a device; a figure outside is in another."""
-TF32_FACTS = {"tf32_gflops": (1.0, 1e8, "GFLOP/s")}
+NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
+"""Columns of a data sheet."""
+TF32_FACT = "tf32_gflops"
 """The same of GPUs that have TF32 (NVIDIA's from Ampere on), without sparsity."""
 OF_TF32 = 0.5
 """What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
@@ -52,32 +45,27 @@ class Facts:
 
 def read_facts(path: str | Path, device: str) -> Facts:
     """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known
-    POWER_FACTS and TF32_FACTS; InputError.
+    POWER_FACTS and TF32_FACT; InputError.
     """
-    table = read_table(path, expected="expected a CSV table of devices")
-    rows = {row.get("device", ""): row for row in table}
+    table = read_table(path, ("device", *NEEDED_FACTS), rows="device")
+    rows = {row["device"]: row for row in table}
     if device not in rows:
-        raise InputError(
-            f"{path} has no device {device[:40]!r}; it has "
-            f"{', '.join(sorted(rows))[:200] or 'no column device'}",
-            code="name",
-        )
-    row = rows[device]
-    more = {name: ends for name, ends in (POWER_FACTS | TF32_FACTS).items() if row.get(name)}
-    values = {
-        name: row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
-        for name, (least, most, unit) in (NEEDED_FACTS | more).items()
-    }
-    multiprocessors, gflops, gigabytes = (values[name] for name in NEEDED_FACTS)
-    power = [values[name] for name in POWER_FACTS if name in values]
-    kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
-    tf32 = max(OF_TF32 * values.get("tf32_gflops", 0.0) / (OF_PEAK * kept * gflops), 1.0)
-    rate, bandwidth = kept * gflops * 1e6 / 2, gigabytes * 1e6
-    return Facts(multiprocessors, rate, bandwidth, bound=kept < OF_PEAK, tf32=tf32)
+        known = shortened(", ".join(rows))
+        raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
+    row, above_zero = rows[device], f"a number above 0 for {device}"
+    multiprocessors, gflops, gigabytes = (
+        row.number(name, ABOVE_ZERO, expected=above_zero) for name in NEEDED_FACTS
+    )
+    power = [row.number(name, ABOVE_ZERO, expected=above_zero, default=1.0) for name in POWER_FACTS]
+    part = sustained(gflops, *power) if all(map(row.get, POWER_FACTS)) else 1.0
+    tf32_gflops = row.number(TF32_FACT, ABOVE_ZERO, expected=above_zero, default=1.0)
+    tf32 = max(OF_TF32 * tf32_gflops / (OF_PEAK * part * gflops), 1.0)
+    rate, bandwidth = part * gflops * 1e6 / 2, gigabytes * 1e6
+    return Facts(multiprocessors, rate, bandwidth, bound=part < OF_PEAK, tf32=tf32)
 
 
-def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
-    """The part of its rate that a device keeps up on its power.
+def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
+    """The part of its rate that a device sustains on its power.
 
     What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
     a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38

@@ -6,13 +6,16 @@ them (--results-file), and as timm publishes them.
 
 from __future__ import annotations
 
-import json
+import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.errors import InputError, LolatError, arg
@@ -20,8 +23,9 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
-from lolat.graph.modes import Mode
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
 from lolat.graph.work import COLUMNS, Work, at, works
+from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.readers.cache import Cache
@@ -36,36 +40,38 @@ BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
-NETWORK_MS = (1e-3, 1e7)  # a time beyond is of another unit
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
 )
+OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
+Network = tuple[str, int | None, Mode]
+"""NETWORK and its size, as `lolat.readers.read` takes them, and how it is run."""
+
+
+def content_of(columns: Collection[str]) -> str:
+    """The rows of a table with these columns: OPERATIONS, NETWORKS or BLOCKS."""
+    if "op" in columns:
+        return OPERATIONS
+    is_of_networks = {*columns} & {*NETWORK_COLUMNS} and {*columns} & {*TIMES}
+    return NETWORKS if is_of_networks else BLOCKS
 
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """One row: the network as `lolat.readers.read` takes it, its size, and how it was run; `parameters`:
-    how many it has, where the table says so.
-    """
+    """One row: the network and how it was run; `parameters`: how many it has, where the table says so."""
 
-    spec: str
-    size: int | None
+    name: str
+    network: Network
     batch_size: int
     latency_ms: float
-    mode: Mode
     parameters: float | None
     row: Row
 
     @property
-    def name(self) -> str:
-        """As the table calls it."""
-        return next(self.row[c] for c in NETWORK_COLUMNS if self.row.get(c))
-
-    @property
-    def where(self) -> str:
-        """The file and line of it."""
-        return self.row.where
+    def mode(self) -> Mode:
+        """How it was run."""
+        return self.network[2]
 
 
 @dataclass
@@ -73,21 +79,17 @@ class Table:
     """The rows of a table that are of one device, its columns, and why others are left out."""
 
     path: str
-    columns: list[str]
-    rows: list[TimedNetwork]
-    skipped: dict[str, int] = field(default_factory=dict)
-
-    def skip(self, reason: str) -> None:
-        """Count a row that is left out."""
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    columns: tuple[str, ...]
+    rows: list[TimedNetwork] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def leave_out(self, row: TimedNetwork, error: LolatError, skip: bool) -> None:
         """Count a row that cannot be used, for `error`; InputError with its line unless `skip`."""
         if not skip:
             raise InputError(
-                f"{row.where}: {error.message}; {arg('skip')} leaves such rows out"
+                f"{row.row.where}: {error.message}; {arg('skip')} leaves such rows out"
             ) from error
-        self.skip(f"{row.name}: {error}")
+        self.skipped[f"{row.name}: {error}"] += 1
 
     def say_skipped(self, warn: Warn) -> None:
         """Say why rows were left out."""
@@ -100,78 +102,64 @@ class Table:
         return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
 
 
-def columns_of(path: str | Path) -> list[str]:
-    """The names in a table's first line, in small letters."""
-    return list(read_table(path).names)
-
-
-def is_of_networks(columns: list[str]) -> bool:
-    """Whether a table with these columns is one of networks."""
-    return bool(set(NETWORK_COLUMNS) & set(columns)) and bool(set(TIMES) & set(columns))
+def mode_of(document: Mapping[str, Any]) -> Mode:
+    """How the device of a model file runs networks."""
+    kernels, where = document["predictors"].get("kernels"), document["environment"]
+    if kernels is not None:
+        return msgspec.convert(kernels.get("mode", {}), Mode)
+    dtype = FLOAT16 if where.get("half") is True else FLOAT32
+    launch = COMPILED if where.get("compile") is True else EAGER
+    return Mode(dtype, launch, where.get("channels_last") is True)
 
 
 def read_networks(
-    path: str | Path, device: str | Collection[str] | None = None, skip: bool = False,
-    mode: Mode | None = None,
-) -> Table:  # fmt: skip
-    """The rows of a table of networks; of `device` (or several) alone, where the table has that column.
+    path: str | Path, devices: Collection[str] = (), skip: bool = False, mode: Mode | None = None
+) -> Table:
+    """The rows of a table of networks; of `devices` alone, where the table has a column `device`.
 
     A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
-    configuration of transformers of that name in the folder `networks` beside the table. How it was run
-    is said by the columns dtype, compiled and channels_last, or else by the file's name, or else it is
-    `mode`. InputError names the line that is wrong; `skip`: such lines are left out.
+    configuration of transformers of that name in the folder `networks` beside the table. The columns
+    dtype, compiled and channels_last say how it was run, or else the file's name, or else it is `mode`.
+    InputError names the line that is wrong; `skip`: such lines are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
-    table = Table(str(path), list(rows.names), [])
-    if not is_of_networks(table.columns):
-        raise InputError(f"{path} is no table of networks; {EXPECTED_NETWORKS}")
+    table = Table(str(path), rows.names)
     usual = Mode.of_file(Path(path).name, mode)
-    if "train_step_time" in table.columns and "infer_step_time" not in table.columns:
+    if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
         usual = replace(usual, training=True)
-    wanted = None if device is None else {device} if isinstance(device, str) else set(device)
     for row in rows:
-        if wanted is not None and row.get("device") not in (None, *wanted):
-            table.skip("of another device")
+        if devices and row.get("device") not in (None, *devices):
+            table.skipped["of another device"] += 1
         elif row.get("parallel"):
-            table.skip("on several devices")
+            table.skipped["on several devices"] += 1
         else:
             try:
                 table.rows.append(_timed_network(row, Path(path), usual))
             except InputError as error:
                 if not skip:
                     raise
-                table.skip(error.data["why"])
+                table.skipped[error.data.get("why", str(error))] += 1
     return table
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
-    def first(columns: tuple[str, ...]) -> str | None:
-        return next((c for c in columns if row.get(c)), None)
-
-    name, batch, size = map(first, (NETWORK_COLUMNS, BATCHES, SIZES))
-    if name is None:
-        raise row.refused(f"names no network; {EXPECTED_NETWORKS}")
+    columns = [
+        next((name for name in names if row.get(name)), "")
+        for names in (NETWORK_COLUMNS, BATCHES, SIZES, TIMES, MILLIONS)
+    ]
+    name, batch, size, time, millions = columns
+    if not (name and time):
+        raise row.refused(f"no network or no time; {EXPECTED_NETWORKS}")
     mode = usual.of_row(row, row.where)
-    millions = first(MILLIONS)
+    spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
-        _spec(row[name], path, name == "model", mode.training),
-        None if size is None else row.whole(size, 1, MOST_BATCH),
-        1 if batch is None else row.whole(batch, 1, MOST_BATCH),
-        _time(row, next(c for c in TIMES if c in row), NETWORK_MS, "network"),
-        mode,
-        None if millions is None else 1e6 * row.number(millions, ABOVE_ZERO, expected="above 0"),
+        row[name],
+        (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
+        row.whole(batch, 1, MOST_BATCH, default=1),
+        row.milliseconds(time),
+        1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
         row,
     )
-
-
-def _time(row: Row, column: str, limits: tuple[float, float], what: str) -> float:
-    """Milliseconds, within what one network or operation takes."""
-    ms = row.number(column, ABOVE_ZERO, expected="milliseconds above 0")
-    if not limits[0] <= ms <= limits[1]:
-        raise row.wrong(
-            column, f"milliseconds that a single {what} takes; are these seconds, or nanoseconds?"
-        )
-    return ms
 
 
 def family_of(name: str) -> str:
@@ -183,26 +171,16 @@ def family_of(name: str) -> str:
 
 def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     config = path.parent / "networks" / f"{name}.json"
-    if config.is_file():
-        # An encoder is trained with the heads that it is made for; for inference it classifies.
-        head = "?AutoModelForPreTraining" if training and _encodes(config) else ""
-        return f"transformers:{config}{head}"
-    return f"timm:{name}" if of_timm and ":" not in name else name
-
-
-def _encodes(config: Path) -> bool:
-    """Whether a configuration of transformers is of an encoder, as BERT."""
-    try:
-        document = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # said when it is read
-        return False
-    return isinstance(document, dict) and document.get("model_type") in ENCODER_TYPES
+    if not config.is_file():
+        return f"timm:{name}" if of_timm and ":" not in name else name
+    # An encoder is trained with the heads that it is made for; for inference it classifies.
+    document = read_json(config, "expected a configuration of transformers")
+    is_encoder = document.get("model_type") in ENCODER_TYPES
+    return f"transformers:{config}{'?AutoModelForPreTraining' * (training and is_encoder)}"
 
 
 # ---- Operations.
 
-NAMES = ("op", "operation")
-OPERATION_MS = (1e-4, 1e6)
 MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
 CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
@@ -238,35 +216,18 @@ class TimedOperation:
     row: Mapping[str, str]
 
 
-def is_of_operations(columns: list[str]) -> bool:
-    """Whether a table with these columns is one of operations."""
-    return bool(set(NAMES) & set(columns))
-
-
 def read_operations(path: str | Path) -> list[TimedOperation]:
     """The rows of a table of operations. InputError names the line that is wrong, and what is expected."""
-    table = read_table(path, expected=EXPECTED_OPERATIONS)
-    column = next((n for n in NAMES if n in table.names), None)
-    if column is None or "latency_ms" not in table.names:
-        raise InputError(f"{path} is no table of operations; {EXPECTED_OPERATIONS}")
-    operations = [_timed_operation(row, column) for row in table]
-    if not operations:
-        raise InputError(f"{path} has no rows; expected one for each operation that was timed")
-    return operations
+    table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
+    return [_timed_operation(row) for row in table]
 
 
-def _timed_operation(row: Row, column: str) -> TimedOperation:
-    name = row[column].lower()
+def _timed_operation(row: Row) -> TimedOperation:
+    name = row["op"].lower()
     if name not in OPERATION_COLUMNS:
-        raise row.wrong(column, f"one of {', '.join(OPERATION_COLUMNS)}")
-    missing = [c for c in OPERATION_COLUMNS[name] if c not in row]
-    if missing:
-        raise InputError(
-            f"{row.where}: {name} needs the column {missing[0]}; {EXPECTED_OPERATIONS}"
-        )
+        raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
     sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
-    latency_ms = _time(row, "latency_ms", OPERATION_MS, "operation")
-    return TimedOperation(name, *_graph(name, sizes), latency_ms, row)
+    return TimedOperation(name, *_graph(name, sizes), row.milliseconds(), row)
 
 
 def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
@@ -277,12 +238,10 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
         out = builder.add(
             "dense", [x], (1, a["m"], a["k"]), in_features=a["n"], out_features=a["k"], bias=True
         )
-        return builder.build([out]), a["batch"]
-    if name == "bmm":
+    elif name == "bmm":
         pair = [builder.input((1, a["m"], a["n"])), builder.input((1, a["n"], a["k"]))]
         out = builder.add("matmul", pair, (1, a["m"], a["k"]), contracted=a["n"])
-        return builder.build([out]), a["batch"]
-    if name == "conv":
+    elif name == "conv":
         side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
         x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
         out = builder.add(
@@ -290,21 +249,21 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
             strides=(a["stride"],) * 2, dilation=(1, 1), bias=False, in_channels=a["in_channels"],
             out_channels=a["out_channels"], groups=1,
         )  # fmt: skip
-        return builder.build([out]), a["batch"]
-    shape = (1, a["width"])
-    inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
-    out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
-    return builder.build([out]), a["rows"]
+    else:
+        shape = (1, a["width"])
+        inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
+        out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
+    return builder.build([out]), a["batch"] if name in MULTIPLYING else a["rows"]
 
 
-# ---- Networks of a table, counted once and kept on disk: what a model needs of each for any
+# ---- Networks of a table, counted once and kept on disk: all that a model needs of each, for any
 # batch size.
 
 VERSION = 7
-"""Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
+"""Raise it when `lolat.graph.work` or the counts change: all networks are then counted again."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
-TOO_MANY_PARAMETERS = 1.004
-"""Times the parameters that a table says: the network was timed in another form."""
+TOO_MANY = 0.004
+"""Of parameters beyond those that a table says, relative: the network was timed in another form."""
 
 
 @dataclass(frozen=True)
@@ -326,13 +285,6 @@ class Counted:
         values = self.counts[0] + batch_size * self.counts[1]
         return dict(zip(COUNTS, (int(v) for v in values), strict=True))
 
-    @classmethod
-    def of(cls, graph: Graph, mode: Mode) -> Counted:
-        """From a graph."""
-        counts = count(graph)
-        totals = np.array([counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)])
-        return cls(works(graph, mode), totals.astype(float), float(parameters(graph)))
-
 
 def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Counted | LolatError]:
     """The counts of each row's network, or why there are none.
@@ -341,32 +293,28 @@ def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Co
     their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
     form is the one, if it is nearer.
     """
-    plain = _read([(row.spec, row.size, row.mode) for row in rows], said)
-    chosen = [plain[row.spec, row.size, row.mode] for row in rows]
-    others = {
-        i: (row.spec + REPARAMETERIZED_FORM, row.size, row.mode)
-        for i, (row, own) in enumerate(zip(rows, chosen, strict=True))
-        if isinstance(own, Counted)
-        and row.parameters is not None
-        and row.spec.startswith("timm:")
-        and own.parameters > TOO_MANY_PARAMETERS * row.parameters
-    }
-    reparameterized = _read(list(others.values()), None)
-    for i, network in others.items():
-        other, own, parameters = reparameterized[network], chosen[i], rows[i].parameters or 0.0
-        if (
-            isinstance(other, Counted)
-            and isinstance(own, Counted)
-            and abs(other.parameters - parameters) < abs(own.parameters - parameters)
-        ):
-            chosen[i] = other
-    return chosen
+    counts = _read([row.network for row in rows], said)
+    merged: dict[Network, Network] = {}
+    for row in rows:
+        spec, size, mode = row.network
+        if spec.startswith("timm:") and TOO_MANY < _excess(counts[row.network], row) < math.inf:
+            merged[row.network] = (spec + REPARAMETERIZED_FORM, size, mode)
+    counts |= _read(merged.values(), None)
+    forms = [(row.network, merged.get(row.network, row.network)) for row in rows]
+    return [
+        min((counts[form] for form in both), key=lambda known: abs(_excess(known, row)))
+        for row, both in zip(rows, forms, strict=True)
+    ]
 
 
-Network = tuple[str, int | None, Mode]  # as `lolat.readers.read` takes it, and how it is run
+def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
+    """How many more parameters a network has than its row says, relative; infinite of one not counted."""
+    if isinstance(counts, LolatError):
+        return math.inf
+    return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
 
 
-def _read(networks: Sequence[Network], said: Said | None) -> dict[Network, Counted | LolatError]:
+def _read(networks: Collection[Network], said: Said | None) -> dict[Network, Counted | LolatError]:
     """The counts of networks, each once."""
     counted: dict[Network, Counted | LolatError] = {}
     for mode in sorted({mode for *_, mode in networks}, key=str):
@@ -380,8 +328,9 @@ def _read(networks: Sequence[Network], said: Said | None) -> dict[Network, Count
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
-    of = Counted.of(graph, mode)
-    return np.concatenate([[of.parameters], of.counts.ravel(), of.steps.ravel()])
+    counts = count(graph)
+    totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
+    return np.concatenate([[float(parameters(graph))], *totals, works(graph, mode).ravel()])
 
 
 def _unpacked(array: np.ndarray) -> Counted:

@@ -28,7 +28,6 @@ PASSED_OVER_SHARE = 0.01  # of a network's time: less than this has no remark
 OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
 UNMEASURED_FACTOR = 4.0
 """A kind of operation or a data type that no block had may be so many times off."""
-MORE, FEWER = "more", "fewer"
 
 
 class Least(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,15 +41,14 @@ class Least(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
         """Each figure of a step that is smaller than all measured ones by more than SLACK, in words."""
-        operation_ms = latency_ms / max(operations, 1)
         rows = (
-            (batch_size, self.batch_size, "batch {:g} (measured: from {:g})"),
-            (latency_ms, self.latency_ms, "{:.2g} ms (from {:.2g} ms)"),
-            (operation_ms, self.operation_ms, "{:.2g} ms an operation (from {:.2g} ms)"),
+            (batch_size, self.batch_size, "samples"),
+            (latency_ms, self.latency_ms, "ms"),
+            (latency_ms / max(operations, 1), self.operation_ms, "ms an operation"),
         )
         return tuple(
-            words.format(value, least)
-            for value, least, words in rows
+            f"{value:.4g} {unit} (measured: from {least:.4g})"
+            for value, least, unit in rows
             if least is not None and value < least / SLACK
         )
 
@@ -77,57 +75,48 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         if not points or not all(c in p.counts for p in points for c in FEATURES):
             return cls()
         counts = matrix(points, FEATURES)
-        ratios = {k: v for k, v in _ratios(counts).items() if np.isfinite(v).any()}
-        return cls(
-            frozenset(k for p in points for k in p.kinds),
-            frozenset([dtype]),
-            {k: _range(v) for k, v in ratios.items()},
-            {k: _range(v) for k, v in _sizes(counts).items()},
+        ratios, sizes = (
+            {
+                k: (float(np.nanmin(v)), float(np.nanmax(v)))
+                for k, v in measures.items()
+                if (v >= 0).any()
+            }
+            for measures in (_ratios(counts), _sizes(counts))
         )
+        return cls(frozenset(k for p in points for k in p.kinds), frozenset([dtype]), ratios, sizes)
 
     @property
     def is_known(self) -> bool:
         """Whether the model says what was measured."""
         return bool(self.ratios)
 
-    def outside(
-        self, counts: np.ndarray, names: Sequence[str], shares: np.ndarray | None = None
-    ) -> list[str]:
-        """A remark for each measure and side (more, fewer) on which blocks lie outside.
+    def beyond(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """Side of a measure, such as "more weights" -> (blocks,) which lie outside on it, where any does.
 
-        `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
-        network's time, equal if not given. Blocks that together take no more than PASSED_OVER_SHARE of the
-        time have no remark.
+        `counts`: (blocks, 6) in the order of FEATURES.
         """
-        remarks = []
-        weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
-        for measure, side, wrong in self._sides(counts):
-            share = float(weight[wrong].sum())
+        sides = {}
+        for measure, values in (_ratios(counts) | _sizes(counts)).items():  # NaN is on no side
+            low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, (0, math.inf))[1])
+            sides[f"more {measure}"] = values > high * SLACK
+            sides[f"fewer {measure}"] = values < low / SLACK
+        return {side: blocks for side, blocks in sides.items() if blocks.any()}
+
+    @staticmethod
+    def beyond_remarks(
+        sides: Mapping[str, np.ndarray], names: Sequence[str], shares: np.ndarray
+    ) -> Iterator[str]:
+        """A remark for each side of `beyond`; `names`: of the blocks; `shares`: (blocks,) of the time.
+
+        Blocks that together take no more than PASSED_OVER_SHARE of the time have no remark.
+        """
+        for side, blocks in sides.items():
+            share = float(shares[blocks].sum())
             if share > PASSED_OVER_SHARE:
-                first, number = names[int(np.argmax(wrong))], int(wrong.sum())
-                remarks.append(
-                    f"{number} of {len(names)} blocks {'has' if number == 1 else 'have'} {side} {measure} "
-                    f"than any measured block ({'first: ' * (number > 1)}{first!r}), {_of_time(share)}"
+                yield (
+                    f"{side} than any measured block: {blocks.sum()} of {len(names)} blocks, the first is "
+                    f"{names[int(np.argmax(blocks))]!r}, {percent(share)} of the time"
                 )
-        return remarks
-
-    def beyond(self, counts: np.ndarray) -> np.ndarray:
-        """(blocks,) whether each has a size or a proportion that lies outside; `counts` as of `outside`."""
-        beyond = np.zeros(len(counts), bool)
-        for *_, wrong in self._sides(counts):
-            beyond |= wrong
-        return beyond
-
-    def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray]]:
-        """(measure, more or fewer, (blocks,) which lie outside on that side) where any does."""
-        unbounded = (0.0, math.inf)
-        for measure, values in (_ratios(counts) | _sizes(counts)).items():
-            low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, unbounded)[1])
-            finite = np.isfinite(values)
-            for side, beyond in ((MORE, values > high * SLACK), (FEWER, values < low / SLACK)):
-                wrong = finite & beyond
-                if wrong.any():
-                    yield measure, side, wrong
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
         """(position of an operation -> its kind) where no measured block had that kind, and (position ->
@@ -156,8 +145,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         if kinds:
             names = sorted(set(kinds.values()))
             share = float(shares[list(kinds)].sum())
-            word = "operations" if len(names) > 1 else "operation"
-            yield f"no measured block has the {word} {', '.join(names)}, {_of_time(share)}"
+            yield f"no measured block has {', '.join(names)}, {percent(share)} of the time"
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"
@@ -202,18 +190,9 @@ def widened(half: float, outside: float, unmeasured: float = 0.0) -> float:
         return float(np.logaddexp.reduce([np.log(s) + min(w, LARGEST) for s, w in parts]))
 
 
-def _of_time(share: float) -> str:
-    return f"{percent(share)} of the time"
-
-
 def fit_again(source: str) -> str:
     """The command that fits networks of the user's own into a model; `source`: as a command takes it."""
     return f"lolat fit {quote(source)} timed.csv --output mine.json"
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    return float(finite.min()), float(finite.max())
 
 
 def _ratios(counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -222,7 +201,7 @@ def _ratios(counts: np.ndarray) -> dict[str, np.ndarray]:
     elements = acts + inp + traffic
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
-            "FLOPs per element": np.where(flops > 0, flops / elements, np.nan),
+            "FLOPs per element": np.where(flops * elements > 0, flops / elements, np.nan),
             "elements per operation": np.where(ops > 0, elements / ops, np.nan),
         }
 

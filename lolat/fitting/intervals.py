@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import msgspec
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
-from lolat.io.documents import NotNegative, Number, Range
+from lolat.io.documents import MOST, NotNegative, Number
 
 COVERAGE = 0.9  # of an interval, where nobody asks for another
 STEEPEST = 0.5  # errors of independent operations average out with the root of their number
@@ -27,6 +26,7 @@ UNLIKE = 1.3
 rest. It and STEEP were chosen on the first half of the zoo (docs/results/index.md)."""
 STEEP = 4  # how late, as operations grow, the interval of a block becomes that of a network
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
+Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -36,18 +36,13 @@ class Interval(msgspec.Struct, frozen=True):
     never rises with n. `scores`: |residual| / s(n) of the points left out of the fit.
     """
 
-    exponent: NotNegative = 0.0
-    ops: Range = (1.0, 1.0)
+    exponent: Annotated[float, msgspec.Meta(ge=0.0, le=STEEPEST)] = 0.0
+    ops: tuple[Operations, Operations] = (1.0, 1.0)
     scores: tuple[Number, ...] = ()
 
     def scale(self, ops: float) -> float:
-        """s(n) of something of `ops` operations (see `effective_ops`), above 0."""
-        if self.exponent == 0.0:
-            return 1.0
-        low, high = (max(end, 1.0) for end in self.ops)
-        middle = 0.5 * (math.log(low) + math.log(high))
-        clipped = min(max(ops, low), high)
-        return math.exp(min(self.exponent * (middle - math.log(clipped)), LARGEST))
+        """s(n) of something of `ops` operations (see `effective_ops`)."""
+        return math.exp(-self.exponent * float(_logarithms(ops, *self.ops)))
 
     @classmethod
     def fit(cls, residuals: np.ndarray, ops: np.ndarray) -> Self:
@@ -57,8 +52,8 @@ class Interval(msgspec.Struct, frozen=True):
         as Laplace's, of spread proportional to s (its level cancels). The range is where all but TAIL
         of the points lie on either side. Constant where there are fewer than LEAST_POINTS.
         """
-        low, high = (float(q) for q in np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest"))
-        low, high = max(low, 1.0), max(high, 1.0)
+        ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
+        low, high = (max(float(end), 1.0) for end in ends)
         if len(ops) < LEAST_POINTS or low == high:
             return cls()
         return cls(_exponent(residuals, _logarithms(ops, low, high)), (low, high))
@@ -88,68 +83,34 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     networks: Networks | None = None
     elsewhere: NotNegative = 0.0
 
-    @property
-    def scores(self) -> Sequence[float]:
-        """(points,) errors over their scale; the residuals where the scale is constant."""
-        return self.residuals if self.interval is None else self.interval.scores
+    def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:
+        """Half the width, as a logarithm, of the interval of something of `ops` operations.
 
-    def width(self, coverage: float, floor: float = 0.0) -> Width:
-        """The width of intervals of `coverage`.
-
-        `floor`: the noise floor, relative; nothing is known better than it can be measured. Raises
-        InputError for a coverage that is not between 0 and 1, and for one that the points cannot give.
+        It is that of blocks; where networks were left out, that of networks for so many operations and
+        more, and between that and UNLIKE times a block's for fewer. `floor`: the noise floor, relative;
+        nothing is known better than it can be measured. Raises InputError for a coverage that is not
+        between 0 and 1, and for one that the points cannot give.
         """
         check_coverage(coverage)
-        if not self.scores:
+        scale = self.interval or Interval(scores=self.residuals)
+        if not scale.scores:
             raise InputError(
-                f"{arg('coverage')} {coverage}: this model has no errors of left-out points, so it cannot "
-                "compute intervals; learn it again, or fit it on points of more blocks (`lolat fit`)",
+                "the model has no errors of left-out points; learn it again, or fit it on points of more "
+                "blocks (lolat fit)",
                 code="too-few-points",
             )
-        networks = None
+        normal = normal_quantile(coverage)
+        half = conformal_quantile(scale.scores, coverage) * scale.scale(ops)
         if self.networks is not None:
-            networks = self.networks.ops, normal_quantile(coverage) * self.networks.spread
-        return Width(
-            conformal_quantile(self.scores, coverage),
-            self.interval or Interval(),
-            math.log1p(floor),
-            networks,
-            normal_quantile(coverage) * self.elsewhere,
-        )
-
-
-@dataclass(frozen=True)
-class Width:
-    """How wide intervals of one coverage are: `quantile` times the scale, and at least `floor`.
-
-    `networks`: (number of operations, half the width) of whole networks, where some were left out: for
-    networks of so many operations and more. With fewer, the width lies between that and UNLIKE times a
-    block's. `elsewhere`: half the width that another host adds.
-    """
-
-    quantile: float
-    scale: Interval
-    floor: float = 0.0
-    networks: tuple[float, float] | None = None
-    elsewhere: float = 0.0
-
-    def half(self, ops: float) -> float:
-        """Half the width, as a logarithm, of the interval of something of `ops` operations."""
-        half_width = self.quantile * self.scale.scale(ops)
-        if self.networks is not None:
-            large, half = self.networks
-            part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
-            half_width = half_width * UNLIKE + part**STEEP * (half - half_width * UNLIKE)
-        return min(max(math.hypot(half_width, self.elsewhere), self.floor), LARGEST)
-
-
-def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0) -> Width:
-    """`Evidence.width` of a section of a model file."""
-    return msgspec.convert(entry, Evidence).width(coverage, floor)
+            most = math.log(max(self.networks.ops, math.e))
+            part = min(math.log(max(ops, 1.0)) / most, 1.0)
+            half *= UNLIKE
+            half += part**STEEP * (normal * self.networks.spread - half)
+        return min(max(math.hypot(half, normal * self.elsewhere), math.log1p(floor)), LARGEST)
 
 
 def half_width(
-    formula: Evidence,
+    evidence: Evidence,
     document: Mapping[str, Any],
     coverage: float | None,
     times: np.ndarray,
@@ -157,29 +118,18 @@ def half_width(
 ) -> tuple[float | None, tuple[str, ...]]:
     """Half the width of a prediction's interval, as a logarithm, and why there is none.
 
-    `document`: the model file; `times`: (parts,) ms by `formula`; `ops`: (parts,) operations. Where
-    `coverage` is None and the points cannot give the usual one, the half is None; a coverage that somebody
-    asks for and the points cannot give is an InputError.
+    `document`: the model file; `times`: (parts,) ms; `ops`: (parts,) operations. Where `coverage` is None
+    and the points cannot give the usual one, the half is None; a coverage that somebody asks for and the
+    points cannot give is an InputError.
     """
+    floor = noise_floor(document) or 0.0
+    wanted = COVERAGE if coverage is None else coverage
     try:
-        width = formula.width(
-            COVERAGE if coverage is None else coverage, noise_floor(document) or 0.0
-        )
-    except InputError:
+        return evidence.half_width(effective_ops(times, ops), wanted, floor), ()
+    except InputError as error:
         if coverage is not None:
             raise
-        if not formula.scores:
-            why = (
-                "the model has no errors of left-out points; learn it again, or fit it on points of more "
-                "blocks (lolat fit)"
-            )
-        else:
-            why = (
-                f"{len(formula.scores)} points cannot give {100 * COVERAGE:g} % coverage; measure more "
-                "blocks, or ask for less coverage"
-            )
-        return None, (f"no interval: {why}",)
-    return width.half(effective_ops(times, ops)), ()
+        return None, (f"no interval: {error}",)
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
@@ -274,9 +224,9 @@ def interval_entry(
         return None
     x = _logarithms(ops, *scale.ops)
     scores = np.empty(len(residuals))
-    for kept in folds:
-        exponent = _exponent(residuals[kept], x[kept])
-        scores[~kept] = np.abs(residuals[~kept]) * np.exp(exponent * x[~kept])
+    for fitted in folds:
+        exponent = _exponent(residuals[fitted], x[fitted])
+        scores[~fitted] = np.abs(residuals[~fitted]) * np.exp(exponent * x[~fitted])
     rounded = tuple(round(float(s), 6) for s in scores)
     return as_dict(Interval(scale.exponent, scale.ops, rounded))
 
@@ -301,7 +251,7 @@ def as_dict(section: msgspec.Struct) -> dict[str, Any]:
     return document
 
 
-def _logarithms(ops: np.ndarray, low: float, high: float) -> np.ndarray:
+def _logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
     """log of the clipped operations, 0 in the middle of the range."""
     return np.log(np.clip(ops, low, high)) - 0.5 * math.log(low * high)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.io.tables import Row, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
-OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
+EXPECTED = (
+    f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
+    "traffic,weights,ops,batch_size,name"
+)
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
 MOST_ROWS = 2_000  # of a table: some forty coefficients do not get better by more
 
@@ -71,41 +74,28 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     return counts.reshape(len(points), len(features))
 
 
-def read_csv(path: str | Path, warn: Callable[[str], object] = lambda text: None) -> list[Point]:
+def read_csv(path: str | Path) -> list[Point]:
     """Points from a CSV table with the columns acts, inp, flops, latency_ms.
 
     Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
     a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
-    in capitals. Of more than MOST_ROWS rows so many, drawn at random, are points; `warn` is told. Raises
-    InputError that names the line and column that is wrong.
+    in capitals. Of more than MOST_ROWS rows so many, drawn at random, are points. Raises InputError that
+    names the line and column that is wrong.
     """
-    expected = (
-        f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
-        f"{','.join(OPTIONAL)}"
-    )
-    table = read_table(path, REQUIRED, expected, "measured block")
+    table = read_table(path, REQUIRED, EXPECTED, "measured block")
     rows = np.arange(len(table))
     if len(table) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
-        warn(
-            f"{table.source} has {len(table):,} rows; {MOST_ROWS:,} of them, drawn at random (each time "
-            "the same), are fitted"
-        )
-    lines: dict[tuple[int, ...], str] = {}
-    return [_point(table.row(row), lines) for row in rows.tolist()]
+    return [_point(table.row(row)) for row in rows.tolist()]
 
 
-def _point(row: Row, lines: dict[tuple[int, ...], str]) -> Point:
-    """The point of a row; `lines`: a block for rows without a name of equal counts, left out together."""
+def _point(row: Row) -> Point:
+    """The point of a row; rows of the same counts without a name are one block, left out together."""
     expected = "a count from 0 to 2**63 - 1, a whole number"
     counts = {
         column: row.whole(column, 0, MOST_OF_A_COUNT, expected)
         for column in FEATURES
         if column in REQUIRED or row.get(column)
     }
-    return Point(
-        row.get("name") or lines.setdefault(tuple(counts.values()), f"line {row.line}"),
-        row.whole("batch_size", default=1),
-        counts,
-        row.milliseconds(),
-    )
+    name = row.get("name") or " ".join(f"{n}={count}" for n, count in counts.items())
+    return Point(name, row.whole("batch_size", default=1), counts, row.milliseconds())

@@ -6,7 +6,7 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lolat.errors import InputError
-from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
-from lolat.graph.kinds import FREE
+from lolat.graph.kinds import CONVOLUTIONS, FREE
 from lolat.io.documents import converted
 
 FORMAT_VERSION = 1
@@ -231,11 +230,6 @@ class GraphBuilder:
         return merge_padding(graph)
 
 
-def is_convolution(kind: str) -> bool:
-    """Whether `kind` is a convolution of any sort: the operations that ACTS and INP are about."""
-    return kind in CONVOLUTIONS
-
-
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
     readers = graph.consumers()
@@ -246,7 +240,7 @@ def merge_padding(graph: Graph) -> Graph:
             operation.kind == "pad"
             and written not in graph.outputs
             and bool(users)
-            and all(is_convolution(graph.operations[i].kind) for i in users)
+            and all(graph.operations[i].kind in CONVOLUTIONS for i in users)
         )
 
     pads = {o.outputs[0]: o for o in graph.operations if belongs(o)}
@@ -260,9 +254,3 @@ def merge_padding(graph: Graph) -> Graph:
             operation = replace(operation, inputs=inputs, attributes=attributes)
         operations.append(operation)
     return replace(graph, operations=tuple(operations)) if pads else graph
-
-
-def floating_types(graph: Graph) -> Iterator[str]:
-    """The data types of the tensors that are written, integers left out."""
-    written = (graph.tensors[i].dtype for o in graph.operations for i in o.outputs)
-    return (dtype for dtype in written if "float" in dtype)

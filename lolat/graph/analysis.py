@@ -6,15 +6,13 @@ neither cuts nor counts again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, Tensor, floating_types
+from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
 from lolat.graph.kinds import FREE
@@ -64,17 +62,9 @@ def channels(graph: Graph, operation: Operation) -> int:
     return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
 
 
-RUNNING_VECTORS: Mapping[str, int] = {"batch_norm": 2}
-"""Of each channel: mean and variance, which training does not change by gradients."""
-
-
 def tensor_bytes(tensor: Tensor, batch_size: int) -> int:
     """Bytes of a tensor at a batch size."""
-    return prod(tensor.shape) * _each(tensor) * (batch_size if tensor.batched else 1)
-
-
-def _each(tensor: Tensor) -> int:
-    return SIZES.get(tensor.dtype, FLOAT_BYTES)
+    return tensor.elements(batch_size) * SIZES.get(tensor.dtype, FLOAT_BYTES)
 
 
 # ---- A forward pass: weights, and the tensors that are alive at once.
@@ -131,17 +121,15 @@ class Liveness:
         steps = np.zeros((2, end + 1), np.int64)
         for t, begin in first.items():
             tensor = graph.tensors[t]
-            size = prod(tensor.shape) * _each(tensor)
+            size = tensor_bytes(tensor, 1)
             steps[int(tensor.batched), begin] += size
             steps[int(tensor.batched), last[t] + 1] -= size
         fixed, scaled = steps.cumsum(axis=1)[:, :end]
         names = tuple(o.full_name for o in graph.operations)
-        kept = sum(
-            RUNNING_VECTORS[o.kind] * channels(graph, o)
-            for o in graph.operations
-            if o.kind in RUNNING_VECTORS and o.inputs
-        )
-        return cls(names, (parameters(graph) + kept) * FLOAT_BYTES, fixed, scaled)
+        norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
+        # Their mean and variance, which training does not change by gradients.
+        running = sum(2 * channels(graph, o) for o in norms)
+        return cls(names, (parameters(graph) + running) * FLOAT_BYTES, fixed, scaled)
 
     def memory(self, batch_size: int) -> Memory:
         """At a batch size."""
@@ -179,7 +167,8 @@ class Analysis:
     @cached_property
     def dtypes(self) -> frozenset[str]:
         """The types of floating point numbers that it computes in."""
-        return frozenset(floating_types(self.graph))
+        written = (t for o in self.graph.operations for t in o.outputs)
+        return frozenset(d for t in written if "float" in (d := self.graph.tensors[t].dtype))
 
     @cached_property
     def liveness(self) -> Liveness:

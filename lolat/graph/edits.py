@@ -149,12 +149,10 @@ def total_stride(graph: Graph) -> int | None:
 
     Sizes that are multiples of it need no rounding on the way.
     """
-    side = image_side(graph)
-    made = [o.outputs[0] for o in graph.operations if o.kind in _SHRINKING]
-    smaller = [s for t in made if (s := square_side(graph.tensors[t].shape)) is not None]
-    if side is None or not smaller or side % min(smaller):
-        return None
-    return side // min(smaller)
+    made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
+    sides = (square_side(graph.tensors[t].shape) for t in made)
+    side, least = image_side(graph), min(filter(None, sides), default=0)
+    return side // least if side and least and side % least == 0 else None
 
 
 def square_side(shape: Sequence[int]) -> int | None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, is_convolution
-from lolat.graph.kinds import FREE, GATES, POOLINGS
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, POOLINGS
 
 FLOAT32, AMP, FLOAT16, BFLOAT16 = "float32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -128,7 +129,7 @@ Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 def multiplies(kind: str) -> bool:
     """Whether operations of a kind multiply matrices, in one way or another."""
-    return kind in ("dense", "matmul", "attention") or kind in GATES or is_convolution(kind)
+    return kind in ("dense", "matmul", "attention") or kind in GATES or kind in CONVOLUTIONS
 
 
 @dataclass
@@ -171,16 +172,12 @@ class Plan:
 
         No parameters, which are converted once.
         """
-        half = multiplies(operation.kind)
-        if self.mode.dtype != AMP or not (half or operation.kind in IN_FLOAT32):
+        want = 2.0 if multiplies(operation.kind) else 4.0
+        if self.mode.dtype != AMP or not (want == 2.0 or operation.kind in IN_FLOAT32):
             return []
-        want = 2.0 if half else 4.0
-        computed = (
-            t
-            for t in operation.inputs
-            if self.origin[t] in self.written or self.graph.tensors[t].batched
-        )
-        return [(t, self.sizes[t], want) for t in computed if self.sizes[t] == 6.0 - want]
+        other = [t for t in operation.inputs if self.sizes[t] == 6.0 - want]
+        computed = (self.origin[t] in self.written or self.graph.tensors[t].batched for t in other)
+        return [(t, 6.0 - want, want) for t in compress(other, computed)]
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """What an operation that only moves reads and writes."""
@@ -201,9 +198,7 @@ class Plan:
     def _only_seen(self, operation: Operation) -> bool:
         """Whether a transposition needs no copy: what reads it takes any order."""
         after = self._kinds_behind(self.origin[t] for t in operation.outputs)
-        return bool(after) and all(
-            kind in SLICES or kind in ("matmul", "attention") for kind in after
-        )
+        return bool(after) and SLICES.union(["matmul", "attention"]).issuperset(after)
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
         """What operations that run as one read from outside and write for outside."""
@@ -244,23 +239,24 @@ class Plan:
             size = max((tensors[t].elements() for t in seen), default=0)
             before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
             able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
-            if able and o.kind not in POOLINGS:
+            alone = o.kind in POOLINGS
+            if able and not alone:
                 group_of[i] = max(able)
                 groups[group_of[i]].append(i)
                 continue
             group_of[i] = len(groups)
             groups.append([i])
-            elements.append(-1 if o.kind in POOLINGS else size)
+            elements.append(-1 if alone else size)
         return groups
 
     def _element_bytes(self) -> list[float]:
         """(tensors,) bytes of an element."""
-        mode, half = self.mode, self.mode.dtype not in (FLOAT32, AMP)
+        half = self.mode.dtype not in (FLOAT32, AMP)
         sizes = [
             2.0 if half and "float" in t.dtype else ELEMENT_BYTES.get(t.dtype, 4.0)
             for t in self.graph.tensors
         ]
-        if mode.dtype != AMP:
+        if self.mode.dtype != AMP:
             return sizes
         for o in self.graph.operations:
             if multiplies(o.kind):

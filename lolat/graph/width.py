@@ -10,6 +10,7 @@ really built that wide.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import product
 from math import floor, lcm, prod
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ class Widths:
         self.sources: dict[Place, list[Place]] = {}  # the axes that it follows; none of a layer
         self.attributes: list[
             tuple[int, str, Place]
-        ] = []  # of an operation, and the axis it follows
+        ] = []  # an operation's, and the axis it follows
         self.tied: dict[Place, Place] = {}  # layer -> another: both are free, or neither
         self.multiple: dict[Place, int] = {}
         self.fixed: set[Place] = set()
@@ -71,8 +72,11 @@ class Widths:
         leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)
         ends = (layers for (t, _), layers in self.layers.items() if t in leaving)
         fixed = {self._root(layer) for layer in self.fixed.union(*ends)}
-        made = [place for place, sources in self.sources.items() if not sources]
-        self.free = {p for p in made if self._size(p) > 1 and self._root(p) not in fixed}
+        self.free = {
+            layer
+            for layer, sources in self.sources.items()
+            if not sources and self._size(layer) > 1 and self._root(layer) not in fixed
+        }
 
     # ---- Other sizes
 
@@ -111,8 +115,7 @@ class Widths:
             o = operations[p]
             changed = {**o.attributes, name: of(self.graph.operations[p].attributes[name], [place])}
             operations[p] = replace(o, attributes=changed)
-        tensors_now, operations_now = tuple(tensors), tuple(operations)
-        return replace(self.graph, tensors=tensors_now, operations=operations_now)
+        return replace(self.graph, tensors=tuple(tensors), operations=tuple(operations))
 
     # ---- Where sizes come from
 
@@ -161,9 +164,9 @@ class Widths:
         for layer in map(self._root, layers):
             self.multiple[layer] = lcm(self.multiple.get(layer, 1), multiple)
 
-    def _split(self, layers: Iterable[Place], parts: int) -> None:
-        """Keep the sizes of layers such that equal parts of them are multiples of 8 too."""
-        self._need(layers, STEP * parts if parts > 1 else 1)
+    def _split(self, place: Place, parts: int) -> None:
+        """Keep a size such that equal parts of it are multiples of 8 too."""
+        self._need(self.layers.get(place, ()), STEP * parts if parts > 1 else 1)
 
     def _pass(self, position: int, o: Operation) -> None:
         """The sizes of what an operation writes, and the attributes that go with them."""
@@ -202,7 +205,7 @@ class Widths:
                 if before[axis] == after[axis]:
                     self._follow((out, axis), [(source, axis)])
         groups = a.get("groups", 1)
-        if 1 < groups == a["in_channels"] and a["out_channels"] % groups == 0:
+        if 1 < groups == a["in_channels"]:
             self._follow((out, made), [(source, read)])
             self.attributes.append((position, "groups", (source, read)))
         elif out != o.outputs[0]:  # a state, beside the sequence
@@ -219,10 +222,11 @@ class Widths:
         before, after = self.graph.shapes((source, out))
         for old, new in _same_elements(before, after):
             among = [(source, x) for x in old if (source, x) in self.layers]
-            if among and (size := self._size(among[0])) > 1:
+            if among:
+                size = self._size(among[0])
                 last = max(new, key=lambda x: (after[x] == size, after[x] > 1, x))
                 self._follow((out, last), among[:1])
-                self._split(self.layers[among[0]], size // after[last])
+                self._split(among[0], size // after[last])
 
     def _transposed(self, source: int, out: int) -> None:
         """Where an axis went its size tells; where several have it: its own place, or one that changed."""
@@ -249,10 +253,9 @@ class Widths:
         inner, outer = min(fits or [ends], key=lambda x: (x[0] in self.layers) != is_open)
         if is_open:
             self.attributes.append((position, "contracted", summed))
-            self._split(self.layers[summed], before[-1] // k)
+            self._split(summed, before[-1] // k)
             self._tie([summed, inner])
         if outer in self.layers:
-            self._split(self.layers[outer], before[-3] if len(before) > len(other) > 1 else 1)
             self._follow((out, len(after) - 1), [outer])
         for axis in self._open(left):
             if axis < min(len(before), len(after)) - 1 and before[axis] == after[axis]:
@@ -262,7 +265,7 @@ class Widths:
         """The number of heads stays; the size of those of queries and keys, and that of values, changes."""
         query, key, value = ((t, len(self.graph.tensors[t].shape) - 1) for t in o.inputs[:3])
         for place, name in ((query, "head_size"), (key, "head_size"), (value, "value_size")):
-            self._split(self.layers.get(place, ()), self._size(place) // o.attributes[name])
+            self._split(place, self._size(place) // o.attributes[name])
         for place, name in ((query, "head_size"), (value, "value_size")):
             if place in self.layers:
                 self.attributes.append((position, name, place))
@@ -283,8 +286,7 @@ class Widths:
                 same = [x for x in (at, axis) if 0 <= x < len(shape) and shape[x] == size > 1]
                 if not same and rank == len(shape) and shape[axis] > 1 < size:
                     same = [axis]
-                    parts = 1 if joins else size // shape[axis]
-                    self._split(self.layers.get((t, axis), ()), parts)
+                    self._split((t, axis), 1 if joins else size // shape[axis])
                 for x in same[:1]:
                     found.setdefault(x, []).append((t, axis))
         for x, places in found.items():
@@ -296,19 +298,11 @@ class Widths:
 def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
     """Axes of both shapes that hold the same elements, in the smallest groups, while products agree."""
     i = j = 0
-    while i < len(before) and j < len(after):
-        old, new = range(i, i + 1), range(j, j + 1)
-        while (left := prod(before[old.start : old.stop])) != (
-            right := prod(after[new.start : new.stop])
-        ):
-            if left < right and old.stop < len(before):
-                old = range(i, old.stop + 1)
-            elif right < left and new.stop < len(after):
-                new = range(j, new.stop + 1)
-            else:
-                return
-        yield old, new
-        i, j = old.stop, new.stop
+    ends = product(range(1, len(before) + 1), range(1, len(after) + 1))
+    for old_end, new_end in ends:
+        if old_end > i and new_end > j and prod(before[i:old_end]) == prod(after[j:new_end]):
+            yield range(i, old_end), range(j, new_end)
+            i, j = old_end, new_end
 
 
 def widths(graph: Graph) -> Widths:

@@ -65,6 +65,7 @@ class Step(NamedTuple):
 
 COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
+Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
 BACKWARD = {**dict.fromkeys(EXPONENTIALS, 1.5), **dict.fromkeys(NORMALIZATIONS, 2.0)}
 """What the backward pass of an operation that only moves reads and writes, relative to the forward pass:
@@ -204,11 +205,12 @@ class _Steps:
         self.backs: list[float] = []
 
     def add(
-        self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
+        self, name: str, product: Product, growing: int, moved: tuple[float, float],
         back: float = 1.0,
     ) -> None:  # fmt: skip
         """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
-        self.rows.append(Step(self.operation, CLASSES.index(name), *product, growing, *moved))
+        number = CLASSES.index(name)
+        self.rows.append(Step._make((self.operation, number, *product, growing, *moved, False)))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
@@ -263,7 +265,7 @@ class _Steps:
         a, kind, reads = operation.attributes, operation.kind, operation.inputs[:1]
         source, out = self.tensors[reads[0]], self.tensors[operation.outputs[0]]
         written, name, growing, kernels = out.elements(), DENSE, GROW_ROWS, 1
-        product: tuple[float, float, float, float]  # number, rows, columns, depth
+        product: Product
         if kind == "matmul":
             high, wide = out.shape[-2:] if len(out.shape) > 1 else (1, written)
             product = (written / max(high * wide, 1), high, wide, a["contracted"])

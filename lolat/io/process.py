@@ -145,10 +145,7 @@ class Child:
             self._requests.write(line)
             self._requests.flush()
             answer = json.loads(self._answers.readline())
-        except (
-            OSError,
-            ValueError,
-        ):  # nothing, half a line of a dying process, or closed meanwhile
+        except (OSError, ValueError):  # nothing, half a line of a dying process, or closed
             how = f"gave no answer within {limit_s:g} s" if is_late.is_set() else self._end()
             raise ProcessDied(f"{self.name} {how}") from None
         finally:
@@ -200,8 +197,9 @@ def serve() -> None:
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:
-        for line in incoming:
-            requests.put(json.loads(line))
+        with contextlib.suppress(ValueError):  # half a line of a parent that died
+            for line in incoming:
+                requests.put(json.loads(line))
         os._exit(0)  # the parent is gone, or done with us
 
     def answer(function: Handler, request: Any) -> None:
@@ -231,6 +229,3 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
     except Exception as error:
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
         return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}
-
-
-def limit_memory(size_bytes: int, on_top: bool = False) -> None: ...

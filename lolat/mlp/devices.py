@@ -7,12 +7,10 @@ the K80 are boards of two GPUs, and these are one half's. The others are from th
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,15 +22,13 @@ from lolat.units import plain
 
 @dataclass(frozen=True)
 class Device:
-    """The data sheet of a GPU: GB/s (1e9 bytes), number of cores, MHz; memory in GB (1e9 bytes)."""
+    """The data sheet of a GPU: GB/s (1e9 bytes), number of cores, MHz."""
 
     name: str
     bandwidth_gbs: float
     cores: int
     clock_mhz: float
-    memory_gb: float | None = None
     year: int | None = None
-    bus: str | None = None
 
     @property
     def peak_macs(self) -> float:
@@ -44,22 +40,16 @@ class Device:
         """Bytes per second at most."""
         return self.bandwidth_gbs * 1e9
 
-    def to_dict(self) -> dict[str, Any]:
-        """The facts by name, without those that are not known."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 _NAMES = {"gpu": "name", "device": "name", "bandwidth_gbs": "bandwidth", "clock_mhz": "clock"}
 """Further names of columns."""
 _REQUIRED = ("name", "bandwidth", "cores", "clock")
-_EXPECTED = (
-    "expected the columns name,bandwidth,cores,clock (GB/s, number, MHz), maybe memory,year,bus"
-)
+_EXPECTED = "expected the columns name,bandwidth,cores,clock (GB/s, number, MHz), maybe year"
 
 
 def read_devices(path: str | Path) -> dict[str, Device]:
-    """The GPUs in a CSV file, by name: columns name, bandwidth (GB/s), cores, clock (MHz), where known
-    memory (GB), year, bus. InputError that names the file, the line and what is wrong with it.
+    """The GPUs in a CSV file, by name: columns name, bandwidth (GB/s), cores, clock (MHz), and where
+    known year. InputError that names the file, the line and what is wrong with it.
     """
     devices: dict[str, Device] = {}
     for row in read_table(path, expected=_EXPECTED, rows="GPU"):
@@ -75,15 +65,12 @@ def _device(row: Row) -> Device:
     cells = {_NAMES.get(name, name): name for name, text in row.items() if text}
     if missing := [name for name in _REQUIRED if name not in cells]:
         raise row.refused(f"lacks {missing[0]}; {_EXPECTED}")
-    known = {name: cells[name] for name in ("memory", "year") if name in cells}
     return Device(
         plain(row[cells["name"]]),
         row.number(cells["bandwidth"], 0.5, 1e6, "GB/s, from 0.5 to 1e+06"),
         row.whole(cells["cores"], 1, 10**7),
         row.number(cells["clock"], 50, 2e4, "MHz, from 50 to 20000"),
-        row.number(known["memory"], 0.1, 1e5, "GB") if "memory" in known else None,
-        row.whole(known["year"], 1990, 2100, "a year") if "year" in known else None,
-        row.get("bus") or None,
+        row.whole("year", 1990, 2100, "a year") if "year" in cells else None,
     )
 
 
@@ -127,17 +114,17 @@ def known(names: Iterable[str], devices: Mapping[str, Device]) -> dict[str, Devi
 
 
 def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.ndarray:
-    """(n,) float64: one fact (a field or property of Device) of the GPU of each of n rows; NaN: not known.
+    """(n,) float64: one fact (a field or property of Device) of the GPU of each of n rows.
 
     InputError for a GPU that is not among `devices`.
     """
+    return mapped(names, lambda name: getattr(device_named(name, devices), fact))
 
-    def fact_of(name: str) -> float:
-        (device,) = known([name], devices).values()
-        value = getattr(device, fact)
-        return math.nan if value is None else float(value)
 
-    return mapped(names, fact_of)
+def device_named(name: str, devices: Mapping[str, Device]) -> Device:
+    """The device of that name; InputError where there is none."""
+    (device,) = known([name], devices).values()
+    return device
 
 
 def merged(*more: Mapping[str, Device]) -> dict[str, Device]:

@@ -14,10 +14,9 @@ import numpy as np
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
-from lolat.mlp.devices import DEVICES, Device, key, known, merged
-from lolat.mlp.recipes import Facts, find_recipe
-from lolat.mlp.table import COLUMNS, OPTIMIZERS, LayerTable, mapped
-from lolat.model.file import OF_LAYERS
+from lolat.mlp.devices import DEVICES, Device, device_named, key, known, merged
+from lolat.mlp.recipes import RECIPES, Facts
+from lolat.mlp.table import COLUMNS, OPTIMIZERS, SPREAD, LayerTable, mapped
 from lolat.units import one_line, plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
@@ -49,6 +48,13 @@ class Layer(msgspec.Struct, frozen=True):
     biases: np.ndarray | None
     activation: Literal["relu", "silu", "linear"]
 
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """(rows, out) float32 for x (rows, in) float32."""
+        output = x @ self.weights
+        if self.biases is not None:
+            output += self.biases
+        return ACTIVATIONS[self.activation](output)
+
 
 class Perceptron(msgspec.Struct, frozen=True):
     """A network of layers in their order, the last one of one output. ValueError for widths that differ."""
@@ -56,16 +62,11 @@ class Perceptron(msgspec.Struct, frozen=True):
     layers: Annotated[list[Layer], msgspec.Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        width = self.inputs
+        output = np.zeros((1, self.inputs), np.float32)
         for layer in self.layers:
-            outputs = layer.weights.shape[1:]
-            if layer.weights.shape[0] != width or len(outputs) != 1:
-                raise ValueError(f"weights of shape {layer.weights.shape} behind {width} outputs")
-            if layer.biases is not None and layer.biases.shape != outputs:
-                raise ValueError(f"biases of shape {layer.biases.shape}; expected {outputs}")
-            width = outputs[0]
-        if width != 1:
-            raise ValueError(f"{width} outputs; expected one")
+            output = layer(output)  # ValueError for a shape that does not fit
+        if output.shape != (1, 1):
+            raise ValueError(f"an output of shape {output.shape}; expected one number a row")
 
     @property
     def inputs(self) -> int:
@@ -79,16 +80,14 @@ class Perceptron(msgspec.Struct, frozen=True):
             part = ((x[start : start + SLICE] - mean) / scale).astype(np.float32)
             with np.errstate(over="ignore"):
                 for layer in self.layers:
-                    part = part @ layer.weights
-                    if layer.biases is not None:
-                        part += layer.biases
-                    part = ACTIVATIONS[layer.activation](part)
+                    part = layer(part)
             output[start : start + SLICE] = part[:, 0]
         return output
 
 
 # ---- A layer model, which is its own file.
 
+SCHEMA = "lolat-layer-model"
 VERSION = 1
 LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
@@ -119,8 +118,6 @@ class LayerModel(msgspec.Struct, frozen=True):
         lengths = {len(self.features), len(self.mean), len(self.scale), self.network.inputs}
         if len(lengths) > 1:
             raise ValueError("features, mean, scale and inputs of the network differ in number")
-        if unknown := self.ranges.keys() - set(COLUMNS[self.layer]):
-            raise ValueError(f"a range of {min(unknown)}, which no {self.layer} layer has")
 
     def predict(self, table: LayerTable, devices: Mapping[str, Device] | None = None) -> np.ndarray:
         """(n,) times of the rows in ms, at least 0, in their order.
@@ -136,22 +133,15 @@ class LayerModel(msgspec.Struct, frozen=True):
             )
         if not len(table):
             return np.zeros(0)
-        recipe, facts = find_recipe(self.recipe), self._facts(table, devices or {})
+        recipe, facts = RECIPES[self.recipe], self._facts(table, devices or {})
         names, features = recipe.features(table, facts)
         if list(names) != list(self.features):
             raise ModelFileError(
                 f"the model was trained with other features than the recipe {self.recipe} has in this "
                 "version of LoLat; train it again with `lolat mlp fit`"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            output = self.network(features, np.array(self.mean), np.array(self.scale))
-            times = recipe.decode(output, table, facts)
-        if not np.isfinite(times).all():
-            raise ModelFileError(
-                f"the model gives row {int(np.argmin(np.isfinite(times))) + 1} no finite time; train it "
-                "again with `lolat mlp fit`"
-            )
-        return times
+        output = self.network(features, np.array(self.mean), np.array(self.scale))
+        return recipe.decode(output, table, facts)
 
     def outside(self, table: LayerTable) -> str | None:
         """One line if rows lie outside the training rows, column by column; else None."""
@@ -210,7 +200,7 @@ def read_layer_model(path: str | Path) -> LayerModel:
     """The model in a file. ModelFileError, one line that names the path, if it is not a whole one."""
     source, document = shown_path(path), read_json(path, _EXPECTED, LARGEST_BYTES)
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != OF_LAYERS or document.get("version") != VERSION:
+    if schema != SCHEMA or document.get("version") != VERSION:
         raise ModelFileError(f"{source}: is not a layer model of version {VERSION}; {_EXPECTED}")
     try:
         return msgspec.convert(document, LayerModel, dec_hook=_array)
@@ -221,7 +211,7 @@ def read_layer_model(path: str | Path) -> LayerModel:
 def write_layer_model(path: str | Path, model: LayerModel) -> None:
     """Put a model at `path` in one step. ModelFileError for a field that JSON cannot hold, InputError where
     the path is not writable."""
-    document = {"schema": OF_LAYERS, "version": VERSION}
+    document = {"schema": SCHEMA, "version": VERSION}
     document |= msgspec.to_builtins(model, enc_hook=_array_document)
     write_bytes(path, to_json(document, plain(str(path))).encode("ascii"))
 
@@ -242,8 +232,6 @@ def _array(kind: type, document: Any) -> np.ndarray:
 
 
 # ---- How far predicted times are from measured ones, altogether, by GPU and by optimizer.
-
-SPREAD = "time_ms_std"
 
 
 @dataclass(frozen=True)
@@ -294,7 +282,7 @@ def evaluate(
     predicted = model.predict(table, devices)
     everything = merged(DEVICES, model.devices, devices or {})
     # By the devices' own names, so that `v100` and `V100` are one group.
-    gpus = mapped(table["gpu"], lambda name: next(iter(known([name], everything))), str)
+    gpus = mapped(table["gpu"], lambda name: device_named(name, everything).name, str)
 
     def part(rows: np.ndarray) -> Errors:
         std = table[SPREAD][rows] if SPREAD in table else None

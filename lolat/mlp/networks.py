@@ -7,14 +7,20 @@ and not in the sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
+from lolat.graph.counts import COLUMNS as COUNTS
+from lolat.graph.counts import count
+from lolat.graph.kinds import CONVOLUTIONS
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.table import LAYERS, layer_name, network_rows
+from lolat.mlp.table import ACTIVATIONS, COLUMNS, LAYERS, LayerTable
 
 
 @dataclass(frozen=True)
@@ -68,24 +74,21 @@ def network_time(
     warnings = [*graph.warnings, *rows.warnings]
     times: dict[int, tuple[str, float]] = {}
     for layer in LAYERS:
-        table = rows.table(layer)
-        if not len(table):
+        chosen = [row for row in rows.layers if row.layer == layer]
+        if not chosen:
             continue
         if layer not in models:
             raise InputError(f"{graph.name} has {layer} layers; give a model of them too")
-        positions = [row.operation for row in rows.layers if row.layer == layer]
-        predicted = models[layer].predict(table, devices)
-        for i, (position, time) in enumerate(zip(positions, predicted, strict=True)):
-            times[position] = layer_name(table, i), float(time)
+        table = rows.table(layer)
+        for i, time in enumerate(models[layer].predict(table, devices).tolist()):
+            times[chosen[i].operation] = layer_name(table, i), time
         if outside := models[layer].outside(table):
             warnings.append(f"{layer} layers: {outside}")
     total = math.fsum(time for _, time in times.values())
-    layers = [
-        LayerTime(
-            row.name, row.layer, *times[row.operation], times[row.operation][1] / (total or 1.0)
-        )
-        for row in rows.layers
-    ]
+    layers = []
+    for row in rows.layers:
+        description, time = times[row.operation]
+        layers.append(LayerTime(row.name, row.layer, description, time, time / (total or 1.0)))
     others = [
         OtherLayer(graph.operations[i].full_name, graph.operations[i].kind, reason)
         for i, reason in rows.others
@@ -94,3 +97,166 @@ def network_time(
         graph.name, gpu, optimizer, batch_size, total, tuple(layers), tuple(others),
         tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
+
+
+def layer_name(table: LayerTable, row: int) -> str:
+    """One row in words: "conv 3x3/2 64x56x56 to 128, relu", "dense 512 to 1000"."""
+    activation = str(table["activation"][row])
+    if table.layer == "convolution":
+        kernel, stride, size = (int(table[c][row]) for c in ("kernel_size", "stride", "input_size"))
+        step = f"/{stride}" if stride > 1 else ""
+        valid = "" if table["padding"][row] == "same" else " valid"
+        text = (
+            f"conv {kernel}x{kernel}{step}{valid} {int(table['in_channels'][row])}x{size}x{size} to "
+            f"{int(table['out_channels'][row])}"
+        )
+    else:
+        text = f"dense {int(table['in_features'][row])} to {int(table['out_features'][row])}"
+    return text if activation == "none" else f"{text}, {activation}"
+
+
+# ---- A network's layers as rows.
+
+NEITHER = "neither a convolution nor a dense layer"
+NOT_SQUARE = "not square, predicted with the geometric mean of the sides"
+SEVERAL_POSITIONS = "dense layers at several positions, predicted as those of a larger batch"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation of a network as a row of a LayerTable; `operation`: its position in the graph."""
+
+    operation: int
+    name: str
+    layer: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A network as rows: what the models can predict, the other operations with the reason, remarks."""
+
+    layers: tuple[Row, ...]
+    others: tuple[tuple[int, str], ...]
+    warnings: tuple[str, ...]
+
+    def table(self, layer: str) -> LayerTable:
+        """The rows of a kind of layer, in network order."""
+        chosen = [row.values for row in self.layers if row.layer == layer]
+        columns = {c: np.array([v[c] for v in chosen]) for c in COLUMNS[layer]}
+        return LayerTable(layer, columns)
+
+
+def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Rows:
+    """The convolutions and dense layers of a network as rows; the rest by position, with the reason.
+
+    An activation of the data that follows directly, and alone, is the layer's. Sides that are not equal
+    become their geometric mean, which keeps the area but for rounding, with a remark.
+    """
+    common = {"gpu": gpu, "batch_size": batch_size, "optimizer": optimizer}
+    free = count(graph).at(1)[:, COUNTS.index("ops")] == 0
+    readers = graph.consumers()
+    layers: list[Row] = []
+    others: list[tuple[int, str]] = []
+    odd: dict[str, list[str]] = {}
+    taken: set[int] = set()
+    for position, operation in enumerate(graph.operations):
+        if position in taken or free[position]:
+            continue
+        reason = _uncovered(operation)
+        if reason is not None:
+            others.append((position, reason))
+            continue
+        values = {**common, "activation": "none"}
+        layer, of_layer = "convolution", _convolution
+        if operation.kind == "dense":
+            layer, of_layer = "dense", _dense
+        values |= of_layer(graph, operation, batch_size, odd)
+        written = operation.outputs[0]
+        users = readers.get(written, ())
+        if len(users) == 1 and written not in graph.outputs:
+            kind = graph.operations[users[0]].kind
+            if kind in ACTIVATIONS and kind != "none":
+                values["activation"] = kind
+                taken.add(users[0])
+        layers.append(Row(position, operation.full_name, layer, values))
+    warnings = tuple(
+        f"{what}: {cases[0]}" + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
+        for what, cases in odd.items()
+    )
+    return Rows(tuple(layers), tuple(others), warnings)
+
+
+def _uncovered(operation: Operation) -> str | None:
+    """Why the models cannot predict an operation; None where they can."""
+    if operation.kind == "dense":
+        return None
+    if operation.kind not in CONVOLUTIONS:
+        return NEITHER
+    if operation.kind != "conv":
+        return f"a {operation.kind.removesuffix('_conv')} convolution"
+    dimensions = len(operation.attributes["kernel"])
+    if dimensions != 2:
+        return f"a convolution of {dimensions} dimension{'s' * (dimensions > 1)}"
+    if any(step > 1 for step in operation.attributes.get("dilation", ())):
+        return "a dilated convolution"
+    return None
+
+
+def _dense(
+    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+) -> dict[str, Any]:
+    """What describes a dense layer; applied at several positions it is one of a larger batch."""
+    inside, outside = (int(operation.attributes[f"{side}_features"]) for side in ("in", "out"))
+    positions = max(graph.tensors[operation.outputs[0]].elements() // outside, 1)
+    if positions > 1:
+        odd.setdefault(SEVERAL_POSITIONS, []).append(f"{operation.full_name} at {positions}")
+    sizes = {"in_features": inside, "out_features": outside}
+    return {"batch_size": batch_size * positions, **sizes}
+
+
+def _convolution(
+    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+) -> dict[str, Any]:
+    """What describes a convolution; padding is what gives the size of its output."""
+    a = operation.attributes
+    inside, outside = int(a["in_channels"]), int(a["out_channels"])
+    before = _sides(graph.tensors[operation.inputs[0]].shape, inside)
+    after = _sides(graph.tensors[operation.outputs[0]].shape, outside)
+    strides = tuple(a.get("strides", (1, 1)))
+    (size, kernel, stride, written), unequal = _squared(before, tuple(a["kernel"]), strides, after)
+    if unequal:
+        shown = " of ".join("x".join(map(str, sides)) for sides in (a["kernel"], before))
+        odd.setdefault(NOT_SQUARE, []).append(
+            f"{operation.full_name}, {shown} taken as {kernel}x{kernel} of {size}x{size}"
+        )
+    fits = {
+        "same": written == -(-size // stride),
+        "valid": written == -(-(size - kernel + 1) // stride),
+    }
+    padding = str(a.get("padding", "valid"))
+    if not fits.get(padding, False):
+        padding = "same" if fits["same"] else "valid"
+    if not fits[padding]:  # padded by hand: what the convolution then reads
+        size = (written - 1) * stride + kernel
+    return {
+        "input_size": size,
+        "kernel_size": kernel,
+        "in_channels": inside,
+        "out_channels": outside,
+        "stride": stride,
+        "padding": padding,
+        "use_bias": int(bool(a["bias"])),
+    }
+
+
+def _sides(shape: Sequence[int], channels: int) -> tuple[int, ...]:
+    """Height and width of a tensor (1, H, W, C) or (1, C, H, W)."""
+    first = shape[1] == channels and shape[-1] != channels
+    return tuple(shape[2:] if first else shape[1:-1])
+
+
+def _squared(*pairs: Sequence[int]) -> tuple[list[int], bool]:
+    """Each pair of sides as one, their geometric mean; whether any two were not equal."""
+    means = [max(1, round(math.sqrt(math.prod(sides)))) for sides in pairs]
+    return means, any(len(set(sides)) > 1 for sides in pairs)

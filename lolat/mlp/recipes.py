@@ -12,10 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from lolat.errors import InputError
-from lolat.mlp.devices import Device, facts, key, known
+from lolat.mlp.devices import Device, device_named, facts, key
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, LayerWork, mapped
-from lolat.units import plain
 
 Devices = Mapping[str, Device]
 
@@ -240,7 +238,7 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     """
 
     def rates(name: str) -> tuple[float, float, bool]:
-        (device,) = known([name], devices).values()
+        device = device_named(name, devices)
         return 1e3 / device.peak_macs, 1e3 * _BYTES / device.bandwidth, is_early(device)
 
     work, trained = LayerWork(table), table["optimizer"] != "none"
@@ -350,7 +348,7 @@ def _identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     titles = ["early", "known", *(f"known_{which}" for which in (*REFERENCE, *range(SLOTS)))]
 
     def seen(text: str) -> list[float]:
-        (device,) = known([text], devices).values()
+        device = device_named(text, devices)
         columns = dict.fromkeys(titles, 0.0) | {"early": float(is_early(device))}
         if key(device.name) in names:
             logs = {f: float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()}
@@ -393,10 +391,3 @@ BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan, order="
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
 """By name."""
-
-
-def find_recipe(name: str) -> Recipe:
-    """The recipe of that name; InputError where there is none."""
-    if name not in RECIPES:
-        raise InputError(f"unknown recipe {plain(name)!r}; expected {' or '.join(RECIPES)}")
-    return RECIPES[name]

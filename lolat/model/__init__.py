@@ -17,7 +17,7 @@ from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import LAUNCHES
-from lolat.io.results import Result
+from lolat.io.results import Result, dict_of
 from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
 from lolat.model.from_counts import plan as plan_of
 from lolat.units import shortened
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
-    from lolat.model.predicting import Knowledge
     from lolat.model.prediction import Prediction, Predictions
     from lolat.model.state import State
     from lolat.training.cost import Cost
@@ -91,7 +90,7 @@ class Model(Result):
         """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
         from lolat.model.summary import summary_of
 
-        return summary_of(self).to_dict()
+        return dict_of(summary_of(self))
 
     @property
     def inference(self) -> Mapping[str, Any]:
@@ -110,31 +109,27 @@ class Model(Result):
         return f" --launch {chosen}" if measured not in (None, chosen) else ""
 
     @cached_property
-    def knowledge(self) -> Knowledge:
-        """What the file says besides its formulas."""
-        from lolat.model.predicting import Knowledge
-
-        return Knowledge(self.inference, self.label, self.state)
-
-    @property
     def state(self) -> State | None:
         """How old it is and what its last check found; None of a model that was not learned here."""
         from lolat.model.state import state_of
 
         return state_of(self.document, self.source)
 
-    @property
-    def domain(self) -> Domain | None:
-        """What was measured; None where the file does not say."""
-        return self.knowledge.domain
+    @cached_property
+    def domain(self) -> Domain:
+        """Where its points lie."""
+        from msgspec import convert
+
+        from lolat.fitting.domain import Domain
+
+        return convert(self.inference["domain"], Domain)
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one.
 
         InputError for an unknown name, ModelFileError where the model knows no latencies of inference.
         """
-        if not self.predictors:
-            _ = self.inference
+        _ = self.inference
         chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(
@@ -152,10 +147,9 @@ class Model(Result):
             return self
         kernels = self.inference["predictors"].get("kernels", {})
         if launch not in LAUNCHES or "host" not in kernels:
-            why = "this model does not say what starting an operation takes, as those of GPUs do"
-            ways = f"expected {', '.join(LAUNCHES)}"
             raise InputError(
-                f"{arg('launch')} {shortened(str(launch))}: {ways if launch not in LAUNCHES else why}",
+                f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}, and the "
+                "model of a GPU that says what starting an operation takes",
                 code="no-launch",
             )
         kernels = {**kernels, "mode": {**kernels["mode"], "launch": launch}}
@@ -200,19 +194,20 @@ class Model(Result):
         predictor or coverage that cannot be.
         """
         from lolat.model.predicting import predict_network
+        from lolat.model.prediction import Predictions
+
+        read, formula = (
+            self._read(network, input_size, predictor, coverage),
+            self.predictor(predictor),
+        )
+
+        def answer(size: Any) -> Prediction:
+            prediction = predict_network(self, read, size, formula, coverage)
+            return prediction.named(network, input_size)
 
         if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
-            from lolat.model.prediction import Predictions
-
-            read = self._read(network, input_size, predictor, coverage)
-            answers = [self.predict(read, n, predictor, coverage) for n in batch_size]
-            return Predictions(tuple(p.named(network, input_size) for p in answers))
-        formula = self.predictor(predictor)
-        if isinstance(network, Graph):
-            return predict_network(self, network, batch_size, formula, coverage)
-        read = self._read(network, input_size, predictor, coverage)
-        prediction = predict_network(self, read, batch_size, formula, coverage)
-        return prediction.named(network, input_size)
+            return Predictions(tuple(map(answer, batch_size)))
+        return answer(batch_size)
 
     def predict_counts(
         self,
@@ -268,13 +263,10 @@ class Model(Result):
         `block`: the label of one block, which is then explained operation by operation. The rest is as
         for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
         """
-        from lolat.model.attribution import explain_block, explain_network
+        from lolat.model.attribution import explain
 
         graph = self._graph(network, input_size, predictor)
-        if block is not None:
-            explanation = explain_block(self, graph, block, batch_size, predictor)
-        else:
-            explanation = explain_network(self, graph, batch_size, predictor, at_size(network))
+        explanation = explain(self, graph, batch_size, predictor, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
 
@@ -297,14 +289,13 @@ class Model(Result):
         the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
         answer. Raises AnswerIsNo where not even the smallest stays within the time.
         """
-        from lolat.model.budget import Question, check_budget
+        from lolat.model.budget import budget, check_budget
 
         check_budget(max_ms)
         graph = self._graph(network, input_size, predictor, coverage)
-        question = Question(
-            self, graph, max_ms, batch_size, predictor, coverage, sure, at_size(network)
+        return budget(
+            self, graph, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
         )
-        return question.answer(vary)
 
     # ---- Training
 
@@ -414,9 +405,7 @@ class Model(Result):
         """InputError for what the model cannot answer, before a framework starts to read a network."""
         formula = self.predictor(predictor)
         if coverage is not None:
-            from lolat.fitting.intervals import interval_width
-
-            interval_width(self.inference["predictors"][formula.name], coverage)
+            formula.half_width(1.0, coverage)
 
     def _read(
         self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
@@ -448,10 +437,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     from lolat.io.paths import find_model
     from lolat.model.file import read
 
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(
-            f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
-        )
     file = find_model(os.fspath(path))
     model = Model(read(file), str(file))
     model.label = os.fspath(path)

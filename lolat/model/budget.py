@@ -6,13 +6,16 @@ it: the answer stays within the budget, and its next larger neighbor does not.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, arg
 from lolat.graph import Graph
@@ -21,6 +24,7 @@ from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of, plain_data
 from lolat.model import Model
+from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
 
@@ -31,44 +35,16 @@ MOST_SIDE = 2048
 WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
 
 
-def largest(fits: Callable[[int], bool | None], count: int, start: int) -> tuple[int, int, bool]:
-    """The largest of 1 ... count that fits, by bisection from `start`.
-
-    `fits` is True up to some number and False from the next on; None for what is refused, at the lower
-    or the upper end. Returns (largest that fits, the next, True), or (0 or the largest that is
-    refused, the smallest that is not, False).
-    """
-    verdict = fits(start)
-    if verdict is None:
-        return start, start, False
-    low, high = (start, count + 1) if verdict else (0, start)
-    fits_any = verdict
-    while high - low > 1:
-        middle = (low + high) // 2
-        answer = fits(middle)
-        if answer or (answer is None and not verdict):
-            low, fits_any = middle, bool(answer)
-        else:
-            high = middle
-    return low, high, fits_any
-
-
-def enough(takes: float) -> str:
-    """A budget of three digits that `takes` stays within."""
-    return f"{1.006 * takes:.3g}"
-
-
-def check_budget(budget_ms: float) -> None:
-    """InputError unless a budget is a number of milliseconds above 0."""
-    if not isinstance(budget_ms, (int, float)) or not 0.0 < budget_ms < math.inf:
-        raise InputError(
-            f"{arg('max_ms')} {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
-        )
+def value_words(vary: str, value: float) -> str:
+    """A value of the width, resolution or batch in words: "width x0.75", "192 px", "batch 8"."""
+    return {"width": f"width x{value:g}", "resolution": f"{value:g} px"}.get(
+        vary, f"batch {value:.0f}"
+    )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One value of what is varied, and the prediction of the network at it."""
+    """One value of the width, resolution or batch, and the prediction of the network at it."""
 
     KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
 
@@ -78,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class BudgetAnswer(Result):
-    """The largest `best.value` of what is varied that stays within the budget.
+    """`best.value` is the largest width, resolution or batch that stays within the budget.
 
     `next` is the next larger value, which does not; None at the largest that is tried, and where
     the network cannot be read at it (`refusal` says why). `channels`: of a width, each count now and then.
@@ -103,23 +79,8 @@ class BudgetAnswer(Result):
     refusal: str | None = None
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """How exact the counts are, where they are not those of a network that was read."""
-        return (NOTE,) if self.vary == "width" else ()
-
-    def words(self) -> str:
-        """What stays within the time, and what it takes."""
-        value = told(self.vary, self.best.value)
-        return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row each for the network now, the largest within the time, and the next one."""
-        steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
-
-    @property
     def answer(self) -> float | None:
-        """The largest value within the budget, always one; null in JSON where the answer is no."""
+        """The largest value within the budget; null in JSON where the answer is no."""
         return self.best.value
 
     @property
@@ -128,152 +89,165 @@ class BudgetAnswer(Result):
         return self.best.prediction.latency_ms
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """How exact the counts are of a network at another width."""
+        return (NOTE,) if self.vary == "width" else ()
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Those of the prediction, how exact the counts are, and why there is no larger value."""
         return (*self.best.prediction.warnings, *self.notes, *filter(None, [self.refusal]))
 
+    def words(self) -> str:
+        """The value that stays within the time, and its latency."""
+        value = value_words(self.vary, self.best.value)
+        return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
 
-@dataclass(frozen=True)
-class Values:
-    """The values of what is varied: `unit` times 1, 2 ... `count`; `now` is the network's own.
+    def rows(self) -> list[dict[str, Any]]:
+        """A row each for the network now, the largest within the time, and the next one."""
+        steps = {"now": self.now, "within": self.best, "next": self.next}
+        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
+
+
+class Values(NamedTuple):
+    """The values to try: `unit` times 1, 2 ... `most`; `now` is the network's own.
 
     `network`: the network of the i-th value, and its batch size.
     """
 
     now: float
     unit: float
-    count: int
+    most: int
     network: Callable[[int], tuple[Graph, int]]
 
 
-@dataclass(frozen=True)
-class Question:
-    """A model, a network and a time. `at_size` reads the network again at another resolution."""
+def budget(
+    model: Model,
+    network: Graph,
+    max_ms: float,
+    vary: str,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    coverage: float | None = None,
+    sure: bool = False,
+    at_size: AtSize | None = None,
+) -> BudgetAnswer:
+    """The largest `vary` ("width", "resolution" or "batch") within `max_ms`; see `Model.budget`.
 
-    model: Model
-    network: Graph
-    budget_ms: float
-    batch_size: int = 1
-    predictor: str | None = None
-    coverage: float | None = None
-    sure: bool = False
-    at_size: Callable[[int], Graph] | None = None
+    `at_size` reads the network again at another resolution.
+    """
+    check_budget(max_ms)
+    values = _values(network, vary, batch_size, at_size)
 
-    def __post_init__(self) -> None:
-        check_budget(self.budget_ms)
-
-    def predict(self, network: Graph, batch_size: int) -> Prediction:
-        """With the question's predictor and coverage; InputError where --sure cannot be answered."""
-        prediction = self.model.predict(network, batch_size, self.predictor, self.coverage)
-        if self.sure and prediction.interval_ms is None:
-            raise _no_interval(self.model.source)
+    def predict(graph: Graph, batch_size: int) -> Prediction:
+        prediction = model.predict(graph, batch_size, predictor, coverage)
+        if sure and prediction.interval_ms is None:
+            raise _no_interval(model.source)
         return prediction
 
-    def takes(self, prediction: Prediction) -> float:
-        """What counts against the budget: the latency, or to be sure the end of its interval."""
-        sure = self.sure and prediction.interval_ms
-        return sure[1] if sure else prediction.latency_ms
+    @functools.cache
+    def step(i: int) -> Step | str:
+        """The i-th value and its prediction; the reason where there is no network of it."""
+        value = round(i * values.unit, 2) if vary == "width" else int(i * values.unit)
+        try:
+            return Step(value, predict(*values.network(i)))
+        except MissingPackageError:  # no answer about the network
+            raise
+        except InputError as error:
+            # The reason alone: what to give instead, the answer says.
+            return str(error.data.get("why", error))
 
-    def values(self, vary: str) -> Values:
-        """The values of "width", "resolution" or "batch"; InputError where it cannot be varied."""
-        if vary == "batch":
-            return Values(self.batch_size, 1, MOST_BATCH, lambda n: (self.network, n))
-        if vary == "resolution":
-            return self._resolutions()
-        if vary != "width":
-            raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
-        widened(self.network, 1.0)  # says what cannot be varied
+    def fits(i: int) -> bool | None:
+        tried = step(i)
+        return None if isinstance(tried, str) else _end_ms(tried.prediction, sure) <= max_ms
 
-        def network(i: int) -> tuple[Graph, int]:
-            return widened(self.network, i / WIDTH_STEPS), self.batch_size
+    now = Step(values.now, predict(network, batch_size))
+    start = min(max(round(values.now / values.unit), 1), values.most)
+    above = first_above(fits, values.most, start)
+    best = step(above - 1) if above > 1 else None
+    larger = step(above) if above <= values.most else None
+    if isinstance(best, Step):
+        channels = widths(network).pairs(best.value) if vary == "width" else None
+        following, refusal = (None, larger) if isinstance(larger, str) else (larger, None)
+        return BudgetAnswer(vary, max_ms, sure, best, following, now, channels, refusal)
+    if not isinstance(larger, Step):
+        raise InputError(str(larger))
+    raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger, best)
 
-        return Values(1.0, 1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS, network)
 
-    def _resolutions(self) -> Values:
-        side, at_size = image_side(self.network), self.at_size
-        if side is None or at_size is None:
-            why = "it was not read by name" if side else "its input is no square image"
-            raise InputError(
-                f"the resolution of {self.network.name!r} cannot be varied: {why}; vary the width or the "
-                "batch size"
-            )
-        step = total_stride(self.network) or USUAL_STRIDE
-
-        def network(i: int) -> tuple[Graph, int]:
-            return self.network if i * step == side else at_size(i * step), self.batch_size
-
-        return Values(side, step, MOST_SIDE // step, network)
-
-    def answer(self, vary: str) -> BudgetAnswer:
-        """The largest `vary` ("width", "resolution" or "batch") within the budget.
-
-        Raises AnswerIsNo where not even the smallest is, and InputError where it cannot be varied.
-        """
-        now = self.predict(self.network, self.batch_size)
-        values, steps = self.values(vary), dict[int, Step | str]()
-
-        def step(i: int) -> Step | str:
-            """The i-th value and its prediction; the reason where there is no network of it."""
-            if i not in steps:
-                value = round(i * values.unit, 2) if vary == "width" else int(i * values.unit)
-                try:
-                    steps[i] = Step(value, self.predict(*values.network(i)))
-                except MissingPackageError:  # no answer about the network
-                    raise
-                except InputError as error:
-                    # The reason alone: what to give instead, the answer says.
-                    steps[i] = error.data.get("why", str(error))
-            return steps[i]
-
-        def fits(i: int) -> bool | None:
-            tried = step(i)
-            return (
-                None if isinstance(tried, str) else self.takes(tried.prediction) <= self.budget_ms
-            )
-
-        start = min(max(round(values.now / values.unit), 1), values.count)
-        low, high, fits_any = largest(fits, values.count, start)
-        best, further = steps.get(low), step(high) if high <= values.count else None
-        own = Step(values.now, now)
-        if isinstance(best, Step) and fits_any:
-            pairs = widths(self.network).pairs(best.value) if vary == "width" else None
-            refusal = further if isinstance(further, str) else None
-            following = further if isinstance(further, Step) else None
-            return BudgetAnswer(
-                vary, self.budget_ms, self.sure, best, following, own, pairs, refusal
-            )
-        if not isinstance(further, Step):
-            raise InputError(str(further))
-        raise self._exceeded(vary, own, further, best if isinstance(best, str) else None)
-
-    def _exceeded(self, vary: str, now: Step, smallest: Step, refusal: str | None) -> AnswerIsNo:
-        """The error where not even the smallest value stays within the budget."""
-        takes = self.takes(smallest.prediction)
-        smaller = f", and smaller is refused ({refusal})" if refusal else ""
-        answer = BudgetAnswer(vary, self.budget_ms, self.sure, now, smallest, now)
-        return AnswerIsNo(
-            f"even {told(vary, smallest.value)} of {self.network.name!r} takes "
-            f"{'up to ' if self.sure else ''}{milliseconds(takes)}, not {self.budget_ms:g} ms{smaller}; "
-            f"give {arg('max_ms')} {enough(takes)} or more",
-            {
-                **answer.to_dict(),
-                **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
-                "warnings": [refusal] if refusal else [],
-            },
-            code="over-budget",
-            budget_ms=self.budget_ms,
-            enough_ms=float(enough(takes)),
+def check_budget(max_ms: float) -> None:
+    """InputError unless a budget is a number of milliseconds above 0."""
+    if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
+        raise InputError(
+            f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
         )
 
 
-def told(vary: str, value: float) -> str:
-    """A value of what is varied, in words: "batch 8", "width x0.75", "192 px"."""
-    if vary == "resolution":
-        return f"{value:g} px"
-    return f"width x{value:g}" if vary == "width" else f"batch {value:.0f}"
+def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
+    """The widths, resolutions or batch sizes to try; InputError where the network has no others."""
+    if vary == "batch":
+        return Values(batch_size, 1, MOST_BATCH, lambda n: (network, n))
+    if vary == "width":
+        widened(network, 1.0)  # InputError where no channel count is free
+        return Values(
+            1.0,
+            1 / WIDTH_STEPS,
+            MOST_WIDTH * WIDTH_STEPS,
+            lambda i: (widened(network, i / WIDTH_STEPS), batch_size),
+        )
+    if vary != "resolution":
+        raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
+    side = image_side(network)
+    if side is None or at_size is None:
+        why = "it was not read by name" if side else "its input is no square image"
+        raise InputError(
+            f"the resolution of {network.name!r} cannot be varied: {why}; vary the width or the batch size"
+        )
+    step = total_stride(network) or USUAL_STRIDE
+
+    def resized(i: int) -> tuple[Graph, int]:
+        return network if i * step == side else at_size(i * step), batch_size
+
+    return Values(side, step, MOST_SIDE // step, resized)
 
 
-# ---- Whether a prediction keeps limits: a time, or a ratio to what it was before
+def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> int:
+    """The smallest of 1 ... `most` that does not fit, by bisection from `start`; else `most` + 1.
+
+    `fits` is True up to some number and False from the next on; None of a refused number, at the lower or
+    the upper end.
+    """
+    if fits(start):
+        return bisect_left(range(most + 1), True, start + 1, key=lambda i: not fits(i))
+    return bisect_left(range(start), True, 1, key=lambda i: fits(i) is False)
+
+
+def _end_ms(prediction: Prediction, sure: bool) -> float:
+    """The latency, or to be sure the upper end of its interval."""
+    return prediction.interval_ms[1] if sure and prediction.interval_ms else prediction.latency_ms
+
+
+def _over_budget(answer: BudgetAnswer, smallest: Step, refusal: str | None) -> AnswerIsNo:
+    """The error where not even the smallest value stays within the budget."""
+    takes = _end_ms(smallest.prediction, answer.sure)
+    smaller = f", and smaller is refused ({refusal})" if refusal else ""
+    enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
+    return AnswerIsNo(
+        f"even {value_words(answer.vary, smallest.value)} of {answer.best.prediction.network!r} takes "
+        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms{smaller}; "
+        f"give {arg('max_ms')} {enough} or more",
+        {
+            **answer.to_dict(),
+            **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
+            "warnings": [refusal] if refusal else [],
+        },
+        code="over-budget",
+        budget_ms=answer.budget_ms,
+        enough_ms=float(enough),
+    )
+
+
+# ---- Whether a prediction keeps limits: a time, or a ratio to an earlier prediction
 
 MAX_RATIO = 1.05
 """So many times as long as the base a network may take, where nobody says how many."""
@@ -281,12 +255,11 @@ _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
 
 class Before(msgspec.Struct, frozen=True):
-    """An earlier prediction, as far as it is compared: of which model, how it was asked, its time."""
+    """An earlier prediction: the part that is compared."""
 
     schema: Literal["lolat-prediction"]
     model: str
     learned: str | None
-    network: str
     predictor: str
     batch_size: int
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
@@ -308,73 +281,47 @@ def read_before(path: str) -> Before:
         raise InputError(f"{error.message}; {_EXPECTED}") from error
 
 
-def before_of(prediction: Prediction) -> Before:
-    """A prediction as what another is compared with."""
-    p = prediction
-    return Before(
-        "lolat-prediction", p.model, p.learned, p.network, p.predictor, p.batch_size, p.latency_ms
-    )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """`max_ms`: the longest time; of the upper end of the interval of coverage `sure`, where that is given.
-    `before`: an earlier prediction; `max_ratio`: so many times as long as that it may take, MAX_RATIO if
-    None. InputError for limits that do not go together.
-    """
-
-    max_ms: float | None = None
-    sure: float | None = None
-    before: Before | None = None
-    max_ratio: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.sure is not None and self.max_ms is None:
-            raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
-        if self.max_ratio is not None and self.before is None:
-            raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
-
-
 def exceeded(
-    predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str] = ()
+    predictions: Iterable[Prediction],
+    max_ms: float | None = None,
+    sure: float | None = None,
+    before: Prediction | Before | None = None,
+    max_ratio: float | None = None,
 ) -> list[str]:
     """A line for each limit that a prediction does not keep, for an error.
 
-    The predictions have intervals of `limits.sure`; `devices`: their names in the lines. InputError: to be
-    sure of a model that has no intervals; a comparison with another model, predictor or batch size.
+    `max_ms`: the longest time; with `sure`, the coverage of the predictions' intervals, of the upper end of
+    the interval. `max_ratio`: so many times as long as `before` each may take, MAX_RATIO if None.
+    InputError: no interval to be sure of; a `before` of another model, predictor or batch size.
     """
-    lines = []
-    for number, prediction in enumerate(predictions):
-        title = prediction.title + (f" on {plain(devices[number])}" if devices else "")
-        takes = f"{title} takes {milliseconds(prediction.latency_ms)}"
-        if limits.max_ms is not None:
-            most_ms = prediction.latency_ms
-            if limits.sure is not None:
-                if prediction.interval_ms is None:
-                    raise _no_interval("the model")
-                most_ms = prediction.interval_ms[1]
-                takes += f" ({100 * limits.sure:g} % sure of at most {milliseconds(most_ms)})"
-            if most_ms > limits.max_ms:
-                over = percent(most_ms / limits.max_ms - 1.0)
+    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
+    for prediction in predictions:
+        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
+        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
+        if max_ms is not None:
+            if sure is not None and prediction.interval_ms is None:
+                raise _no_interval("the model")
+            end_ms = _end_ms(prediction, sure is not None)
+            of_sure = (
+                "" if sure is None else f" ({percent(sure)} sure of at most {milliseconds(end_ms)})"
+            )
+            if end_ms > max_ms:
                 lines.append(
-                    f"{takes}, {over} more than the {limits.max_ms:g} ms of {arg('max_ms')}; `lolat "
-                    "report` says where the time goes"
+                    f"{takes}{of_sure}, {percent(end_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                    f"{arg('max_ms')}; `lolat report` says where the time goes"
                 )
-        if limits.before is not None:
-            ratio = _ratio(prediction, limits.before)
-            max_ratio = MAX_RATIO if limits.max_ratio is None else limits.max_ratio
-            if ratio > max_ratio:
+        if before is not None:
+            ratio = _ratio(prediction, before)
+            if ratio > most_ratio:
                 lines.append(
-                    f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
-                    f"{milliseconds(limits.before.latency_ms)} of the base, more than the "
-                    f"{max_ratio:g} times of {arg('max_ratio')}"
+                    f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
+                    f"than the {most_ratio:g} times of {arg('max_ratio')}"
                 )
     return lines
 
 
-def _ratio(prediction: Prediction, before: Before) -> float:
+def _ratio(now: Prediction, before: Prediction | Before) -> float:
     """The latency over that before; InputError where another question was asked before."""
-    now = before_of(prediction)
     for name in ("model", "learned", "predictor", "batch_size"):
         former, expected = getattr(before, name), getattr(now, name)
         if former != expected:
@@ -382,7 +329,7 @@ def _ratio(prediction: Prediction, before: Before) -> float:
                 f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(former))}; expected "
                 f"{plain(str(expected))}: predict the base with the same MODEL and options"
             )
-    return prediction.latency_ms / before.latency_ms
+    return now.latency_ms / before.latency_ms
 
 
 def _no_interval(model: str) -> InputError:

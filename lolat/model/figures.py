@@ -2,70 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lolat.model.learning import errors
+SMALL_MS = 2.0  # published tables are split here
 
 
-def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Pearson's correlation; None where it is not defined."""
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return None
-    return float(np.corrcoef(a, b)[0, 1])
-
-
-def r_squared(predicted: np.ndarray, measured: np.ndarray) -> float | None:
-    """1 - residual / total sum of squares, in milliseconds; None for fewer than two networks."""
-    total = float(((measured - measured.mean()) ** 2).sum())
-    return None if total == 0 else 1.0 - float(((measured - predicted) ** 2).sum()) / total
+def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The figures that every table shows; None where there is no point of a size."""
+    error = np.abs(predicted / measured - 1.0)
+    large = measured >= SMALL_MS
+    return {
+        "points": len(measured),
+        "median": float(np.median(error)),
+        "within_10_percent": float((error <= 0.1).mean()),
+        "median_from_2_ms": float(np.median(error[large])) if large.any() else None,
+        "median_below_2_ms": float(np.median(error[~large])) if (~large).any() else None,
+    }
 
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """All figures of one predictor on a set of networks."""
+    """All figures of one predictor on a set of networks; those that are not defined are None."""
     from scipy.stats import rankdata
 
+    relative = predicted / measured - 1.0
+    squares, total = ((measured - other) ** 2 for other in (predicted, measured.mean()))
     return {
         **errors(predicted, measured),
-        "mean": float(np.abs(predicted / measured - 1.0).mean()),
-        "bias": float(np.median(predicted / measured - 1.0)),
-        "r2": r_squared(predicted, measured),
-        "pearson": correlation(predicted, measured),
-        "spearman": correlation(rankdata(predicted), rankdata(measured)),
+        "mean": float(np.abs(relative).mean()),
+        "bias": float(np.median(relative)),
+        "r2": 1.0 - float(squares.sum() / total.sum()) if total.any() else None,
+        "pearson": _correlation(predicted, measured),
+        "spearman": _correlation(rankdata(predicted), rankdata(measured)),
     }
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Pearson's correlation; None where it is not defined."""
+    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) > 0 and np.ptp(b) > 0 else None
 
 
 CERTAINTY = 0.95  # of the bounds on how many lie inside
 
 
-def share_bounds(inside: int, of: int, certainty: float = CERTAINTY) -> tuple[float, float]:
-    """Between which shares the true one lies, where `inside` of `of` independent ones were inside.
+@dataclass(frozen=True)
+class IntervalsKept:
+    """How many times were inside their intervals, and between which shares the true one lies.
 
-    Exact, from the binomial distribution (Clopper and Pearson 1934). One network at several batch
-    sizes is not independent, so that the bounds are then somewhat too narrow.
+    The bounds are exact, from the binomial distribution (Clopper and Pearson 1934). One network at several
+    batch sizes is not independent, so that they are then somewhat too narrow.
     """
-    from scipy.stats import binomtest
 
-    bounds = binomtest(inside, of).proportion_ci(certainty, method="exact")
-    return float(bounds.low), float(bounds.high)
+    coverage: float
+    inside: int
+    of: int
+    bounds: tuple[float, float]
+    certainty: float
+    median_width: float
 
 
-def intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How the intervals of `networks` did; None where there are none.
+def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
+    """How the intervals of `networks` did, rows of an `Evaluation`; None where there are none.
 
     `median_width`: of (high - low) / prediction, by the default predictor, as the intervals are.
     """
-    sure = [r for r in rows if r["interval_ms"] is not None]
+    sure = [r for r in rows if r.interval_ms is not None]
     if not sure:
         return None
-    inside = sum(r["inside"] for r in sure)
-    return {
-        "coverage": sure[0]["coverage"],
-        "inside": inside,
-        "of": len(sure),
-        "bounds": list(share_bounds(inside, len(sure))),
-        "certainty": CERTAINTY,
-        "median_width": float(np.median([r["interval_width"] for r in sure])),
-    }
+    from scipy.stats import binomtest
+
+    inside = sum(r.inside for r in sure)
+    width = float(np.median([r.interval_width for r in sure]))
+    bounds = binomtest(inside, len(sure)).proportion_ci(CERTAINTY, method="exact")
+    ends = float(bounds.low), float(bounds.high)
+    return IntervalsKept(sure[0].coverage, inside, len(sure), ends, CERTAINTY, width)

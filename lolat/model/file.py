@@ -1,7 +1,7 @@
 """The JSON model file of a device: what it must hold, read whole or refused, written whole or not at all.
 
-What is known of the device stands in sections, each of which may be missing: latencies of inference
-(INFERENCE, at the top), `training` that was measured, `epochs` of training, `spaces` with measured
+The sections, each of which may be missing: latencies of inference (`predictors`, `points` and more at the
+top), `training` that was measured, `epochs` of training, `spaces` with measured
 networks. A section is a struct of the room that uses it (`lolat.fitting`, `lolat.training`,
 `lolat.nas.fewshot`); here a file is only checked, and stays a plain dict: a later minor version may add
 keys anywhere, and they are kept.
@@ -37,16 +37,11 @@ from lolat.units import shortened
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
-INFERENCE = ("default", "predictors", "points", "noise", "domain")
-"""Fields of the latencies of inference: all of them, or none."""
 SECTIONS = ("training", "epochs", "spaces")
-"""What else may be known of a device; `spaces` has a part for each, and a new one leaves the others."""
+"""The sections besides the latencies. `spaces` has a part for each space."""
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
-OF_LAYERS = "lolat-layer-model"
-"""The schema of another kind of file, a table to a table: `lolat.mlp.layer_model`."""
 UNKNOWN = "unknown"  # a device that nobody has named
-_EXPECTED = "expected a LoLat model file"
 
 # ---- What a model file must hold.
 
@@ -115,58 +110,19 @@ def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, as parsed from JSON, is a LoLat model of version 1.
 
     `source` names where it came from and begins the message; it must be one line. The message goes
-    on with what is expected and where. Nothing is changed or converted.
+    on with the expected value and its place. Nothing is changed or converted.
     """
-    if fault := _of_another_kind(document):
-        raise ModelFileError(f"{source}: {fault}", code="not-a-model")
-    # It is to have latencies where it has some part of them, or nothing at all.
-    if not any(f in document for f in INFERENCE) and any(f in document for f in SECTIONS):
-        converted(document, Sections, source)
-        return
-    converted(document, ModelFile, source)
-    if document["default"] not in document["predictors"]:
-        names = shortened(", ".join(sorted(document["predictors"]))) or "none"
-        given = shortened(repr(document["default"]))
+    marks = document if isinstance(document, dict) else {}
+    schema, version = marks.get("schema"), marks.get("version")
+    if (schema, version) != (SCHEMA, FORMAT_VERSION):
         raise ModelFileError(
-            f"{source}: `default` is {given}; expected one of the predictors in the file: {names}"
+            f"{source}: schema {shortened(repr(schema))}, version {shortened(repr(version))} is not a "
+            f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
+            code="not-a-model",
         )
-
-
-def _of_another_kind(document: Any) -> str | None:
-    """Why a document is no model that this version reads, whatever its fields."""
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == OF_LAYERS:
-        return (
-            "a layer model, which tells the time of single layers on many GPUs (`lolat mlp predict`); "
-            "expected the model of a device, as `lolat learn cpu` writes it"
-        )
-    if schema != SCHEMA:
-        return f'not a LoLat model; expected "schema": "{SCHEMA}", as `lolat learn cpu` writes it'
-    version = document.get("version")
-    if type(version) is not int or version != FORMAT_VERSION:
-        return (
-            f"`version` is {shortened(repr(version))}; expected {FORMAT_VERSION}: learn the model again "
-            "with `lolat learn cpu`, or fit it again with `lolat fit TABLE.csv`"
-        )
-    return None
-
-
-def _remade(document: Mapping[str, Any], source: str) -> str:
-    """The commands that make a device's latencies of inference."""
-    file = as_output(source)
-    return f"`{_learn(document)} --output {file}` on the device, or `lolat fit TABLE.csv --output {file}`"
-
-
-def _learn(document: Mapping[str, Any]) -> str:
-    """The command that learns a device as it was learned."""
-    where = document["environment"]
-    device, framework = where.get("device"), where.get("framework")
-    words = ["lolat learn", device if device in ("cpu", "gpu") else "cpu"]
-    words += [f"--backend {framework}"] * (framework in ("torch", "onnxruntime"))
-    options = ("jit", "compile", "channels_last", "half")
-    words += [f"--{option.replace('_', '-')}" for option in options if where.get(option) is True]
-    threads = where.get("threads_asked")
-    return " ".join([*words, *[f"--threads {threads}"] * isinstance(threads, int)])
+    # A file that knows something else may lack latencies.
+    is_without = "predictors" not in document and any(s in document for s in SECTIONS)
+    converted(document, Sections if is_without else ModelFile, source)
 
 
 # ---- Reading and writing it.
@@ -175,11 +131,10 @@ def _learn(document: Mapping[str, Any]) -> str:
 def read(path: AnyPath) -> dict[str, Any]:
     """The document in the model file at `path`, parsed and checked by `validate`.
 
-    Raises ModelFileError, one line that names the path: no such file, a folder, no permission,
-    too large, not UTF-8, not JSON, cut off, something else than a LoLat model, or a wrong field.
+    Raises ModelFileError, one line that names the path, for a file that cannot be read or is none.
     """
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
-    document: dict[str, Any] = read_json(path, _EXPECTED, hint=hint)
+    document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
     validate(document, shown_path(near(path)))
     return document
 
@@ -191,42 +146,43 @@ def write(path: AnyPath, document: dict[str, Any]) -> None:
     write_bytes(path, to_json(document, source).encode("ascii"))
 
 
-# ---- Its sections: what a file knows, what it lacks, how one is added.
+# ---- Its sections: which a file knows, which it lacks, how one is added.
 
 
 def knows(document: Mapping[str, Any]) -> list[str]:
-    """What a model file knows of its device, in words."""
+    """The sections of a model file in words."""
     known = [OF_INFERENCE] * ("predictors" in document)
     known += ["training, measured"] * ("training" in document)
     known += ["epochs of training"] * ("epochs" in document)
     return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
 
 
-def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
-    """What is to be raised where a file does not know `what`, a word above or the name of a space."""
+def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileError:
+    """The error where a file lacks OF_INFERENCE, OF_TRAINING, or the space of the name `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
-    unknown = what if what in (OF_INFERENCE, OF_TRAINING) else f"networks of {what}"
-    return ModelFileError(
-        f"{source} knows {known}, but no {unknown}; add them with {how_to_add(document, source, what)}"
-    )
+    lacking = section if section in (OF_INFERENCE, OF_TRAINING) else f"networks of {section}"
+    command = how_to_add(document, source, section)
+    return ModelFileError(f"{source} knows {known}, but no {lacking}; add them with {command}")
 
 
-def how_to_add(document: Mapping[str, Any], source: str, what: str) -> str:
-    """The commands that add `what`, a word above or the name of a space, to a model file."""
-    file = as_output(source)
-    if what == OF_INFERENCE:
-        return _remade(document, source)
-    if what == OF_TRAINING:
-        learn = f"`{_learn(document)} --mode training --output {file}` on the device"
-        return f"{learn}, or `lolat fit EPOCHS.csv --output {file}`"
-    return f"`lolat nas fit {what} SAMPLES.csv --output {file}`"
-
-
-def as_output(source: str) -> str:
-    """A model file as it is given to --output; another name for one that comes with LoLat and stays so."""
-    path = Path(source)
-    shipped = path.resolve().parent == shipped_folder().resolve()
-    return quote(path.name if shipped else source)
+def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
+    """The commands that add a section (see `lacks`) to a file, measured as the rest of it was."""
+    path, where = Path(source), document["environment"]
+    is_shipped = path.resolve().parent == shipped_folder().resolve()  # and stays as it is
+    file = quote(path.name if is_shipped else source)
+    if section not in (OF_INFERENCE, OF_TRAINING):
+        return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
+    device, framework = where.get("device"), where.get("framework")
+    words = ["lolat learn", device if device in ("cpu", "gpu") else "cpu"]
+    words += [f"--backend {framework}"] * (framework in ("torch", "onnxruntime"))
+    options = ("jit", "compile", "channels_last", "half")
+    words += [f"--{option.replace('_', '-')}" for option in options if where.get(option) is True]
+    threads = where.get("threads_asked")
+    words += [f"--threads {threads}"] * isinstance(threads, int)
+    words += ["--mode training"] * (section == OF_TRAINING)
+    table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
+    learn = f"`{' '.join(words)} --output {file}` on the device"
+    return f"{learn}, or `lolat fit {table} --output {file}`"
 
 
 def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,60 +196,43 @@ def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def put(
-    path: AnyPath,
-    section: str,
-    content: Mapping[str, Any],
-    device: str | None = None,
-    environment: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Write `content` under `section` of the model file at `path`, whole or not at all; its document.
+def put(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
+    """Write `sections` into the model file at `path`, which may be new; errors as of `merged`."""
+    write(path, merged(path, made(Path(path).stem, device or UNKNOWN, {}) | dict(sections)))
 
-    All else that the file knows stays; of `spaces` `content` has those to add or to replace. Where there is
-    no file, one of `device`, measured in `environment`, is made. InputError where the file is of another
-    device, ModelFileError where something else stands there: nothing is lost.
+
+def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
+    """A new document, with everything that the file at `path` knows and it does not.
+
+    InputError where the file is of another device, ModelFileError where something else stands there.
     """
-    here = Path(path)
-    old = read(here) if here.exists() else None
-    if old is None:
-        old = made(here.stem, device or UNKNOWN, environment or {})
+    if not Path(path).exists():
+        return new
+    old = read(path)
+    _check_device(path, old, new["device"])
+    if "predictors" in new:
+        document = {section: old[section] for section in SECTIONS if section in old} | new
+        device, other = new["device"], old["device"]
     else:
-        old = {**old, "device": same_device(here, old, device)}
-    known = old.get(section, {}) if section == "spaces" else {}
-    document = {**old, section: {**known, **content}}
-    write(here, document)
-    return document
+        document = old | {section: new[section] for section in SECTIONS if section in new}
+        device, other = old["device"], new["device"]
+    if spaces := {**old.get("spaces", {}), **new.get("spaces", {})}:
+        document["spaces"] = spaces
+    # In brackets behind its name stands how a device was measured.
+    name, bracket, how = device.partition(" (")
+    name = other.partition(" (")[0] if name == UNKNOWN else name
+    return document | {"device": name + bracket + how}
 
 
-def same_device(path: AnyPath, document: Mapping[str, Any], device: str | None) -> str:
-    """What the device of a file is called; `device`: what a user calls it, None for whatever it is.
-
-    InputError where that is another one. Brackets behind a name say how it was measured, and not what.
-    """
-    own = str(document["device"])
-    if device is None or UNKNOWN in (own, device):
-        return device if own == UNKNOWN and device else own
-    names = {str(n).partition(" (")[0].strip().casefold() for n in (own, document["name"])}
-    if device.partition(" (")[0].strip().casefold() not in names:
+def _check_device(path: AnyPath, document: Mapping[str, Any], device: str) -> None:
+    """InputError where a file is of another device."""
+    label, name, new = (
+        str(text).partition(" (")[0].strip().casefold()
+        for text in (document["device"], document["name"], device)
+    )
+    if new not in (label, name) and UNKNOWN not in (label, new):
         raise InputError(
-            f"{shown_path(path)} is a model of another device: {own}, and this is {device}; give another "
-            f"{arg('output')}, or call it the same",
+            f"{shown_path(path)} is a model of another device: {document['device']}, and this is {device}; "
+            f"give another {arg('output')}, or call it the same",
             code="other-device",
         )
-    return own
-
-
-def with_sections(path: AnyPath, document: dict[str, Any]) -> dict[str, Any]:
-    """`document`, new latencies of a device, with the other sections of the file that they replace.
-
-    A device that the latencies do not name is the file's. Errors as of `put`.
-    """
-    here = Path(path)
-    if not here.exists():
-        return document
-    old = read(here)
-    name, bracket, how = str(document["device"]).partition(" (")
-    own = same_device(here, old, None if name == UNKNOWN else name)
-    if name == UNKNOWN:
-        document = {**document, "device": own.partition(" (")[0] + bracket + how}
-    return {**{section: old[section] for section in SECTIONS if section in old}, **document}

@@ -69,16 +69,14 @@ def latencies_ms(formula: Formula, values: list[Any]) -> Any:
 
 def _column(name: str, value: Any) -> np.ndarray:
     """A number or array as an array of numbers; a number must be finite and not negative."""
-    if type(value) in (int, float) and not 0.0 <= value < MOST_OF_A_COUNT:
-        raise InputError(f"{name} is {shortened(ascii(value))}: expected a number of 0 or more")
     try:
         column = np.asarray(value)
     except ValueError:  # nested lists of different lengths
         column = np.empty(0, object)
-    if column.dtype.kind not in "iuf":
+    is_number = column.dtype.kind in "iuf"
+    if not is_number or (column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT):
         raise InputError(
-            f"{name} is {shortened(ascii(value))}: expected a number or an array of numbers of one type"
+            f"{name} is {shortened(ascii(value))}: expected a number of 0 or more, or an array of them of "
+            "one type"
         )
-    if column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT:
-        raise InputError(f"{name} is {shortened(ascii(value))}: expected a number of 0 or more")
     return column

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,42 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES
+from lolat.model.figures import errors
 from lolat.model.file import made
 
-SMALL_MS = 2.0  # published tables are split here
 LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
-FEW_BLOCKS = (
-    "the points are of too few different blocks to say how good the fit is on others; predictions "
-    "come without an interval"
-)
+Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
 
 
-def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The figures that every table shows; None where there is no point of a size."""
-    error = np.abs(predicted / measured - 1.0)
-    large = measured >= SMALL_MS
+def model_document(
+    name: str,
+    device: str,
+    points: Sequence[Point],
+    environment: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A whole model file. InputError where the points are too few."""
+    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
+    return assembled(name, device, environment, warnings, fitted, points, noise)
+
+
+def assembled(
+    name: str,
+    device: str,
+    environment: Mapping[str, Any],
+    warnings: Sequence[str],
+    fitted: Mapping[str, Any],
+    points: Sequence[Point] = (),
+    noise: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A model file; `fitted`: its predictors, default, domain."""
     return {
-        "points": len(measured),
-        "median": float(np.median(error)),
-        "within_10_percent": float((error <= 0.1).mean()),
-        "median_from_2_ms": float(np.median(error[large])) if large.any() else None,
-        "median_below_2_ms": float(np.median(error[~large])) if (~large).any() else None,
+        **made(name, device, environment),
+        "points": [p.to_dict() for p in points],
+        "noise": dict(noise or {}),
+        "warnings": list(warnings),
+        **fitted,
     }
 
 
@@ -52,56 +69,22 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     known, measured = known_features(points), times(points)
     require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     three = matrix(points, THREE)
-    best = TwoRegime.fit(three, measured)
-
-    def fit_again(kept: np.ndarray) -> Formula:
-        return TwoRegime.fit(three[kept], measured[kept], candidates=[best.breakpoint_ms])
-
-    predictors = {TwoRegime.name: _entry(best, points, fit_again, len(THREE))}
-    default = TwoRegime.name
+    two_regime = TwoRegime.fit(three, measured)
+    candidates = [two_regime.breakpoint_ms]
+    predictors = {
+        TwoRegime.name: _entry(
+            two_regime,
+            points,
+            lambda kept: TwoRegime.fit(three[kept], measured[kept], candidates=candidates),
+            len(THREE),
+        )
+    }
     numbers = NUMBERS if set(TERMS) <= set(known) else len(FEATURES)
     if set(FEATURES) <= set(known) and len(points) > numbers + 1:
         predictors[Extended.name] = _extended_entry(points, known, numbers)
-        default = Extended.name
     domain = as_dict(Domain.of_points(points, dtype))
-    return {"predictors": predictors, "default": default, "domain": domain}
-
-
-def model_document(
-    name: str,
-    device: str,
-    points: Sequence[Point],
-    environment: Mapping[str, Any],
-    noise: Mapping[str, Any],
-    warnings: Sequence[str] = (),
-) -> dict[str, Any]:
-    """A whole model file."""
-    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
-    few = any("residuals" not in p for p in fitted["predictors"].values())
-    remarks = [*warnings, *([FEW_BLOCKS] if few and FEW_BLOCKS not in warnings else [])]
-    return assembled(name, device, environment, remarks, fitted, points, noise)
-
-
-def assembled(
-    name: str,
-    device: str,
-    environment: Mapping[str, Any],
-    warnings: Sequence[str],
-    fitted: Mapping[str, Any],
-    points: Sequence[Point] = (),
-    noise: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """A model file of what was `fitted`: predictors, default, domain."""
-    return {
-        **made(name, device, environment),
-        "points": [p.to_dict() for p in points],
-        "noise": dict(noise or {}),
-        "warnings": list(warnings),
-        **fitted,
-    }
-
-
-Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
+    # The last one is the default.
+    return {"predictors": predictors, "default": [*predictors][-1], "domain": domain}
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
@@ -118,8 +101,8 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:
-        error, _ = _errors(formula.six_counts, points, fit_six_again, len(FEATURES))
-        entry["six_counts"]["error"] = error
+        left_out = _left_out_ms(points, fit_six_again, len(FEATURES))
+        entry["six_counts"]["error"] = _errors(formula.six_counts, points, left_out)
     return entry
 
 
@@ -129,8 +112,8 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
     a fit needs), there are no residuals, and predictions have no interval.
     """
-    entry = formula.to_dict()
-    entry["error"], left_out = _errors(formula, points, refit, numbers)
+    left_out = _left_out_ms(points, refit, numbers)
+    entry = formula.to_dict() | {"error": _errors(formula, points, left_out)}
     if left_out is None:
         return entry
     logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
@@ -145,24 +128,28 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     return entry
 
 
-def _errors(
-    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
-) -> tuple[dict[str, Any], np.ndarray | None]:
-    """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
-    measured = times(points)
-    error = {"fitted": errors(predicted_ms(formula, points), measured)}
+def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
+    """(points,) ms predicted without their blocks; None of too few blocks to fit on the others."""
     folds = list(leave_out([p.name for p in points]))
     if min(int(kept.sum()) for kept in folds) <= numbers:
-        return error, None  # too few blocks to fit on the others
+        return None
     left_out = np.empty(len(points))
     for kept in folds:
-        others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
-        left_out[~kept] = predicted_ms(refit(kept), others)
-    error["left_out"] = errors(left_out, measured)
-    whole = np.array([p.whole for p in points])
-    if whole.any():
-        error["networks_left_out"] = errors(left_out[whole], measured[whole])
-    return error, left_out
+        left_out[~kept] = predicted_ms(refit(kept), list(compress(points, ~kept)))
+    return left_out
+
+
+def _errors(
+    formula: Formula, points: Sequence[Point], left_out: np.ndarray | None
+) -> dict[str, Any]:
+    """An entry's `error`: on its points, on blocks left out, on whole networks among them."""
+    measured, whole = times(points), np.array([p.whole for p in points])
+    error = {"fitted": errors(predicted_ms(formula, points), measured)}
+    if left_out is not None:
+        error["left_out"] = errors(left_out, measured)
+        if whole.any():
+            error["networks_left_out"] = errors(left_out[whole], measured[whole])
+    return error
 
 
 def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:

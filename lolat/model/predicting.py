@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-import msgspec
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.fitting.domain import MOSTLY_SHARE, Domain, Outside, fit_again, widened
+from lolat.fitting.domain import MOSTLY_SHARE, Outside, fit_again, widened
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
-from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
+from lolat.graph.analysis import Analysis, Memory, analyze
+from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.work import work_of
 from lolat.model.prediction import Prediction, Query
-from lolat.model.state import State
 from lolat.units import byte_size
 
 if TYPE_CHECKING:
@@ -78,88 +74,6 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(document.get("warnings", ())) if of_others else ()
 
 
-# ---- What a model file says besides its formulas
-
-
-class Knowledge:
-    """The rest of a model file besides its formulas, and its last predictions of each network."""
-
-    def __init__(
-        self, document: Mapping[str, Any], source: str, state: State | None = None
-    ) -> None:
-        self.source = source
-        self.state = state
-        self.model: str = document["name"]
-        self.environment: Mapping[str, Any] = document["environment"]
-        date = self.environment.get("date")
-        self.learned = date if isinstance(date, str) else None
-        domain = msgspec.convert(document["domain"], Domain)
-        self.domain = domain if domain.is_known else None
-        self.least = domain.least
-        self.document = document
-        self.remarks = of_its_source(document)
-        # The counts of the networks that the model was fitted to as a whole.
-        whole = (p for p in document["points"] if p.get("whole"))
-        self.timed = {tuple(p.get(c) for c in FEATURES) for p in whole}
-        self._forget()
-
-    def _forget(self) -> None:
-        self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
-        # The answers of `Domain.unmeasured`, the same at each batch size.
-        self.unmeasured: WeakKeyDictionary[Analysis, Any] = WeakKeyDictionary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the predictions, which are kept by objects of this process."""
-        return self.__dict__ | {"predicted": None, "unmeasured": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def outside(
-        self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
-    ) -> Outside:
-        """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
-        domain = self.domain
-        if domain is None:
-            return Outside(known=False)
-        counts = analysis.block_counts(batch_size)[:, _SIX]
-        beyond = domain.beyond(counts)
-        unmeasured = self.unmeasured.get(analysis)
-        if unmeasured is None:
-            unmeasured = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
-        kinds, dtypes = unmeasured
-        operations = np.zeros(len(analysis.owner))  # each operation's share of the time
-        if kinds or dtypes:
-            operations = formula.of_operations(analysis, batch_size).sum(axis=1)
-            operations *= float(shares.sum()) / (float(operations.sum()) or 1.0)
-        is_unmeasured = np.zeros(len(operations), bool)
-        is_unmeasured[[*kinds, *dtypes]] = True
-        by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
-        rest = float((shares - by_block)[beyond].clip(0.0).sum())
-        outside = Outside(rest, float(by_block.sum()))
-        if outside.negligible:
-            return outside
-        remarks = (
-            *domain.outside(counts, analysis.names, shares),
-            *domain.unmeasured_remarks(kinds, dtypes, operations),
-        )
-        if self._can_learn(analysis, batch_size):
-            remarks += (
-                "to have the model know it, time the whole network on the model's device and fit it in "
-                f"(timed.csv: network,batch_size,latency_ms): {fit_again(self.source)}",
-            )
-        return replace(outside, remarks=remarks)
-
-    def _can_learn(self, analysis: Analysis, batch_size: int) -> bool:
-        """Whether the model would learn something new from the time of the whole network."""
-        if self.environment.get("device") not in ("cpu", "gpu") or self.domain is None:
-            return False
-        total = tuple(analysis.block_counts(batch_size)[:, _SIX].sum(axis=0).tolist())
-        is_known = all(o.kind in FORMULAS for o in analysis.graph.operations)
-        return is_known and analysis.dtypes <= self.domain.dtypes and total not in self.timed
-
-
 # ---- A prediction
 
 
@@ -170,46 +84,28 @@ def predict_network(
     formula: Formula,
     coverage: float | None,
 ) -> Prediction:
-    """The answer of `Model.predict` for a network that was read; the last answers are kept."""
-    size, analysis, knowledge = as_batch_size(batch_size), analyze(network), model.knowledge
-    key = (size, formula.name, coverage)
-    answers = knowledge.predicted.setdefault(analysis, {})
-    answer = answers.get(key)
-    if answer is None:
-        if len(answers) >= KEPT_BATCH_SIZES:
-            answers.pop(next(iter(answers)), None)
-        answer = answers[key] = _predicted(model, analysis, size, formula, coverage)
-    answer = copy(answer)  # so that the caller's blocks and counts are nobody else's
-    # The kept answer has no query: it would hold the graph, and with it the weak key of `answers`.
-    object.__setattr__(answer, "query", Query(model, analysis.graph, coverage))
-    return answer
-
-
-def _predicted(
-    model: Model, analysis: Analysis, batch_size: int, formula: Formula, coverage: float | None
-) -> Prediction:
-    knowledge = model.knowledge
-    graph, counts = analysis.graph, analysis.block_counts(batch_size)
-    terms, call_ms, steps = formula.of_blocks(analysis, batch_size)
-    terms.setflags(write=False)  # all answers to this question have it
+    """The answer of `Model.predict` for a network that was read."""
+    size, analysis, document = as_batch_size(batch_size), analyze(network), model.inference
+    graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
+    terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    if steps is not None:
-        outside = formula.outside(steps, batch_size, knowledge.least)
+    if steps is not None and isinstance(formula, Kernels):
+        outside = formula.outside(steps, size, model.domain.least)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
-        outside = knowledge.outside(analysis, batch_size, formula, shares)
-    memory = analysis.liveness.memory(batch_size)
-    inside, file = outside.inside_share, knowledge.document
-    half, doubts = half_width(formula, file, coverage, times, counts[:, _OPS])
+        outside = _outside(model, analysis, size, formula, shares)
+    memory, inside = analysis.liveness.memory(size), outside.inside_share
+    half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
         half = widened(half, outside.beyond, outside.unmeasured)
-        half = math.hypot(half, machine(file, coverage or COVERAGE))
+        half = math.hypot(half, machine(document, coverage or COVERAGE))
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
+    date = where.get("date")
     return Prediction(
         network=graph.name,
-        batch_size=batch_size,
+        batch_size=size,
         predictor=formula.name,
         latency_ms=latency,
         interval_ms=interval,
@@ -217,27 +113,63 @@ def _predicted(
         in_domain=None if inside is None else inside >= MOSTLY_SHARE,
         inside_share=inside,
         memory=memory,
-        model=knowledge.model,
-        learned=knowledge.learned,
-        state=knowledge.state,
-        input_shapes=tuple((batch_size, *s[1:]) for s in graph.shapes(graph.inputs)),
+        model=model.name,
+        learned=date if isinstance(date, str) else None,
+        state=model.state,
+        input_shapes=tuple((size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(
             *analysis.counts.warnings,
             *outside.remarks,
             *doubts,
-            *other_framework(knowledge.environment, graph.framework),
-            *knowledge.remarks,
-            *too_large(memory, knowledge.environment),
+            *other_framework(where, graph.framework),
+            *of_its_source(document),
+            *too_large(memory, where),
         ),
         names=analysis.names,
         features=formula.features,
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        launch=formula.launch,
+        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
+        query=Query(model, graph, coverage),
     )
+
+
+def _outside(
+    model: Model, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
+) -> Outside:
+    """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
+    domain = model.domain
+    if not domain.is_known:
+        return Outside(known=False)
+    counts = analysis.block_counts(batch_size)[:, _SIX]
+    sides = domain.beyond(counts)
+    beyond = np.any([np.zeros(len(shares), bool), *sides.values()], axis=0)
+    kinds, dtypes = domain.unmeasured(analysis.graph)
+    operations = np.zeros(len(analysis.owner))  # each operation's share of the time
+    if kinds or dtypes:
+        operations = formula.of_operations(analysis, batch_size).sum(axis=1)
+        operations *= float(shares.sum()) / (float(operations.sum()) or 1.0)
+    is_unmeasured = np.zeros(len(operations), bool)
+    is_unmeasured[[*kinds, *dtypes]] = True
+    by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
+    rest = float((shares - by_block)[beyond].clip(0.0).sum())
+    outside = Outside(rest, float(by_block.sum()))
+    if outside.negligible:
+        return outside
+    remarks = [
+        *domain.beyond_remarks(sides, analysis.names, shares),
+        *domain.unmeasured_remarks(kinds, dtypes, operations),
+    ]
+    can_learn = not dtypes and not analysis.counts.warnings  # a known type, kinds with formulas
+    if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
+        remarks.append(
+            "to have the model know it, time the whole network on the model's device and fit it in "
+            f"(timed.csv: network,batch_size,latency_ms): {fit_again(model.label)}"
+        )
+    return replace(outside, remarks=tuple(remarks))
 
 
 def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -105,23 +106,23 @@ class Prediction(Result):
     interval_ms: tuple[float, float] | None
     coverage: float | None
     in_domain: bool | None
+    inside_share: float | None
     warnings: tuple[str, ...]
     names: tuple[str, ...]
     features: tuple[str, ...]
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
-    call_ms: float = 0.0
-    inside_share: float | None = None
-    launch: str | None = None
-    host_ms: float | None = None
-    host_bound: bool | None = None
-    memory: Memory | None = None  # of one forward pass
-    model: str = ""  # its name, and when it was learned
-    learned: str | None = None
-    state: State | None = None
-    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in, the batch first
+    call_ms: float
+    launch: str | None
+    host_ms: float | None
+    host_bound: bool | None
+    memory: Memory  # of one forward pass
+    model: str  # its name, and when it was learned
+    learned: str | None
+    state: State | None
+    input_shapes: tuple[tuple[int, ...], ...]  # of what goes in, the batch first
+    query: Query = field(compare=False)
     device: str | UnsetType = UNSET
-    query: Query = field(default=None, compare=False)  # type: ignore[assignment]  # its maker sets it
 
     def named(self, network: Any, input_size: InputSize) -> Prediction:
         """The same prediction, of a network that the user gave as `network`, not as a graph."""
@@ -151,9 +152,9 @@ class Prediction(Result):
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
     @property
-    def memory_bytes(self) -> int | None:
+    def memory_bytes(self) -> int:
         """Of weights and tensors at once."""
-        return None if self.memory is None else self.memory.total_bytes
+        return self.memory.total_bytes
 
     @property
     def title(self) -> str:
@@ -190,13 +191,13 @@ class Prediction(Result):
 
         The page is one file that loads nothing. Raises InputError where it cannot be written.
         """
-        from lolat.report.bottlenecks import page_of
+        from lolat.report.bottlenecks import page
 
-        write_text(path, page_of([self] if against is None else [self, against]))
+        write_text(path, page([self] if against is None else [self, against]))
 
 
 @dataclass(frozen=True, repr=False)
-class Predictions(Result, Sequence[Prediction]):
+class Predictions(Result):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
     `failures`: why a network could not be read, by network.
@@ -212,14 +213,11 @@ class Predictions(Result, Sequence[Prediction]):
         """Why a network could not be read, by network."""
         return {network: str(error) for network, error in self.errors.items()}
 
-    @overload
-    def __getitem__(self, index: int) -> Prediction: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Prediction, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Prediction | tuple[Prediction, ...]:
+    def __getitem__(self, index: int) -> Prediction:
         return self.answers[index]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.answers)
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -275,15 +273,13 @@ def domain_words(prediction: Prediction) -> str:
     return f"{where} the measured domain ({part})"
 
 
-def memory_words(prediction: Prediction) -> Iterator[str]:
-    """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
-    memory = prediction.memory
-    if memory is not None:
-        at = f", most at {plain(memory.at)}" if memory.at else ""
-        yield (
-            f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
-            f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
-        )
+def memory_words(memory: Memory) -> str:
+    """What a forward pass needs in memory, and where it is most."""
+    at = f", most at {plain(memory.at)}" if memory.at else ""
+    return (
+        f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+        f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+    )
 
 
 def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
@@ -294,13 +290,12 @@ def interval_words(interval_ms: tuple[float, float] | None, coverage: float | No
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
-    """What takes most of the time: a group of `lolat.graph.counts.GROUPS`, or "nothing"."""
-    grouped: dict[str, float] = {}
-    for term, value in terms_ms.items():
-        group = GROUPS[term]
-        grouped[group] = grouped.get(group, 0.0) + value
-    most = max(grouped, key=lambda k: grouped[k])
-    return most if grouped[most] > 0.0 else NOTHING
+    """The group of `lolat.graph.counts.GROUPS` that takes most of the time, or "nothing"."""
+    grouped = Counter[str]()
+    for term, ms in terms_ms.items():
+        grouped[GROUPS[term]] += ms  # type: ignore[assignment]
+    ((most, ms),) = grouped.most_common(1)
+    return most if ms > 0.0 else NOTHING
 
 
 def _by_column(row: np.ndarray) -> dict[str, int]:

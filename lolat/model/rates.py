@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lolat.fitting.predictors.extended import FAMILY, Extended
-from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS
+from lolat.graph.counts import GROUPS, KINDS, MEANINGS
 from lolat.model import Model
 from lolat.units import milliseconds
 
 # ---- Families: how far each kind is from the rate of its family.
 
-CALL = "call"
 FAMILIES = {
     "flops": ("computing", "Multiplying and adding."),
     "elements": ("moving", "Reading and writing tensors."),
@@ -73,11 +71,6 @@ class Families:
     besides: tuple[Rate, ...]
     call_ms: float
 
-    def __str__(self) -> str:
-        """The formula in one line."""
-        rates = [f"{family.rate.words} {family.rate}" for family in self.families]
-        return "; ".join([*rates, f"a call {milliseconds(self.call_ms)}"])
-
 
 def families_of(formula: Extended) -> Families:
     """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
@@ -85,8 +78,7 @@ def families_of(formula: Extended) -> Families:
     for family, (words, why) in FAMILIES.items():
         common = formula.families.get(family, 0.0)
         kinds = [_rate(n, ms, common) for n, ms in cost.items() if FAMILY.get(n) == family]
-        unit = MEANINGS[next(n for n in COLUMNS if FAMILY.get(n) == family)].unit
-        number, per = PER[unit]
+        number, per = PER[MEANINGS[KINDS[family][0]].unit]
         kinds.sort(key=lambda kind: -kind.ms)
         families.append(Family(Rate(family, words, common * number, per, why), tuple(kinds)))
     besides = tuple(_rate(n, ms) for n, ms in cost.items() if n not in FAMILY)
@@ -107,6 +99,7 @@ PARTS = {
     "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",
 }  # fmt: skip
 """The group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
+PART_OF = {name: PARTS[group] for name, group in GROUPS.items()}
 CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
 HALF, SINGLE = 2, 4  # bytes of an element
 
@@ -136,47 +129,38 @@ def rates_of(model: Model) -> Rates | None:
 
     They are over its whole networks, or over all its points where none of them is one.
     """
-    document = model.document
-    if not model.predictors or model.predictor().by_operation:
-        return None
-    formula, points = model.predictor(), document["points"]
+    points = model.document.get("points", [])
     points = [p for p in points if p.get("whole")] or points
-    used = [name for name in formula.features if name in GROUPS]
-    if not points or any(p.get(name) is None for p in points for name in used[:1]):
+    if not points or not model.predictors or model.predictor().by_operation:
         return None
-    counts = np.array([[p.get(name) or 0 for name in used] for p in points], float)
-    ms = counts * [formula.coefficients[name] for name in used]
+    formula, names = model.predictor(), model.predictor().features
+    counts = np.array([[p.get(name) or 0 for name in names] for p in points], float)
+    ms = counts * [formula.coefficients[name] for name in names]
     totals = ms.sum(axis=1) + formula.constant
-    if not (totals > 0.0).all():
-        return None
-    part_of = np.array([PARTS[GROUPS[name]] for name in used])
+    part, family = (np.array([of.get(name, "") for name in names]) for of in (PART_OF, FAMILY))
+    is_convolution = np.isin(names, CONVOLUTIONS)
 
-    def share(part: str) -> float:
-        of_part = ms[:, part_of == part].sum(axis=1) + formula.constant * (part == "starting")
+    def share(name: str) -> float:
+        """The share of a part, the mean of the points."""
+        of_part = ms[:, part == name].sum(axis=1) + formula.constant * (name == "starting")
         return float((of_part / totals).mean())
 
-    def per_ms(names: Sequence[str], columns: np.ndarray) -> float | None:
-        """Units of the counts `names` in a millisecond of the terms in `columns`."""
-        time = float(ms[:, columns].sum())
-        units = float(counts[:, np.isin(used, names)].sum())
+    def per_ms(unit: np.ndarray, term: np.ndarray) -> float | None:
+        """Units of some counts in a millisecond of some terms; both: (counts,), which."""
+        units, time = float(counts[:, unit].sum()), float(ms[:, term].sum())
         return units / time if time > 0.0 and units > 0.0 else None
 
-    def of_part(part: str, *families: str) -> float | None:
-        """Units of the families in a millisecond of all terms of the part."""
-        return per_ms([n for n in used if FAMILY.get(n) in families], part_of == part)
-
-    size = HALF if document["environment"].get("half") is True else SINGLE
-    macs, convolutions = (
-        of_part("computing", "flops"),
-        per_ms(CONVOLUTIONS, np.isin(used, CONVOLUTIONS)),
-    )
-    moved, started = of_part("moving", "elements", "weights"), of_part("starting", "ops")
+    macs = per_ms(family == "flops", part == "computing")
+    of_convolutions = per_ms(is_convolution, is_convolution)
+    moved = per_ms(np.isin(family, ("elements", "weights")), part == "moving")
+    started = per_ms(family == "ops", part == "starting")
+    size = HALF if model.document["environment"].get("half") is True else SINGLE
     return Rates(
         computing=share("computing"),
         moving=share("moving"),
         starting=share("starting"),
         gmacs_per_s=macs and macs / 1e6,
-        convolution_gmacs_per_s=convolutions and convolutions / 1e6,
+        convolution_gmacs_per_s=of_convolutions and of_convolutions / 1e6,
         gb_per_s=moved and moved * size / 1e6,
         operation_us=started and 1e3 / started,
         call_ms=formula.constant,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -21,14 +21,12 @@ from lolat.fitting.intervals import repeatability_of
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, shipped_folder
 from lolat.io.writing import write_bytes
-from lolat.units import off, percent
+from lolat.units import off, percent, plural
 
 LIMIT = 0.1
 """How far the times of a machine may be from the learned ones where its model holds; see `limit_of`."""
 OLD = timedelta(days=1)
-"""From this age on the remark of a state says a model's age."""
-SCHEMA = "lolat-state"
-EXPECTED = "expected what `lolat doctor` writes beside a model"
+"""From this time after it was learned or held on, a model has a remark."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Check:
 class State:
     """How old a model is, in whole days, and its last check.
 
-    `remark`: both in words; null while the model is young and the last check was in order.
+    `remark`: both in words; null where the model was learned within a day, or was checked and held.
     """
 
     learned: str
@@ -61,24 +59,74 @@ class State:
     check: Check | None
     remark: str | None
 
-    @property
-    def is_recent(self) -> bool:
-        """Whether the model was checked within a day and held, so that nothing is to be done."""
-        return self.check is not None and _age(self.check.date) < OLD and not self.check_is_off
-
-    @property
-    def check_is_off(self) -> bool:
-        """Whether there was a check and it was not in order."""
-        return self.check is not None and self.check.is_off
-
 
 class Stored(msgspec.Struct):
     """A state file: the check, and when the model that it is of was learned."""
 
-    schema: Literal["lolat-state"]
-    version: Literal[1]
     learned: str
     check: Check
+
+
+def limit_of(document: Mapping[str, Any]) -> float:
+    """How far from 1 the ratio of now to learned may be: LIMIT, or the model's repeatability if larger."""
+    return max(LIMIT, repeatability_of(document) or 0.0)
+
+
+def state_of(document: Mapping[str, Any], source: str) -> State | None:
+    """The state of a model; None where it was not learned by measuring, comes with LoLat or is no file.
+
+    `source`: its path.
+    """
+    learned = _learned_here(document, source)
+    if learned is None:
+        return None
+    check, remark = _read_check(source, learned), None
+    is_off = check is not None and check.is_off
+    if is_off or _age(check.date if check else learned) >= OLD:
+        remark = f"learned {ago(learned)}, not checked since"
+        if check is not None:
+            beyond = f", which is more than {percent(check.limit)} off" if is_off else ""
+            remark = (
+                f"learned {ago(learned)}, checked {ago(check.date)}: {check.ratio:.2f} times as long as "
+                f"learned{beyond}"
+            )
+    return State(learned, _age(learned).days, check, remark)
+
+
+def write_check(
+    document: Mapping[str, Any], source: str, by: Literal["doctor", "evaluate"], ratio: float
+) -> None:
+    """Write a check; nothing where the model has no state, or nothing can be written."""
+    learned = _learned_here(document, source)
+    if learned is not None:
+        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
+        stored = msgspec.to_builtins(Stored(learned, check))
+        with contextlib.suppress(LolatError):
+            write_bytes(_state_file(source), to_json(stored).encode("ascii"))
+
+
+def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
+    """When a model was learned by measuring; None of one that others measured or that comes with LoLat."""
+    where, path = document["environment"], Path(source)
+    date = where.get("date")
+    if where.get("device") not in ("cpu", "gpu") or "source" in where or moment(date) is None:
+        return None
+    is_shipped = path.resolve().parent == shipped_folder().resolve()
+    return str(date) if path.is_file() and not is_shipped else None
+
+
+def _state_file(source: str) -> Path:
+    path = Path(source).resolve()
+    return path.with_name(path.name.removesuffix(".json") + STATE)
+
+
+def _read_check(source: str, learned: str) -> Check | None:
+    """The last check of the model at `source` that was learned at this date; None where none is known."""
+    with contextlib.suppress(LolatError, OSError, msgspec.ValidationError):
+        stored = msgspec.convert(read_json(_state_file(source), "expected a state"), Stored)
+        if stored.learned == learned and moment(stored.check.date) is not None:
+            return stored.check
+    return None
 
 
 # ---- Dates
@@ -107,79 +155,6 @@ def ago(date: str) -> str:
     """How long ago in words: 5 minutes ago, 3 days ago."""
     age = _age(date)
     minutes = int(age.total_seconds() / 60)
-    if minutes < 2:
-        return "just now"
     if minutes < 120:
-        return f"{minutes} minutes ago"
+        return f"{plural(minutes, 'minute')} ago"
     return f"{minutes // 60} hours ago" if age < timedelta(days=2) else f"{age.days} days ago"
-
-
-# ---- The state
-
-
-def limit_of(document: Mapping[str, Any]) -> float:
-    """How far from 1 the ratio of now to learned may be: LIMIT, or the model's repeatability if larger."""
-    return max(LIMIT, repeatability_of(document) or 0.0)
-
-
-def state_of(document: Mapping[str, Any], source: str) -> State | None:
-    """The state of a model; None where it was not learned by measuring, comes with LoLat or is no file.
-
-    `source`: its path.
-    """
-    learned = _learned_here(document, source)
-    if learned is None:
-        return None
-    check, days = _read_check(source, learned), _age(learned).days
-    has_remark = (check is not None and check.is_off) or days >= OLD.days
-    return State(learned, days, check, _remark(learned, check) if has_remark else None)
-
-
-def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
-    """When a model was learned by measuring; None of one that others measured or that comes with LoLat."""
-    where = document["environment"]
-    date = where.get("date")
-    if where.get("device") not in ("cpu", "gpu") or "source" in where or moment(date) is None:
-        return None
-    path = Path(source)
-    with contextlib.suppress(OSError):
-        if path.is_file() and path.resolve().parent != shipped_folder().resolve():
-            return str(date)
-    return None
-
-
-def _remark(learned: str, check: Check | None) -> str:
-    age = f"learned {ago(learned)}"
-    if check is None:
-        return f"{age}, not checked since"
-    beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
-    return f"{age}, checked {ago(check.date)}: {check.ratio:.2f} times as long as learned{beyond}"
-
-
-# ---- The file
-
-
-def _state_file(source: str) -> Path:
-    path = Path(source).resolve()
-    return path.with_name(path.name.removesuffix(".json") + STATE)
-
-
-def _read_check(source: str, learned: str) -> Check | None:
-    """The last check of the model at `source` that was learned at this date; None where none is known."""
-    with contextlib.suppress(LolatError, OSError, msgspec.ValidationError):
-        stored = msgspec.convert(read_json(_state_file(source), EXPECTED), Stored)
-        if stored.learned == learned and moment(stored.check.date) is not None:
-            return stored.check
-    return None
-
-
-def write_check(
-    document: Mapping[str, Any], source: str, by: Literal["doctor", "evaluate"], ratio: float
-) -> None:
-    """Write a check; nothing where the model has no state, or nothing can be written."""
-    learned = _learned_here(document, source)
-    if learned is not None:
-        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
-        stored = {"schema": SCHEMA, "version": 1, "learned": learned, "check": asdict(check)}
-        with contextlib.suppress(LolatError):
-            write_bytes(_state_file(source), to_json(stored).encode("ascii"))

@@ -9,11 +9,10 @@ from typing import Any
 
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import Extended
-from lolat.io.results import dict_of
 from lolat.model import Model
 from lolat.model.file import knows
 from lolat.model.rates import Families, Rates, families_of, rates_of
-from lolat.model.state import State, moment, now
+from lolat.model.state import State, ago, moment
 from lolat.units import percent, plain
 
 
@@ -54,10 +53,6 @@ class ModelSummary:
     spaces: Mapping[str, int]
     warnings: Sequence[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return dict_of(self)
-
 
 def summary_of(model: Model) -> ModelSummary:
     """The summary of a model."""
@@ -92,13 +87,10 @@ def summary_of(model: Model) -> ModelSummary:
 
 def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
     """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
-    errors = document["predictors"][predictor].get("error")
-    if not isinstance(errors, Mapping):
-        return {}
-    for kind in ("networks_left_out", "left_out", "fitted"):
-        if isinstance(errors.get(kind), Mapping):
-            return {k: v for k, v in errors[kind].items() if isinstance(v, (int, float))}
-    return {}
+    errors = document["predictors"][predictor].get("error", {})
+    kinds = ("networks_left_out", "left_out", "fitted")
+    figures: Mapping[str, float] = next((errors[k] for k in kinds if errors.get(k)), {})
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 # ---- A model in one line
@@ -112,20 +104,12 @@ def headline(model: Model) -> str:
     file = Path(model.source)
     named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
     parts = [f"{plain(model.name)}{named}: {plain(model.device)}", *framework_of(where)]
-    age = _age(where.get("date"))
-    if age:
-        parts.append(f"learned {age}")
+    if when := moment(where.get("date")):
+        parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
     floor = noise_floor(model.document)
     if floor is not None:
         parts.append(f"noise {percent(floor)}")
     return " · ".join(parts)
-
-
-def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework of a model's environment with its version, and its special conditions."""
-    if "framework" in where:
-        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
-    yield from map(plain, conditions(where))
 
 
 SPECIAL = {
@@ -137,31 +121,21 @@ SPECIAL = {
 """Options of an environment, and their words where they are on."""
 
 
-def conditions(where: Mapping[str, Any]) -> Iterator[str]:
-    """What of a model's environment makes its times others than those of the next on that processor."""
+def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
+    """The framework of a model's environment with its version, and special conditions: what makes its times
+    others than those of the next model of that processor.
+    """
+    if "framework" in where:
+        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
-    libraries = where.get("libraries")
-    libraries = libraries if isinstance(libraries, Mapping) else {}
+    libraries = where.get("libraries") or {}
     if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
         yield "without oneDNN"
     if "cpu_capability" in libraries:
-        yield str(libraries["cpu_capability"])
-    flags = where.get("flags")
-    yield from (f"{k}={v}" for k, v in flags.items()) if isinstance(flags, Mapping) else ()
-    load = where.get("load_at_start")
-    if isinstance(load, (int, float)):
-        yield f"load {load:.1f} at the start"
-
-
-def _age(date: Any) -> str:
-    """How long ago, and when; nothing where a file does not say it with its time zone."""
-    when = moment(date)
-    if when is None:
-        return ""
-    days = (now().date() - when.date()).days
-    ago = "today" if days == 0 else "yesterday" if days == 1 else f"{days} days ago"
-    ago = ago if days >= 0 else "at a time that is still to come"
-    return f"{ago}, {when:%Y-%m-%d %H:%M} UTC"
+        yield plain(str(libraries["cpu_capability"]))
+    yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
+    if where.get("load_at_start") is not None:
+        yield f"load {where['load_at_start']:.1f} at the start"
 
 
 def words_of(model: Model) -> str:

@@ -234,7 +234,7 @@ class NasModel(Scorer):
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
-        put(path, "spaces", {self.space.name: msgspec.to_builtins(self.section)}, device)
+        put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
 def from_model(model: Model, space: Space) -> NasModel:
@@ -246,11 +246,9 @@ def from_model(model: Model, space: Space) -> NasModel:
     section: Section = converted(spaces[space.name], Section, model.source, place)
     fitted = NasModel.of(space, section)
     for costs in section.costs:
-        size = (
-            len(fitted.pieces[costs.assumption].terms) if costs.assumption in fitted.pieces else 0
-        )
-        spread = section.spreads_ms.get(costs.assumption, [[]])
-        if {len(costs.costs_ms), *map(len, spread)} != {size} or not costs.costs_ms[0] > 0.0:
+        pieces = fitted.pieces.get(costs.assumption)
+        sizes = {len(costs.costs_ms), *map(len, section.spreads_ms.get(costs.assumption, [[]]))}
+        if pieces is None or sizes != {len(pieces.terms)} or not costs.costs_ms[0] > 0.0:
             raise ModelFileError(
                 f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
                 "again: lolat nas fit"

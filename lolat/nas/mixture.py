@@ -59,11 +59,11 @@ class TorchExpectedLatency:
         slope, breakpoint = self.formula.slope, self.formula.breakpoint_ms
         return total.where(total >= breakpoint, breakpoint - slope * (breakpoint - total))
 
-    def _by_position(self, given: Any) -> dict[int, Any]:
+    def _by_position(self, arrays: Any) -> dict[int, Any]:
         """Number of the position -> vector of its choices. Positions with one choice may have none."""
         names = [p.name for p in self.positions]
-        named = given if isinstance(given, Mapping) else dict(enumerate(given))
-        expected = names if isinstance(given, Mapping) else range(len(names))
+        named = arrays if isinstance(arrays, Mapping) else dict(enumerate(arrays))
+        expected = names if isinstance(arrays, Mapping) else range(len(names))
         if unknown := [key for key in named if key not in expected]:
             raise InputError(f"no position {unknown[0]!r}; expected {', '.join(names)}")
         vectors = {i: named[key] for i, key in enumerate(expected) if key in named}

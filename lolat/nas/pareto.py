@@ -71,11 +71,14 @@ class SearchResult(Result):
     fastest_ms: float | UnsetType = UNSET
 
     def words(self) -> str:
-        """How many were scored, and the ends of the front."""
-        text = f"{self.space}: {self.scored} scored, {len(self.front)} of them on the front"
-        ends = dict.fromkeys(self.front[:1] + self.front[-1:])
-        parts = [f"{milliseconds(c.latency_ms)} at {c.score:.6g}" for c in ends]
-        return f"{text}, {' to '.join(parts)}" if parts else text
+        """How many were scored, and how many are on the front."""
+        budget = "" if self.max_ms is None else f" within {self.max_ms:g} ms"
+        without = f" ({self.unscored} more have no score)" if self.unscored else ""
+        size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
+        return (
+            f"{self.space}: {size} candidates, {self.method} search: {self.scored:,} scored{budget}"
+            f"{without}, {len(self.front)} on the front"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score."""
@@ -298,13 +301,8 @@ OUTSIDE = "*"
 
 def lines(result: SearchResult) -> Iterator[str]:
     """The front as a table of text: all of it, or MOST_ROWS spread evenly, with both ends."""
-    size, count = result.size, len(result.front)
-    budget = "" if result.max_ms is None else f" within {result.max_ms:g} ms"
-    without = f" ({result.unscored} more have no score)" if result.unscored else ""
-    yield (
-        f"{result.space}: {f'{size:,}' if size < 10**7 else f'{size:.2g}'} candidates, "
-        f"{result.method} search: {result.scored:,} scored{budget}{without}, {count} on the front"
-    )
+    count = len(result.front)
+    yield result.words()
     yield f"latencies by {result.source}"
     if not count:
         return

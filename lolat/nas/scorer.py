@@ -194,7 +194,7 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
         for positions, table in merged
     )
     return TableScorer(
-        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula.bare(), constant=constant,
+        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
         predictor=formula.name, source=f"the formula {formula.name}, of inference",
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ from lolat.nas.ray_tasks import connected, on_ray
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, needed, user_code
-from lolat.units import milliseconds, plain, plural
+from lolat.units import milliseconds, plain
 
 CHUNK = 1_000_000
 MOST_FILES = 10_000
@@ -75,9 +75,9 @@ class ScoreResult(Result):
     best: tuple[BestCandidate, ...]
 
     def words(self) -> str:
-        """How many were scored and kept, and the best."""
-        text = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
-        return f"{text}; best: {milliseconds(self.best[0].latency_ms)}" if self.best else text
+        """How many were scored, and how many are within the time."""
+        budget = "" if self.max_ms is None else f", {self.kept:,} within {self.max_ms:g} ms"
+        return f"{self.space}: {self.scored:,} candidates scored{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each of the best: index, latency_ms, (value,) arch."""
@@ -191,7 +191,7 @@ def _score_table(space: Space, ranking: Ranking, output: AnyPath, among: AnyPath
 # ---- A range of candidates as a Parquet file.
 
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
-OWN_COLUMNS = ("index", "latency_ms", "value")
+FIRST_COLUMNS = ("index", "latency_ms", "value")
 FOOTER = b"lolat"
 
 
@@ -229,9 +229,9 @@ class Job:
         self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray, values: np.ndarray
     ) -> Any:
         """Some candidates as an Arrow table."""
-        own = [indices, times, values][: 2 + (self.ranking.value is not None)]
-        columns = [*own, *np.ascontiguousarray(rows.T)]
-        return arrow()[0].table(columns, names=[*OWN_COLUMNS[: len(own)], *self.names])
+        first = [indices, times, values][: 2 + (self.ranking.value is not None)]
+        columns = [*first, *np.ascontiguousarray(rows.T)]
+        return arrow()[0].table(columns, names=[*FIRST_COLUMNS[: len(first)], *self.names])
 
 
 def arrow() -> tuple[Any, Any]:
@@ -261,9 +261,9 @@ def _write_range(job: Job, start: int, file: Any) -> Range:
     kept, best = 0, list[Ranked]()
     none = np.zeros(0)
     schema = job.table(none.astype(int), scorer.grid.decode(none.astype(int)), none, none).schema
-    own = [name for name in schema.names if name not in job.names]
+    first = [name for name in schema.names if name not in job.names]
     # Indices as differences, latencies byte by byte, choices as bits: half as large as without.
-    coding = {**dict.fromkeys(own, "BYTE_STREAM_SPLIT"), "index": "DELTA_BINARY_PACKED"}
+    coding = {**dict.fromkeys(first, "BYTE_STREAM_SPLIT"), "index": "DELTA_BINARY_PACKED"}
     options = {"compression": "zstd", "use_dictionary": list(job.names), "column_encoding": coding}
     with arrow()[1].ParquetWriter(file, schema, **options) as writer:
         for piece in scorer.chunks(start, stop, PIECE):
@@ -304,7 +304,7 @@ def _claim(job: Job, space: Space, value: str | None) -> None:
     InputError where it holds another run or other files, or cannot be written, and for positions that
     cannot be columns.
     """
-    if double := set(job.names) & set(OWN_COLUMNS):
+    if double := set(job.names) & set(FIRST_COLUMNS):
         raise InputError(
             f"the space has a position {min(double)!r}, the name of another column; rename it"
         )
@@ -394,29 +394,17 @@ def _result(
 MOST_ROWS = 20
 
 
-def lines(result: ScoreResult, seconds: float) -> Iterator[str]:
-    """The result as a table of text: how many were scored, and MOST_ROWS of the best."""
-    budget = "" if result.max_ms is None else f", {result.kept:,} within {result.max_ms:g} ms"
-    part = "" if result.scored == result.size else f" of {_number(result.size)}"
-    again = f" ({result.reused} of {result.files} files were there already)" * bool(result.reused)
-    scored = f"{_number(result.scored)}{part} candidates scored in {seconds:.1f} s"
-    yield f"{result.space}: {scored}{budget}{again}"
+def lines(result: ScoreResult) -> Iterator[str]:
+    """The result as a table of text, with MOST_ROWS of the best."""
+    yield result.words()
     yield f"latencies by {result.source}"
+    yield ""
     with_value = bool(result.best) and result.best[0].value is not UNSET
-    if result.best:
-        yield ""
-        yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
+    yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
     for row in result.best[:MOST_ROWS]:
         value = f"  {row.value:>10.6g}" if with_value else ""
         yield f"{milliseconds(row.latency_ms):>10}{value}   {row.arch}"
     if len(result.best) > MOST_ROWS:
         yield f"{MOST_ROWS} of the best {len(result.best)} are shown; the output has them all"
     yield ""
-    folder = Path(result.output).is_dir()
-    files = f", {plural(result.files, 'Parquet file')} and {BEST_FILE}" if folder else ""
-    yield f"written: {plain(result.output)}{files}"
-
-
-def _number(number: int) -> str:
-    """A whole number, in powers of ten where it is long."""
-    return f"{number:,}" if number < 10**12 else f"{number:.3g}"
+    yield f"written: {plain(result.output)}"

@@ -148,10 +148,8 @@ class Space:
         """
         named = isinstance(choices, Mapping)
         pairs = choices.items() if isinstance(choices, Mapping) else enumerate(choices)
-        names, values = [], []
-        for key, one in pairs:
-            names.append(str(key) if named else f"position {key}")
-            values.append(tuple(one))
+        positions = [Position(str(k) if named else f"position {k}", tuple(v)) for k, v in pairs]
+        names, values = [p.name for p in positions], [p.choices for p in positions]
         if not values or not all(values):
             raise InputError(
                 f"choices {choices!r}: expected at least one position, each with choices"
@@ -160,7 +158,6 @@ class Space:
         make = maker(function, names if named else None, input_size)
         finder = Finder(Networks(make, values, title, most_networks), names, tolerance)
         decomposition = finder.run(np.random.default_rng(seed))
-        positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
         space = cls(title, positions, list(finder.tables.values()), make)
         space.decomposition = decomposition
         return space
@@ -173,10 +170,6 @@ class Space:
     def decode(self, indices: Any) -> np.ndarray:
         """(n, positions) integers of the candidates with these indices; see `Grid.decode`."""
         return self.grid.decode(indices)
-
-    def encode(self, candidates: Any) -> np.ndarray:
-        """(n,) int64 indices of (n, positions) integers; see `Grid.encode`."""
-        return self.grid.encode(candidates)
 
     def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
         """(count, positions) candidates drawn uniformly, which may repeat."""
@@ -221,11 +214,10 @@ class Space:
                 i for i, choice in enumerate(choices)
                 if bool(choice == value) and isinstance(choice, bool) == isinstance(value, bool)
             ]  # fmt: skip
-            if position.name not in values or not same:
-                text = repr(value) if position.name in values else "not given"
-                some = ", ".join(map(repr, choices[:12])) + ", ..." * (len(choices) > 12)
+            if not same:
                 raise InputError(
-                    f"{position.name!r} of space {self.name!r} is {text}; expected one of {some}"
+                    f"{position.name!r} of space {self.name!r} is {shortened(repr(value))}; expected one "
+                    f"of {shortened(repr(choices))}"
                 )
             row.append(same[0])
         return np.array(row, np.int64)

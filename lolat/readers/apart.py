@@ -17,7 +17,7 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from lolat.readers.code import attribute_of, brief, is_function
 from lolat.readers.size import as_sizes
 from lolat.units import shortened
@@ -49,8 +49,8 @@ def read_apart(spec: str, size: Any) -> Graph:
     """The network in a file or of a function, read by a new child within the user's limits."""
     limits = limit("LOLAT_READ_S", LIMIT_S), limit("LOLAT_READ_GIB", MEMORY_GIB)
     # A function may ask for the GPU, and its output is for whoever wrote it.
-    own: dict[str, Any] = {"environment": {}, "shows_errors": True} if is_function(spec) else {}
-    with contextlib.closing(Reader(*limits, _ending(spec), **own)) as reader:
+    options: dict[str, Any] = {"environment": {}, "shows_errors": True} if is_function(spec) else {}
+    with contextlib.closing(Reader(*limits, _ending(spec), **options)) as reader:
         return reader.read(spec, size)
 
 
@@ -75,8 +75,8 @@ def check_file(path: Path, name: str) -> None:
     """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
     kind = Path(name).suffix.lower()
     if kind not in ENDINGS:
-        given = f"a {kind} file" if kind else "without an ending"
-        raise NetworkError(f"{name} is {given}; expected one of {', '.join(ENDINGS)}")
+        form = f"a {kind} file" if kind else "without an ending"
+        raise NetworkError(f"{name} is {form}; expected one of {', '.join(ENDINGS)}")
     if not path.stat().st_size:
         raise NetworkError(f"{name} is empty; expected a network's file")
 
@@ -166,7 +166,6 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_GIB)) -> Handler:
             from lolat.readers.onnx import import_onnx
 
             import_onnx()
-    limit_memory(memory_bytes, on_top=True)
     return lambda request: answer(request, memory_bytes)
 
 
@@ -174,7 +173,6 @@ def _load(network: str, memory_bytes: int) -> None:
     """Load PyTorch, or a function's module, once, before the memory is limited again."""
     of_torch = network.partition(":")[0] in ("timm", "torchvision", "transformers")
     if is_function(network) or (of_torch and "torch" not in sys.modules):
-        limit_memory(LOADING_BYTES, on_top=True)
         if of_torch:
             from lolat.readers.torch import import_torch
 
@@ -182,7 +180,6 @@ def _load(network: str, memory_bytes: int) -> None:
                 import_torch()
         else:
             attribute_of(network, "network", "a function that returns one")
-        limit_memory(memory_bytes, on_top=True)
 
 
 def answer(
@@ -203,8 +200,6 @@ def answer(
             ) from None
         if isinstance(error, LolatError):
             raise
-        if isinstance(error, RecursionError):
-            raise NetworkError("it is nested too deeply; expected a network's file") from None
         # Of a file the words may be anybody's.
         words = brief(error) if is_function(network) else type(error).__name__
         raise NetworkError(f"it cannot be read ({words}); expected a network") from error

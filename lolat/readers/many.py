@@ -1,4 +1,4 @@
-"""Many networks read at once by several children, and the arrays made of them kept on disk."""
+"""Many networks read at once by several children, and the arrays made of them cache on disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def arrays_of(
     specs: Iterable[Spec],
     name: str,
     of: Callable[[Graph], np.ndarray],
-    kept: Cache,
+    cache: Cache,
     *,
     processes: int | None = None,
     limit_s: float = 300.0,
@@ -43,7 +43,7 @@ def arrays_of(
 ) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
     """For each of `specs`, once: the array `name` of the network, which is `of(graph)`; in any order.
 
-    Arrays in the cache `kept` come first. Other networks are read by `processes` children (default: one per
+    Arrays in the cache come first. Other networks are read by `processes` children (default: one per
     CPU that may be used, at most 8), each with one thread; one network, or all with `processes=1`, in this
     process, without limits. A network that cannot be read has its error in the array's place: so has one
     that takes longer than `limit_s` seconds, ends its child, or needs more memory than `memory_gib` (GiB of
@@ -59,7 +59,7 @@ def arrays_of(
     def results() -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
         for spec in distinct:
             try:
-                array = kept.array(*spec, name)
+                array = cache.array(*spec, name)
             except InputError as error:  # a wrong size
                 yield spec, error.with_traceback(None)
                 continue
@@ -67,13 +67,13 @@ def arrays_of(
                 waiting.append(spec)
             else:
                 yield spec, array
+        graphs: Iterator[tuple[Spec, Graph | LolatError]]
         if count == 1 or len(waiting) == 1:
-            graphs: Iterator[tuple[Spec, Graph | LolatError]]
-            graphs = ((spec, _read(spec, kept, _read_here)) for spec in waiting)
+            graphs = ((spec, _read(spec, cache, _read_here)) for spec in waiting)
         else:
-            graphs = _read_by_children(waiting, kept, count, limit_s, memory)
+            graphs = _read_by_children(waiting, cache, count, limit_s, memory)
         for spec, graph in graphs:
-            yield spec, _array(spec, graph, name, of, kept)
+            yield spec, _array(spec, graph, name, of, cache)
 
     for done, (spec, array) in enumerate(results(), start=1):
         if said is not None:
@@ -82,23 +82,27 @@ def arrays_of(
 
 
 def _array(
-    spec: Spec, graph: Graph | LolatError, name: str, of: Callable[[Graph], np.ndarray], kept: Cache
+    spec: Spec,
+    graph: Graph | LolatError,
+    name: str,
+    of: Callable[[Graph], np.ndarray],
+    cache: Cache,
 ) -> np.ndarray | LolatError:
-    """The array of a network, kept; or why there is none."""
+    """The array of a network, cache; or why there is none."""
     if isinstance(graph, LolatError):
         return graph
     try:
         array = np.asarray(of(graph))
     except LolatError as error:
         return error.with_traceback(None)
-    kept.put_array(*spec, name, array)
+    cache.put_array(*spec, name, array)
     return array
 
 
-def _read(spec: Spec, kept: Cache, read: Callable[[str, Any], Graph]) -> Graph | LolatError:
+def _read(spec: Spec, cache: Cache, read: Callable[[str, Any], Graph]) -> Graph | LolatError:
     """The network, from the cache or read; or why it cannot be read."""
     try:
-        return kept.read(*spec, lambda: read(*spec))
+        return cache.read(*spec, lambda: read(*spec))
     except LolatError as error:
         return error.with_traceback(None)  # the frames would hold on to the network
 
@@ -114,7 +118,7 @@ def _read_here(spec: str, size: Any) -> Graph:
 
 
 def _read_by_children(
-    specs: list[Spec], kept: Cache, count: int, limit_s: float, memory_gib: float
+    specs: list[Spec], cache: Cache, count: int, limit_s: float, memory_gib: float
 ) -> Iterator[tuple[Spec, Graph | LolatError]]:
     """The networks as they come: each thread has one reader, and so one child, at a time."""
     readers = [
@@ -128,7 +132,7 @@ def _read_by_children(
     def read(spec: Spec) -> Graph | LolatError:
         reader = free.get()
         try:
-            return _read(spec, kept, reader.read)
+            return _read(spec, cache, reader.read)
         finally:
             free.put(reader)
 

@@ -9,10 +9,12 @@ from shlex import quote
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from lolat.errors import InputError
 from lolat.fitting.intervals import (
     COVERAGE,
-    interval_width,
+    Evidence,
     machine,
     noise_floor,
     repeatability_of,
@@ -53,7 +55,7 @@ def describe(model: Model) -> Iterator[str]:
 def learned(model: Model, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
     """The lines at the end of `learn` and `fit`; commands find the model by `name`.
 
-    `was_measured`: just now, so that remarks on the measuring are shown too.
+    `was_measured`: its latencies just now, so that remarks on the measuring are shown too.
     """
     document = model.document
     environment = document["environment"]
@@ -74,6 +76,8 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
             f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named} · lolat show {named} "
             "--formula"
         )
+    if "training" in document:
+        yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
 
 def _training_remarks(document: Mapping[str, Any]) -> Iterator[str]:
@@ -135,13 +139,14 @@ def _errors(model: Model) -> Iterator[str]:
 
 def _spans(entry: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, str]:
     """The usual intervals as `predict` gives them, of networks and of blocks; none where points lack."""
+    evidence, floor = msgspec.convert(entry, Evidence), noise_floor(document) or 0.0
+    sizes = {"left_out": evidence.interval.ops[0] if evidence.interval else 1.0}
+    if evidence.networks is not None:
+        sizes["networks_left_out"] = evidence.networks.ops
     try:
-        width = interval_width(entry, COVERAGE, noise_floor(document) or 0.0)
+        halves = {key: evidence.half_width(n, COVERAGE, floor) for key, n in sizes.items()}
     except InputError:
         return {}
-    halves = {"left_out": width.half(width.scale.ops[0])}
-    if width.networks is not None:
-        halves["networks_left_out"] = width.half(width.networks[0])
     moves = machine(document, COVERAGE)
     return {key: interval_text(math.hypot(half, moves)) for key, half in halves.items()}
 
@@ -182,8 +187,8 @@ def section_lines(document: Mapping[str, Any], sections: Sequence[str] = SECTION
         blocks = {p["name"] for p in part["points"]}
         yield (
             f"training (`lolat cost`): {len(part['points'])} passes of {len(blocks)} blocks; each block "
-            f"left out: median error {percent(part['error']['left_out_median'])}"
-            f"{beside(part['noise']['floor'])}; {plain(', '.join(sorted(part['update_ms'])))}"
+            f"left out: median error {percent(part['error']['left_out_median'])} (noise floor "
+            f"{percent(part['noise']['floor'])}); {plain(', '.join(sorted(part['update_ms'])))}"
         )
     if "epochs" in sections and (part := document.get("epochs")):
         networks = {p["network"] for p in part["points"]}
@@ -202,13 +207,12 @@ def section_lines(document: Mapping[str, Any], sections: Sequence[str] = SECTION
 
 
 def formula_lines(model: Model) -> Iterator[str]:
-    """The lines of `lolat show --formula`: each formula of the model, its terms, its errors."""
+    """The lines of `lolat show --formula`: each formula of the model and its terms."""
     yield headline(model)
     if not model.predictors:
         return
     document = model.document
     yield "A time is the sum of counts times rates. 1 MAC is one multiply-accumulate."
-    floor = noise_floor(document)
     for name, formula in model.predictors.items():
         entry = document["predictors"][name]
         mark = " (default)" if name == model.default else ""
@@ -223,10 +227,8 @@ def formula_lines(model: Model) -> Iterator[str]:
                 f"  below {milliseconds(entry['breakpoint_ms'])}: {entry['slope']:.3f} * t + "
                 f"{entry['offset_ms']:.3f}"
             )
-        yield from error_lines(entry, floor)
         if "six_counts" in entry:
             yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
-            yield from (f"  {line}" for line in error_lines(entry["six_counts"], floor))
 
 
 def _family_lines(families: Families) -> Iterator[str]:
@@ -271,26 +273,3 @@ def formula_text(entry: Mapping[str, Any]) -> str:
     if not isinstance(classes, Mapping):
         return sum_of_terms
     return f"each operation by the terms of its class ({len(classes)}); large fast ones: {sum_of_terms}"
-
-
-def beside(floor: float | None) -> str:
-    """The noise floor as it stands beside an error: no predictor can beat it."""
-    return "" if floor is None else f" (noise floor {percent(floor)})"
-
-
-JUDGED = {
-    "fitted": "on its points",
-    "left_out": "each block left out",
-    "networks_left_out": "whole networks among them",
-}
-
-
-def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterator[str]:
-    """The errors of a predictor, on its own points and on points left out, with the noise floor."""
-    for key, words in JUDGED.items():
-        figures = entry.get("error", {}).get(key)
-        if figures and {"median", "within_10_percent"} <= figures.keys():
-            yield (
-                f"  {words}: median error {percent(figures['median'])}{beside(floor)}, "
-                f"{100 * figures['within_10_percent']:.0f} % within 10 %"
-            )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
-from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
-from lolat.model.budget import BudgetAnswer, told
+from lolat.model.attribution import Attribution, Counterfactual, Explanation, Term
+from lolat.model.budget import BudgetAnswer, value_words
 from lolat.report.prediction import latency, note_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
 from lolat.report.tables import table_lines
@@ -32,7 +32,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield latency(prediction)
     yield totals(prediction)
     yield ""
-    if explanation.of_block:
+    if explanation.block is not None:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
@@ -47,16 +47,14 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _block_table(explanation.blocks)
     yield "what would save time, each counted anew and predicted"
     if explanation.counterfactuals:
-        yield from _change_table(explanation.counterfactuals, explanation.of_block)
+        yield from _change_table(explanation.counterfactuals, explanation.block is not None)
         if any(c.in_domain is False for c in explanation.counterfactuals):
             yield "  * the changed network is outside the measured domain"
     else:
         yield "  nothing that LoLat knows to try"
-    if explanation.batches:
-        yield batch_sentence(explanation.batches)
-    yield from note_lines((*prediction.warnings, *explanation.notes))
+    yield from note_lines(explanation.warnings)
     further = f"Next: lolat explain {prediction.query.arguments}"
-    if explanation.of_block:
+    if explanation.block is not None:
         yield further
     elif explanation.blocks:
         longest = max(explanation.blocks, key=lambda block: block.latency_ms)
@@ -138,21 +136,12 @@ def indented(lines: Iterable[str]) -> Iterator[str]:
     yield from (f"  {line}" for line in lines)
 
 
-def batch_sentence(batches: Sequence[BatchEffect]) -> str:
-    """What a sample costs alone and in larger batches."""
-    first, *rest = batches
-    larger = (b for b in rest if b.batch_size in (8, 32))
-    times = [f"{milliseconds(b.per_sample_ms)} at {b.batch_size}" for b in larger]
-    more = f", {' and '.join(times)}" if times else ""
-    return f"a sample takes {milliseconds(first.per_sample_ms)} at batch {first.batch_size}{more}"
-
-
 def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     """What `lolat budget` answers."""
     best, further, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"
     yield (
-        f"{plain(best.prediction.network)}: {told(answer.vary, best.value)} stays within {budget}: "
+        f"{plain(best.prediction.network)}: {value_words(answer.vary, best.value)} stays within {budget}: "
         f"{latency(best.prediction)}"
     )
     if answer.channels is not None:
@@ -164,10 +153,11 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         takes = further.prediction.latency_ms
         # 12.0 ms would not look like more than 12 ms.
         exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
-        yield f"next: {told(answer.vary, further.value)} takes {latency(further.prediction)}{exactly}"
+        value = value_words(answer.vary, further.value)
+        yield f"next: {value} takes {latency(further.prediction)}{exactly}"
     elif answer.refusal is not None:
         yield f"next: refused: {plain(answer.refusal)}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
-    yield f"now: {told(answer.vary, now.value)} takes {latency(now.prediction)}"
+    yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
     yield from note_lines((*best.prediction.warnings, *answer.notes))

@@ -35,7 +35,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield f"{prediction.title}: {latency(prediction)}"
     yield totals(prediction)
-    yield from memory_words(prediction)
+    yield memory_words(prediction.memory)
     yield from note_lines(prediction.warnings)
 
 
@@ -61,7 +61,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield headline(query.model)
     yield latency(prediction)
     yield totals(prediction)
-    yield from memory_words(prediction)
+    yield memory_words(prediction.memory)
     if depth is not None:
         yield str(familiar(query.graph))
     yield ""

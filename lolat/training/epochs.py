@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,6 @@ class EpochTraining(Training):
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
         return min(conformal_quantile(self.section.residuals, coverage), 100.0)
-
-
-def is_of_epochs(columns: Collection[str]) -> bool:
-    """Whether a table with these columns is one of epochs."""
-    return "epoch_s" in columns
 
 
 def epochs_document(

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
-from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
+from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
 from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
@@ -166,11 +166,11 @@ class EstimatedTraining(Training):
         self.formula = msgspec.convert(entry, Kernels)
         steps = document["predictors"].get(TrainingSteps.name)
         self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
-        residuals = entry.get("training_residuals", ())
+        residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
-        self.errors: Mapping[str, Any] = entry
+        self.evidence: Evidence = self.formula
         if self.measured_steps >= LEAST_STEPS:
-            self.errors = {"residuals": residuals, "elsewhere": entry.get("elsewhere", 0.0)}
+            self.evidence = Evidence(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`; the loss is with the last operation."""
@@ -208,9 +208,10 @@ class EstimatedTraining(Training):
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
-        width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
+        floor = noise_floor(self.document) or 0.0
+        half = self.evidence.half_width(len(graph.operations), coverage, floor)
         wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
-        half = widened(width.half(len(graph.operations)) * wider, sum(unlike.values()))
+        half = widened(half * wider, sum(unlike.values()))
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _steps(

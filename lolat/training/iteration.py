@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,11 +39,7 @@ def optimizer_named(name: str) -> Optimizer:
     """The optimizer of that name, in capitals or not; InputError for an unknown name."""
     key = name.strip().lower()
     if key not in OPTIMIZERS:
-        near = difflib.get_close_matches(key, OPTIMIZERS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise InputError(
-            f"{arg('optimizer')} {name!r}: {hint}expected one of {', '.join(OPTIMIZERS)}"
-        )
+        raise InputError(f"{arg('optimizer')} {name!r}: expected one of {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[key]
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.intervals import Interval, effective_ops, interval_entry, interval_width
+from lolat.fitting.intervals import Evidence, Interval, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -152,23 +152,17 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     One fit of all points: a forward pass costs its terms' forward coefficients, both passes the sum of
     forward and backward ones, all at least 0. So backward is never negative, and the sum, which matters
     most, is fitted itself. `residuals`: log(measured / predicted) of both passes of blocks left out.
-    InputError for too few points, in either direction, or of a single block.
+    InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
         require_points(int(directions.sum()), len(PASS_TERMS) + 1)
-    names = [p.name for p in points]
-    if len(set(names)) < 2:
-        raise InputError(
-            f"all passes are of the block {names[0]!r}; expected several blocks, to see how good a fit is "
-            "for one left out"
-        )
     terms = np.array([[*_row(p.terms), 1.0] for p in points])
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
     forward, backward = np.split(fit_relative(rows, measured), 2)
     predicted = np.empty(len(points))
-    for fitted in leave_out(names):
+    for fitted in leave_out([p.name for p in points]):
         predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], measured[fitted])
     residuals = np.log(measured / np.maximum(predicted, 1e-9))[both]
     error = np.abs(predicted / measured - 1.0)
@@ -345,14 +339,15 @@ class MeasuredTraining(Training):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
-        width = interval_width(self.document["training"], coverage, self.section.noise.floor)
+        evidence = msgspec.convert(self.document["training"], Evidence)
         rows = pass_rows(graph, batch_size)
         times = rows @ (self.forward + self.backward)
         blocks = [list(b.operations) for b in cut(graph)]
         block_ms = np.array([times[b].sum() for b in blocks])
         ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
-        return width.half(effective_ops(block_ms, ops)) * wider
+        number = effective_ops(block_ms, ops)
+        return evidence.half_width(number, coverage, self.section.noise.floor) * wider
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

@@ -7,10 +7,8 @@ order differs from provider to provider. A row is an instance type in a region, 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from lolat.errors import InputError, arg
@@ -22,7 +20,6 @@ BUILT_IN = Path(__file__).with_name("prices.csv")
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 CPU = "cpu"
 """The name of an instance without an accelerator, where an accelerator is asked for."""
-MOST_NAMES = 12  # in a message
 _EXPECTED = (
     f"expected a price list in the layout of SkyPilot's catalog, with the columns {','.join(COLUMNS)} "
     "and, where known, Region, vCPUs"
@@ -60,30 +57,20 @@ class Prices:
     offers: tuple[Offer, ...]
 
 
-@cache
-def built_in_prices() -> Prices:
-    """The prices in BUILT_IN."""
-    offers = _read(BUILT_IN)
-    return Prices(f"the built-in table of {max(o.date for o in offers)}", offers)
-
-
 def read_prices(path: str | Path | None = None) -> Prices:
     """The prices in a file, or without one those built in. InputError for what is no price list.
 
     Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
     a price, or with a fraction of an accelerator.
     """
-    return built_in_prices() if path is None else Prices(plain(str(path)), _read(path))
-
-
-def _read(path: str | Path) -> tuple[Offer, ...]:
-    table = read_table(path, COLUMNS, _EXPECTED)
+    table = read_table(path or BUILT_IN, COLUMNS, _EXPECTED)
     # Zones of a region have the same price: once is enough.
-    rows = (_offer(row, Path(path).name) for row in table)
+    rows = (_offer(row, Path(path or BUILT_IN).name) for row in table)
     offers = tuple(dict.fromkeys(offer for offer in rows if offer is not None))
     if not offers:
         raise InputError(f"{table.source} has no instance with a price; {_EXPECTED}")
-    return offers
+    dated = f"the built-in table of {max(o.date for o in offers)}"
+    return Prices(dated if path is None else table.source, offers)
 
 
 def _offer(row: Row, file_name: str) -> Offer | None:
@@ -112,14 +99,14 @@ def _amount(row: Row, column: str) -> float | None:
 
 def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
     """The offers with an accelerator of that name, without regard to case, spaces and hyphens; "cpu": those
-    without one. InputError, with the names that the list has, if there are none.
+    without one. InputError if there are none.
     """
     wanted = "".join(_words(accelerator))
     offers = tuple(o for o in prices.offers if "".join(_words(o.accelerator or CPU)) == wanted)
     if not offers:
         raise InputError(
-            f"no price of {plain(accelerator)} in {prices.prices}; expected one of "
-            f"{_listed(accelerators(prices.offers), accelerator)}; or give {arg('price_per_hour')}"
+            f"no price of {plain(accelerator)} in {prices.prices}; expected one of its accelerators, which "
+            f"`lolat prices` lists, or {arg('price_per_hour')}"
         )
     return offers
 
@@ -127,14 +114,6 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
 def accelerators(offers: Iterable[Offer]) -> list[str]:
     """The names in a price list, sorted; "cpu" if it has instances without an accelerator."""
     return sorted({o.accelerator or CPU for o in offers}, key=str.casefold)
-
-
-def _listed(names: Sequence[str], near: str) -> str:
-    """Names with commas between them: of many, the most similar ones, and how many more."""
-    if len(names) <= MOST_NAMES:
-        return ", ".join(map(plain, names))
-    similar = difflib.get_close_matches(near, names, n=MOST_NAMES, cutoff=0.0)
-    return f"{', '.join(map(plain, similar))} ... ({len(names)} in all, `lolat prices` lists them)"
 
 
 def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from lolat.errors import LolatError
@@ -14,7 +14,7 @@ from lolat.io import paths as places
 from lolat.model import Model, load
 from lolat.training.file import training_of
 from lolat.training.model import Training
-from lolat.training.prices import Prices, read_prices
+from lolat.training.prices import read_prices
 from lolat.training.rental import Rental, device_of, find_rental
 from lolat.units import plain
 
@@ -33,25 +33,12 @@ class DeviceModel:
     group: str
     latency: Model | None = None
     training: Training | None = None
+    rental: Rental | None = None  # where its device is rented
     lacking: Mapping[str, str] = field(default_factory=dict)
 
     def answers(self, view: str) -> bool:
         """Whether it can be asked in a tab of `lolat.web.form.VIEWS`."""
         return view not in self.lacking
-
-    @property
-    def memory_bytes(self) -> float | None:
-        """The memory of its device, where its file says that."""
-        known = self.latency or self.training
-        environment = known.document.get("environment") if known else None
-        if not isinstance(environment, dict):
-            return None
-        # What was free when a CPU was learned; of a GPU that is the host's.
-        free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-        size = environment.get("memory_bytes", free)
-        if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
-            return None
-        return float(size)
 
 
 def shown_path(path: Path) -> str:
@@ -65,51 +52,40 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes with a file's contents; None where it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
 class DeviceModels:
     """The list, looked up anew for each page; a file is read again only where it has changed."""
 
     def __init__(self, named: Sequence[Path] = ()) -> None:
         """`named`: files that whoever started the server gave; a page can never name a file."""
         self.named = [path.resolve() for path in named]
-        self._cache: dict[tuple[Path, str], tuple[object, DeviceModel | None]] = {}
-        self._lock = threading.Lock()
 
     def all(self) -> list[DeviceModel]:
         """The models in order: named, learned here, shipped. InputError where a folder cannot be read."""
-        paths = dict.fromkeys(self.named, True)
+        is_own = dict.fromkeys(self.named, True)
         for _, path, origin in places.list_models():
-            paths.setdefault(path.resolve(), origin == places.LOCAL)
+            is_own.setdefault(path.resolve(), origin == places.LOCAL)
         models: dict[str, DeviceModel] = {}
-        for path, own in paths.items():
+        for path, own in is_own.items():
             key, number = path.stem, 2
             while key in models:  # a local and a shipped one of the same name
                 key, number = f"{path.stem}-{number}", number + 1
-            stamp = _stamp(path)
-            if stamp is None:  # removed since the folder was listed
-                continue
-            with self._lock:
-                if self._cache.get((path, key), (None,))[0] != stamp:
-                    try:
-                        self._cache[path, key] = stamp, opened(path, key, own)
-                    except LolatError:  # one of something else, such as of single layers
-                        self._cache[path, key] = stamp, None
-                model = self._cache[path, key][1]
-            if model is not None:
-                models[key] = model
+            # A file may be removed since the folder was listed, or be one of something else.
+            with contextlib.suppress(LolatError, OSError):
+                status = path.stat()
+                models[key] = opened(path, key, own, status.st_mtime_ns, status.st_size)
         return list(models.values())
 
 
-def opened(path: Path, key: str, own: bool) -> DeviceModel:
-    """A file as it is listed, with what it cannot answer and why; ModelFileError where it is no model."""
+PRICES = read_prices()
+"""What `lolat cost` takes without --price-per-hour or --prices."""
+
+
+@lru_cache(maxsize=256)
+def opened(path: Path, key: str, own: bool, changed_ns: int = 0, size: int = 0) -> DeviceModel:
+    """A file as it is listed, with what it cannot answer and why; ModelFileError where it is no model.
+
+    `changed_ns`, `size`: they change with the contents of the file, which is then read again.
+    """
     model = load(path)
     latency, training, lacking = None, None, {}
     try:
@@ -120,31 +96,10 @@ def opened(path: Path, key: str, own: bool) -> DeviceModel:
         training = training_of(model.document, str(path))
     except LolatError as error:
         lacking["training"] = plain(str(error))
-    label, where = model.document.get("device"), model.document.get("environment")
-    shown = plain(label if isinstance(label, str) else device_of(model.document))
-    kind = where.get("device") if isinstance(where, dict) else None
-    cpu = kind == "cpu" if kind in ("cpu", "gpu") else _CPU.search(shown)
+    rental = find_rental(training.document, PRICES) if training else None
+    environment = model.document.get("environment")
+    device = plain(model.document.get("device") or device_of(model.document))
+    kind = environment.get("device") if isinstance(environment, dict) else None
+    cpu = kind == "cpu" if kind in ("cpu", "gpu") else _CPU.search(device)
     group = YOURS if own else CPUS if cpu else GPUS
-    return DeviceModel(key, path, shown, group, latency, training, lacking)
-
-
-class PriceList:
-    """The prices of `lolat prices`."""
-
-    def __init__(self) -> None:
-        self._current = read_prices()
-        self._rented: dict[Path, tuple[Training, Rental | None]] = {}
-
-    def current(self) -> Prices:
-        """What `lolat cost` takes without --price-per-hour or --prices."""
-        return self._current
-
-    def rented(self, device: DeviceModel, prices: Prices) -> Rental | None:
-        """Where a model's device is rented, looked for again only where the model has changed."""
-        model = device.training
-        if model is None:
-            return None
-        found = self._rented.get(device.path)
-        if found is None or found[0] is not model:
-            found = self._rented[device.path] = model, find_rental(model.document, prices)
-        return found[1]
+    return DeviceModel(key, path, device, group, latency, training, rental, lacking)

@@ -10,126 +10,71 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
-from lolat.fitting.intervals import check_coverage
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.apart import ENDINGS
-from lolat.training.exchange import check_strategy
-from lolat.training.iteration import OPTIMIZERS, optimizer_named
-from lolat.training.link import Link
+from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import YOURS, DeviceModel
 from lolat.web.networks import UPLOAD, NetworkKey
 
-# ---- What a text in a field says; InputError where it says nothing of the kind.
+# ---- The value of a text in a field; InputError where it has none.
 
 MOST_DEVICES = 4096
 MOST_COMPARED = 16
 MOST_BATCHES = 8
-PACKAGES = ("", "keras", "timm", "torchvision")
+NETWORK = re.compile(
+    r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}|generate:\w+(\?[\w=&,.-]{0,500})?", re.ASCII
+)
 
 
-def whole(example: str, most: int | None = None) -> Callable[[str], int]:
-    """A whole number from 1 to `most`, as people write it: 50000, 50,000 or 50 000."""
+@dataclass(frozen=True)
+class Numbers:
+    """Reads the numbers of a field: whole ones, or any, from `least` to `most`.
 
-    def parse(text: str) -> int:
-        digits = re.fullmatch(r"\d{1,3}(?:[, _]\d{3})+|\d+", text)
-        value = int(re.sub(r"[, _]", "", text)) if digits and len(text) < 30 else 0
-        if 1 <= value <= (most or 10**12):
-            return value
-        given = repr(shortened(text)) if text else "nothing is given"
-        limit = f" to {most:,}" if most else ""
-        raise InputError(f"{given}; expected a whole number from 1{limit}, such as {example}")
+    `fewest`, `longest`: how many there may be, with commas or spaces between them. Where `longest` is 1 the
+    value is the number, or None of an empty field; else it is a tuple, in which a number may be twice only
+    where it `repeats`.
+    """
 
-    return parse
+    least: float = 1
+    most: float = 10**12
+    whole: bool = True
+    fewest: int = 1
+    longest: int = 1
+    repeats: bool = False
 
-
-def amount(text: str, what: str = "a number") -> float | None:
-    """A number of at least 0; None for an empty field."""
-    if not text:
-        return None
-    value = as_number(text.removeprefix("$").replace(" ", ""))
-    if 0.0 <= value < 1e12:
-        return value
-    raise InputError(
-        f"{shortened(text)!r} is not {what}; expected a number of at least 0, such as 1.5"
-    )
-
-
-def wholes(what: str, longest: int, most: int, example: str) -> Callable[[str], tuple[int, ...]]:
-    """At most `longest` whole numbers from 1 to `most`, with commas or spaces between them."""
-
-    def parse(text: str) -> tuple[int, ...]:
-        parts = [p for p in re.split(r"[,\s]+", text) if p]
-        if parts and all(re.fullmatch(r"[0-9]{1,9}", p) for p in parts):
-            found = tuple(dict.fromkeys(map(int, parts)))
-            if len(found) <= longest and 1 <= min(found) <= max(found) <= most:
-                return found
-        raise InputError(
-            f"{shortened(text)!r} is no list of {what}; expected at most {longest} whole "
-            f"numbers from 1 to {most:,}, such as {example}"
+    def __call__(self, text: str) -> Any:
+        """The value of a text."""
+        values = [as_number(word) for word in re.findall(r"[^,\s]+", text)]
+        is_right = all(
+            self.least <= v <= self.most and (v.is_integer() or not self.whole) for v in values
         )
-
-    return parse
-
-
-def as_size(text: str) -> tuple[int, ...]:
-    """An input size: nothing, 224, or several numbers."""
-    parts = [p for p in re.split(r"[,x\s]+", text) if p]
-    if len(parts) <= 6 and all(re.fullmatch(r"0{0,9}[1-9][0-9]{0,6}", p) for p in parts):
-        return tuple(map(int, parts))
-    raise InputError(
-        f"{shortened(text)!r} is no input size; expected a whole number from 1, such as 224, or several "
-        "such as 224,224,3"
-    )
+        if not is_right or not self.fewest <= len(values) <= self.longest:
+            given = repr(shortened(text)) if text else "nothing is given"
+            one = "a whole number" if self.whole else "a number"
+            several = f"{one}, or up to {self.longest} of them," if self.longest > 1 else one
+            raise InputError(f"{given}; expected {several} from {self.least:,g} to {self.most:,g}")
+        numbers = tuple(map(int, values)) if self.whole else tuple(values)
+        if self.longest > 1:
+            return numbers if self.repeats else tuple(dict.fromkeys(numbers))
+        return numbers[0] if numbers else None
 
 
-def _budget(text: str) -> float:
-    value = amount(text, "a time")
-    if not value:
-        given = repr(shortened(text)) if text else "nothing is given"
-        raise InputError(f"{given}; expected a number of milliseconds above 0, such as 15")
-    return value
-
-
-def _sure(text: str) -> float | None:
-    """How sure one must be that it stays within a time, 0 to 1; None: the predicted time counts."""
-    percent = amount(text.removesuffix("%"), "a percentage")
-    if percent is not None and not 0.0 < percent < 100.0:
-        raise InputError(f"{shortened(text)!r}: expected a percentage above 0 and below 100")
-    return None if percent is None else percent / 100.0
-
-
-def _strategy(text: str) -> str:
-    check_strategy(text)
-    return text
-
-
-def _link(text: str) -> float | None:
-    gbps = amount(text)
-    return None if gbps is None else Link(gbps).gbps
-
-
-def _coverage(text: str) -> float:
-    value = amount(text)
-    if value is None:
-        raise InputError("nothing is given; expected a number, such as 0.9")
-    check_coverage(value)
-    return value
+SIZES = Numbers(most=10**7, fewest=0, longest=6, repeats=True)
+PRICE = Numbers(least=0, whole=False, fewest=0)
+MEMORY_GIB = Numbers(least=0.001, whole=False, fewest=0)
 
 
 def spec_of(name: str) -> str:
     """NETWORK of a name: of keras.applications where it does not say of what. Whether there is one of that
     name is for the package to say."""
-    package, _, own = name.rpartition(":")
-    made = package == "generate" and re.fullmatch(r"\w+(\?[\w=&,.-]{0,500})?", own, re.ASCII)
-    named = package in PACKAGES and re.fullmatch(r"[A-Za-z][\w.-]{0,99}", own, re.ASCII)
-    if not (made or named):
+    if not NETWORK.fullmatch(name):
         given = f"{shortened(name)!r} is no name of a network" if name else "no name is given"
         raise InputError(
             f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME, torchvision:NAME "
             'or generate:vgg?layers=2,2; a file is given under "From a file"'
         )
-    return f"{package or 'keras'}:{own}"
+    return name if ":" in name else f"keras:{name}"
 
 
 def upload_spec(digest: str) -> str:
@@ -155,11 +100,15 @@ class Field:
     default: str = ""
     hint: str = ""
     choices: tuple[tuple[str, str], ...] = ()
-    numeric: bool = False
     parse: Callable[[str], Any] | None = None
 
-    def says(self, text: str) -> Any:
-        """What a text in it says; InputError where that is nothing of the kind, or none of `choices`."""
+    @property
+    def numbers(self) -> int:
+        """How many numbers it holds at most; 0 of a field of words."""
+        return self.parse.longest if isinstance(self.parse, Numbers) else 0
+
+    def value(self, text: str) -> Any:
+        """The value of a text in it; InputError where it has none, or is none of `choices`."""
         if self.parse is not None:
             return self.parse(text)
         known = dict(self.choices)
@@ -190,32 +139,31 @@ _ALL = (
           "type to search; of keras.applications, or with timm:, torchvision: or generate: before it",
           parse=spec_of),
     Field("size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
-          parse=as_size),
+          parse=SIZES),
     Field("upload", "File", parse=upload_spec),
     Field("file_size", "Input size, where the file leaves it open", "", "such as 224 or 3,224,224",
-          parse=as_size),
-    Field("batch", "Batch sizes", "1", "samples at once; several with commas: 1,8,32", numeric=True,
-          parse=wholes("batch sizes", MOST_BATCHES, MOST_BATCH, "1,8,32")),
-    Field("max_ms", "At most, ms", "15", numeric=True, parse=_budget),
+          parse=SIZES),
+    Field("batch", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
+          parse=Numbers(most=MOST_BATCH, longest=MOST_BATCHES)),
+    Field("max_ms", "At most, ms", "15", parse=Numbers(least=1e-6, whole=False)),
     Field("vary", "What may change", "width", choices=tuple((v, VARY_WORDS[v]) for v in VARY)),
-    Field("sure", "Sure to stay within it, %", "", numeric=True, parse=_sure,
-          hint="empty: the predicted time counts; 90: the upper end of the 90 % interval does"),
-    Field("at_batch", "Batch size", "1", "samples at once", numeric=True, parse=whole("1", MOST_BATCH)),
-    Field("samples", "Samples in the data set", "50000", numeric=True, parse=whole("50000")),
-    Field("epochs", "Epochs", "20", numeric=True, parse=whole("20")),
-    Field("batch_size", "Batch on each device", "64", numeric=True, parse=whole("64")),
-    Field("optimizer", "Optimizer", "sgd", choices=tuple((o, o) for o in OPTIMIZERS),
-          parse=lambda text: optimizer_named(text).name),
-    Field("devices", "Devices", "1", numeric=True, parse=whole("1", MOST_DEVICES)),
-    Field("compare", "Compare with", "1,2,4,8", "numbers of devices, with commas", numeric=True,
-          parse=wholes("numbers of devices", MOST_COMPARED, MOST_DEVICES, "1,2,4,8")),
-    Field("strategy", "How gradients are exchanged", "ring", choices=tuple(STRATEGY_WORDS.items()),
-          parse=_strategy),
+    Field("sure", "Sure to stay within it, %", "",
+          "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
+          parse=Numbers(most=99.9, whole=False, fewest=0)),
+    Field("at_batch", "Batch size", "1", "samples at once", parse=Numbers(most=MOST_BATCH)),
+    Field("samples", "Samples in the data set", "50000", parse=Numbers()),
+    Field("epochs", "Epochs", "20", parse=Numbers()),
+    Field("batch_size", "Batch on each device", "64", parse=Numbers()),
+    Field("optimizer", "Optimizer", "sgd", choices=tuple((o, o) for o in OPTIMIZERS)),
+    Field("devices", "Devices", "1", parse=Numbers(most=MOST_DEVICES)),
+    Field("compare", "Compare with", "1,2,4,8", "numbers of devices, with commas",
+          parse=Numbers(most=MOST_DEVICES, longest=MOST_COMPARED)),
+    Field("strategy", "How gradients are exchanged", "ring", choices=tuple(STRATEGY_WORDS.items())),
     Field("link_gbps", "Link of a device, Gbit/s", "",
-          "empty: as such devices are linked in one machine, and 10 between machines", numeric=True,
-          parse=_link),
-    Field("coverage", "How sure the interval is to be", "0.9", "above 0 and below 1", numeric=True,
-          parse=_coverage),
+          "empty: as such devices are linked in one machine, and 10 between machines",
+          parse=Numbers(least=0.001, whole=False, fewest=0)),
+    Field("coverage", "How sure the interval is to be", "0.9", "above 0 and below 1",
+          parse=Numbers(least=0.01, most=0.999, whole=False)),
 )  # fmt: skip
 FIELDS = {f.name: f for f in _ALL}
 """By name; there are also `price.KEY`, US$ an hour of one device of a model, and `memory.KEY`, its GiB."""
@@ -237,18 +185,19 @@ MOST_TICKED = 6
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A device model that is ticked: US$ an hour of one device, bytes of its memory; None: not given."""
+    """A device model that is ticked: US$ an hour of one device, GiB of its memory; None: not given."""
 
     key: str
     price: float | None
-    memory_bytes: float | None
+    memory_gib: float | None
 
 
 class Question(SimpleNamespace):
-    """What is asked in a tab; what each field of OF_VIEW says is there under the field's name.
+    """The question of a tab: the value of each field of OF_VIEW under the field's name.
 
-    Of a budget `sure` is None where the predicted time counts; of training `devices` is how many the answer
-    is for, `compare` the rows of the table, and `link_gbps` None where the link is to be assumed.
+    Of a budget `sure`, in percent, is None where the predicted time counts. Of training `devices` is how
+    many the answer is for, `compare` the rows of the table, and `link_gbps` None where the link is to be
+    assumed.
     """
 
     network: NetworkKey
@@ -256,7 +205,7 @@ class Question(SimpleNamespace):
 
 
 class Form:
-    """The fields as they were typed; `errors`: field -> what was given, what is expected."""
+    """The fields as they were typed; `errors`: field -> the text, and what is expected."""
 
     def __init__(
         self,
@@ -298,12 +247,6 @@ class Form:
         view = self._parsed("view")
         network, models = self._network(), self._models()
         values = {name: self._parsed(name) for name in OF_VIEW.get(view, ())}
-        samples, batch = values.get("samples"), values.get("batch_size")
-        if samples and batch and batch > samples:
-            self.errors["batch_size"] = (
-                f"a batch of {batch} is larger than the data set of {samples} samples; give a smaller "
-                "batch, or more samples"
-            )
         if network is None or self.errors:
             return None
         return Question(network=network, models=models, **values)
@@ -354,9 +297,9 @@ class Form:
                           or n.startswith("price.")], safe=",:")  # fmt: skip
 
     def _parsed(self, name: str, parse: Callable[[str], Any] | None = None) -> Any:
-        """What a field's text says; None and an error at the field where it says nothing of the kind."""
+        """The value of a field; None, and an error at the field, where its text has none."""
         try:
-            return (parse or FIELDS[name].says)(self.text(name))
+            return (parse or FIELDS[name].value)(self.text(name))
         except InputError as error:
             self.errors[name] = self.words(error)
             return None
@@ -375,22 +318,15 @@ class Form:
             if key not in self.devices:
                 self.errors["model"] = f"no model {shortened(key)!r} here; tick one of the list"
                 continue
-            price = memory = None
+            price = memory_gib = None
             if self.view == "training":  # the other tabs do not show these fields
-                price = self._parsed(f"price.{key}", lambda t: amount(t, "a price"))
-                memory = self._parsed(f"memory.{key}", _memory_bytes)
-            models.append(ChosenModel(key, price, memory))
+                price = self._parsed(f"price.{key}", PRICE)
+                memory_gib = self._parsed(f"memory.{key}", MEMORY_GIB)
+            models.append(ChosenModel(key, price, memory_gib))
         if not 0 < len(self.ticked) <= MOST_TICKED:
             given = f"{len(self.ticked)} devices are" if self.ticked else "no device is"
             self.errors["model"] = f"{given} ticked; tick 1 to {MOST_TICKED}"
         return tuple(models)
-
-
-def _memory_bytes(text: str) -> float | None:
-    gib = amount(text, "an amount of memory")
-    if gib == 0:
-        raise InputError("'0' GiB hold nothing; give more, or leave it empty")
-    return None if gib is None else gib * 2**30
 
 
 def options(values: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from shlex import join, quote
+from functools import partial
+from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,11 +13,10 @@ import numpy as np
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.graph import Graph
 from lolat.model import Model
-from lolat.model.budget import BudgetAnswer, Question, Step, told
+from lolat.model.budget import BudgetAnswer, Step, budget, value_words
 from lolat.model.prediction import Prediction
 from lolat.report import rows as report_rows
-from lolat.report.bottlenecks import Side, page
-from lolat.report.rows import bottleneck_sentence, enumeration, familiar, paths_of
+from lolat.report.rows import bottleneck_sentence, enumeration, familiar
 from lolat.units import milliseconds, percent, plain, quantity, shapes_text
 from lolat.web import form
 from lolat.web.devices import DeviceModel, shown_path
@@ -195,21 +195,6 @@ def _commands(
     ]
 
 
-def report(
-    question: form.Question, graph: Graph, file_name: str, devices: Sequence[DeviceModel]
-) -> str:
-    """The page of `lolat report --html`, of one device or of two beside each other."""
-    network = question.network.named(file_name)
-    command = " ".join(map(quote, network))
-    paths = paths_of(graph)
-    sides = [
-        Side(d.latency, graph, paths, shown_path(d.path), network[0], command)
-        for d in devices
-        if d.latency is not None
-    ]
-    return page(sides, question.batch[0])
-
-
 # ---- The most that fits in a time.
 
 
@@ -227,42 +212,43 @@ def budgets(
     through. `words`: an error in the page's words.
     """
     cards, lines = [], []
+    sure = None if question.sure is None else question.sure / 100.0
     network, able = question.network.named(file_name), _able(question, models)
     for device, model in able:
-        asked = Question(
-            model, graph, question.max_ms, question.at_batch, None, question.sure,
-            question.sure is not None, None if question.network.uploaded else at_size,
+        find = partial(
+            budget, model, graph, question.max_ms, question.vary, question.at_batch, None, sure,
+            sure is not None, None if question.network.uploaded else at_size,
         )  # fmt: skip
-        cards.append({"device": device} | _most(asked, question.vary, words))
+        cards.append({"device": device} | _most(find, words))
         run = [shown_path(device.path), *network, "--vary", question.vary]
         run += ["--max-ms", f"{question.max_ms:g}"]
-        run += [] if question.sure is None else ["--sure", f"{100 * question.sure:g}"]
+        run += [] if question.sure is None else ["--sure", f"{question.sure:g}"]
         run += ["--batch-size", str(question.at_batch)] if question.at_batch > 1 else []
         title = f"The same in a terminal{f': {device.key}' if len(able) > 1 else ''}"
         lines.append((title, join(["lolat", "budget", *run])))
     at = "" if question.vary == "batch" else f", batch {question.at_batch:,}"
-    sure = "" if question.sure is None else f", {percent(question.sure)} sure"
+    sure_words = "" if sure is None else f", {percent(sure)} sure"
     what = {"width": "widest", "resolution": "largest input", "batch": "largest batch"}
     return {
         "network": plain(graph.name),
-        "run": f"the {what[question.vary]} within {question.max_ms:g} ms{at}{sure}",
+        "run": f"the {what[question.vary]} within {question.max_ms:g} ms{at}{sure_words}",
         "title": cards[0]["total"],
         "cards": cards,
         "commands": lines,
     }
 
 
-def _most(question: Question, vary: str, words: Callable[[LolatError], str]) -> dict[str, Any]:
+def _most(find: Callable[[], BudgetAnswer], words: Callable[[LolatError], str]) -> dict[str, Any]:
     """One device's answer, or why there is none."""
     try:
-        answer = question.answer(vary)
+        answer = find()
     except (AnswerIsNo, InputError) as error:
         return {
             "total": "does not fit", "refusal": words(error), "prediction": None, "rows": ()
         }  # fmt: skip
     p = answer.best.prediction
     return {
-        "total": _value(vary, answer.best.value),
+        "total": _value(answer.vary, answer.best.value),
         "prediction": p,
         "rows": _changes(answer),
         "remarks": [plain(w) for w in p.warnings],
@@ -270,7 +256,7 @@ def _most(question: Question, vary: str, words: Callable[[LolatError], str]) -> 
 
 
 def _value(vary: str, value: float) -> str:
-    return told(vary, value).replace("width x", "width × ")
+    return value_words(vary, value).replace("width x", "width × ")
 
 
 def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:

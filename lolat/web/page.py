@@ -12,19 +12,20 @@ from lolat.graph import Graph
 from lolat.model.prediction import domain_words
 from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
-from lolat.training.prices import Prices
-from lolat.training.rental import Rental
+from lolat.report.bottlenecks import page
+from lolat.report.cost import fit_words
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList
+from lolat.web.devices import GROUPS, DeviceModel, DeviceModels
 from lolat.web.form import FIELDS, Form, Question
-from lolat.web.latency import between, budgets, latencies, report, sure_of
+from lolat.web.latency import between, budgets, latencies, sure_of
 from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 from lolat.web.training import trainings
 
 CHOSEN = "Chosen"
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
-WORDS = [between, byte_size, domain_words, dollars, duration, milliseconds, percent, plain, plural]
+WORDS = [between, byte_size, domain_words, dollars, duration, fit_words, milliseconds, percent, plain,
+         plural, sure_of]  # fmt: skip
 """What the templates say numbers with."""
 
 
@@ -35,7 +36,7 @@ class Pages:
         """`named`: model files to list besides the local and the shipped ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        self.networks, self.models, self.prices = networks, DeviceModels(named), PriceList()
+        self.networks, self.models = networks, DeviceModels(named)
         self._environment = Environment(
             loader=PackageLoader("lolat.web"),
             autoescape=True,
@@ -43,7 +44,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        words = {word.__name__: word for word in (*WORDS, sure_of)}
+        words = {word.__name__: word for word in WORDS}
         self._environment.filters |= words
         self._environment.globals |= words
 
@@ -51,27 +52,28 @@ class Pages:
         """The page for a query's (name, text); `upload_error`: what is wrong with a file just sent."""
         context: dict[str, Any] = {"answer": None, "problem": "", "lacking": ()}
         query = list(query)
-        listed: list[tuple[str, DeviceModel, Rental | None]] = []
+        listed: list[tuple[str, DeviceModel]] = []
         usable = False
         try:
-            form, prices = self._form(query)
+            form = self._form(query)
             usable = any(m.answers(form.view) for m in form.devices.values())
             question = form.question() if usable else None
             if upload_error:
                 form.errors["upload"] = upload_error
             elif question is not None:
-                self._answer(context, form, question, prices)
+                self._answer(context, form, question)
             listed = [
-                (CHOSEN if m.key in form.ticked else m.group, m, self.prices.rented(m, prices))
-                for m in form.devices.values()
+                (CHOSEN if m.key in form.ticked else m.group, m) for m in form.devices.values()
             ]
-        except InputError as error:  # of a folder, or of the price list
+        except InputError as error:  # of a folder
             form = Form(query)
             context["problem"] = plain(str(error))
         page: str = self._environment.get_template("page.html").render(
             **context,
             form=form,
-            groups=[(g, [own for at, *own in listed if at == g]) for g in (CHOSEN, *GROUPS)],
+            groups=[
+                (g, [model for group, model in listed if group == g]) for g in (CHOSEN, *GROUPS)
+            ],
             usable=usable,
             fields=FIELDS,
             networks=[n.removeprefix("keras:") for n in shipped_networks()],
@@ -90,26 +92,26 @@ class Pages:
         """
         query = list(query)
         try:
-            form, _ = self._form(query)
+            form = self._form(query)
             question = form.question()
             if question is None or form.view != "latency":
                 return None
-            found = self.networks.get(question.network)
+            graph = self.networks.get(question.network).graph
             only = [t for n, t in query if n == "only" and t in form.ticked] or form.ticked
-            devices = [form.devices[k] for k in only if form.devices[k].latency is not None][:2]
-            return report(question, found.graph, found.file_name, devices) if devices else None
+            models = [model for key in only if (model := form.devices[key].latency)][:2]
+            return page([m.predict(graph, question.batch[0]) for m in models]) if models else None
         except InputError:
             return None
 
     def link(self, query: Iterable[tuple[str, str]]) -> str:
         """The address of the page for a query's (name, text). InputError as of the folders of models."""
-        return f"/?{self._form(query)[0].link()}"
+        return f"/?{self._form(query).link()}"
 
-    def _form(self, query: Iterable[tuple[str, str]]) -> tuple[Form, Prices]:
+    def _form(self, query: Iterable[tuple[str, str]]) -> Form:
         """The form as it was filled in; what was not is as the models have it at first."""
-        models, prices = self.models.all(), self.prices.current()
+        models = self.models.all()
         first = {
-            f"price.{m.key}": "" if self.prices.rented(m, prices) else EXAMPLE_PRICE
+            f"price.{m.key}": "" if m.rental else EXAMPLE_PRICE
             for m in models
             if m.training is not None
         }
@@ -118,11 +120,9 @@ class Pages:
         optimizers = getattr(known, "optimizers", ())  # of a model fitted to epochs
         if optimizers and usual not in optimizers:
             first["optimizer"] = optimizers[0]
-        return Form(query, models, first), prices
+        return Form(query, models, first)
 
-    def _answer(
-        self, context: dict[str, Any], form: Form, question: Question, prices: Prices
-    ) -> None:
+    def _answer(self, context: dict[str, Any], form: Form, question: Question) -> None:
         """Put the answer into the context, or errors into the form."""
         models = [form.devices[key] for key in form.ticked]
         lacking = [(plain(m.key), m.lacking[form.view]) for m in models if not m.answers(form.view)]
@@ -131,16 +131,14 @@ class Pages:
             return
         try:
             found = self.networks.get(question.network)
-            shown = self._answered(form, question, found, prices)
+            shown = self._answered(form, question, found)
             several, uploaded = len(shown["cards"]) > 1, question.network.uploaded
             shown |= {"several": several, "uploaded": uploaded, "file_name": found.file_name}
             context["answer"] = {"blocks": None} | shown
         except InputError as error:
             form.errors[form.field_at_fault(error)] = form.words(error)
 
-    def _answered(
-        self, form: Form, question: Question, network: CachedNetwork, prices: Prices
-    ) -> dict[str, Any]:
+    def _answered(self, form: Form, question: Question, network: CachedNetwork) -> dict[str, Any]:
         """The answer as the template of the tab needs it."""
         asked = question, network.graph, network.file_name, form.devices
 
@@ -151,4 +149,4 @@ class Pages:
             return latencies(*asked, form.link())
         if form.view == "budget":
             return budgets(*asked, at_size, form.words)
-        return trainings(*asked, prices)
+        return trainings(*asked)

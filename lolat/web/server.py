@@ -32,7 +32,7 @@ except ImportError as error:
     ) from error
 
 from lolat.readers.apart import ENDINGS, MIB
-from lolat.web.form import as_size
+from lolat.web.form import SIZES
 from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, NetworkKey
 from lolat.web.page import Pages
 
@@ -190,7 +190,7 @@ class Answers:
             raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
         if (file.size or 0) > self.most_bytes:
             raise TooLarge(self.most_bytes)
-        size = as_size(query.get("file_size", ""))
+        size = SIZES(query.get("file_size", ""))
         return self.cache.put_file(file.file, file.filename, size)
 
 

@@ -9,12 +9,10 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.report.cost import fit_words
 from lolat.training.cost import NOT_INCLUDED, Cost, cost, frontier
 from lolat.training.model import BlockTime, TrainingPrediction, TrainingRun, iteration_blocks
-from lolat.training.prices import Prices
 from lolat.units import dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import DeviceModel, shown_path
+from lolat.web.devices import PRICES, DeviceModel, shown_path
 from lolat.web.form import ChosenModel, Question, options
 from lolat.web.latency import block_table
 
@@ -36,11 +34,6 @@ class Card:
         return None if available is None else self.cost.memory_bytes <= available
 
     @property
-    def memory(self) -> str:
-        """Whether an iteration fits, in words."""
-        return fit_words(self.cost)
-
-    @property
     def parts(self) -> str:
         """The parts of an iteration, where the model tells them apart."""
         return ", ".join(f"{p} {milliseconds(ms)}" for p, ms in self.option.parts_ms.items() if ms)
@@ -51,7 +44,6 @@ def trainings(
     graph: Graph,
     file_name: str,
     models: Mapping[str, DeviceModel],
-    prices: Prices,
 ) -> dict[str, Any]:
     """The answer of each ticked model that knows of training; InputError, with its field."""
     run = TrainingRun(
@@ -76,8 +68,8 @@ def trainings(
         answer = cost(
             device.training, graph, run, sorted({question.devices, *compared}),
             link_gbps=question.link_gbps, price_per_hour=chosen.price,
-            prices=prices if chosen.price is None else None,
-            memory_gib=None if chosen.memory_bytes is None else chosen.memory_bytes / 2**30,
+            prices=PRICES if chosen.price is None else None,
+            memory_gib=chosen.memory_gib,
         )  # fmt: skip
         blocks = iteration_blocks(device.training, graph, run.batch_size, run.optimizer)
         cards.append(Card(device, chosen, answer, answer.option(question.devices), blocks))
@@ -129,8 +121,8 @@ def _command(question: Question, card: Card, file_name: str) -> str:
     words += ["--replicas", ",".join(str(o.devices) for o in card.cost.options)]
     if card.chosen.price is not None:
         words += ["--price-per-hour", f"{card.chosen.price:.12g}"]
-    if card.chosen.memory_bytes is not None:
-        words += ["--memory-gib", f"{card.chosen.memory_bytes / 2**30:.12g}"]
+    if card.chosen.memory_gib is not None:
+        words += ["--memory-gib", f"{card.chosen.memory_gib:.12g}"]
     link = question.link_gbps
     values = {
         "optimizer": question.optimizer,

@@ -79,42 +79,6 @@ def test_a_network_of_any_framework_is_predicted(model: lolat.Model, network: An
     assert one.latency_ms == model.predict(made, **size).latency_ms
 
 
-def test_a_file_of_onnx_is_read_as_what_is_in_memory(model: lolat.Model, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    made, path = onnx_network(), tmp_path / "small.onnx"
-    onnx.save(made, path)
-    told, read = model.predict(made), model.predict(path)
-    assert told.latency_ms == read.latency_ms
-    assert told.network == "small"
-    with pytest.raises(lolat.NetworkError):
-        model.predict(onnx.ModelProto(opset_import=made.opset_import))
-    with pytest.raises(lolat.InputError, match="input_size"):
-        model.predict(made, input_size=[(3, 32, 32), (3, 8, 8)])
-
-
-def test_questions_of_a_graph(model: lolat.Model, tmp_path: Path) -> None:
-    """Each method answers what the functions below it do, for a graph by hand."""
-    graph = synthetic.network()
-    plain = model.predict(graph, 8)
-    assert f"{graph.name} · batch 8" in plain.report()
-    plain.write_html(tmp_path / "page.html")
-    plain.write_csv(tmp_path / "blocks.csv")
-    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    assert len((tmp_path / "blocks.csv").read_text().splitlines()) == 1 + len(plain.blocks)
-    found = model.explain(graph, 8)
-    parts = sum(a.latency_ms for a in found.blocks) + found.prediction.call_ms
-    assert parts == pytest.approx(plain.latency_ms)
-    limit = 2 * model.predict(graph).latency_ms
-    answer = model.budget(graph, limit, "batch")
-    assert answer.best.prediction.latency_ms <= limit < model.predict(
-        graph, int(answer.best.value) + 1
-    ).latency_ms  # fmt: skip
-    with pytest.raises(lolat.AnswerIsNo):
-        model.budget(graph, 1e-6, "batch")
-    with pytest.raises(lolat.InputError, match="coverage"):
-        model.predict(graph, coverage=2.0)
-
-
 def test_training_and_its_cost() -> None:
     """Of one device, and of four with a price: hours are those of training, dollars hours and price."""
     model = lolat.load("rtx-5090-amp")

@@ -43,22 +43,6 @@ def test_a_first_time_user_reaches_a_cost(page: Chromium) -> None:
     assert "● is the frontier" in said
 
 
-def test_a_link_reproduces_the_view(page: Chromium, address: str) -> None:
-    page.write("#f-epochs", "3")
-    page.write("#f-compare", "1,3")
-    page.run("document.querySelector('#f-optimizer').value = 'adam'")
-    page.run(
-        "document.querySelector('#f-optimizer').dispatchEvent(new Event('input', {bubbles: true}))"
-    )
-    said = answered(page, "3 epochs of 50,000 samples, batch 64 on one device, adam")
-    link = page.value("#link")
-    assert link == page.run("location.href")
-    assert link.startswith(address)
-    page.visit(link)
-    assert answered(page, "adam") == said
-    assert page.value("#f-compare") == "1,3"
-
-
 def test_the_commands_copied_give_the_same_dollars(
     page: Chromium, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

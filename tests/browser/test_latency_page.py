@@ -74,25 +74,6 @@ def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
     assert page.run(CHECKED) == "training"
 
 
-def test_what_fits_is_found_by_typing(page: Chromium) -> None:
-    page.click(".tabs label:nth-of-type(2)")
-    answered(page, "the widest within 15 ms")
-    page.run("document.querySelector('#f-vary').value = 'batch'")
-    page.run("document.querySelector('#f-vary').dispatchEvent(new Event('input', {bubbles: true}))")
-    page.write("#f-max_ms", "1000")
-    said = answered(page, "the largest batch within 1000 ms")
-    question = lolat.load(synthetic_file(page))
-    batch = (
-        next(
-            n
-            for n in range(2, 99)
-            if question.predict(lolat.read("keras:ResNet50"), n).latency_ms > 1000
-        )
-        - 1
-    )
-    assert f"batch {batch}\n" in said
-
-
 def test_by_keys_alone(page: Chromium, address: str) -> None:
     """Tab to each field in the order that is read, arrows between the tabs, Enter to ask."""
     page.press("Tab")

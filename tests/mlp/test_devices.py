@@ -73,8 +73,6 @@ def test_facts_of_rows() -> None:
     names = np.array(["v100", "K80", "V100"])
     assert list(known(names.tolist(), DEVICES)) == ["V100", "K80"]
     assert facts(names, DEVICES, "cores").tolist() == [5120, 2496, 5120]
-    new = {"X1": Device("X1", 100, 10, 1000)}
-    assert np.isnan(facts(np.array(["X1"]), new, "memory_gb")).all()
     assert facts(np.array([], dtype=str), DEVICES, "cores").tolist() == []
 
 
@@ -89,7 +87,7 @@ def test_a_file_of_data_sheets(tmp_path: Path) -> None:
     header = "Clock,gpu,cores,bandwidth_gbs,memory,year,bus,note\n"
     text = header + "1500,X1,100,512.5,24,2024,PCIe 5.0,mine\n100,X2,1,1,,,,\n"
     assert read_devices(written(tmp_path, text)) == {
-        "X1": Device("X1", 512.5, 100, 1500, 24, 2024, "PCIe 5.0"),
+        "X1": Device("X1", 512.5, 100, 1500, 2024),
         "X2": Device("X2", 1, 1, 100),
     }
 

@@ -77,15 +77,6 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
     assert scaled.predict(rows).tolist() == [0.5, 0.0, 1.75]  # (n - 2) / 4, from 0
 
 
-@pytest.mark.parametrize("mean", [1e300, -1e300])
-def test_a_time_that_is_not_finite_is_none(mean: float) -> None:
-    """Numbers that a file may have, which no training gives."""
-    model = hand_model(slope=1)
-    model = replace(model, mean=[mean] * 12, scale=[1e-9] * 12)
-    with pytest.raises(ModelFileError, match="gives row 1 no finite time"):
-        model.predict(table_of("dense", {}))
-
-
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
     rows = table_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"})
@@ -156,7 +147,6 @@ LAYER = ("network", "layers", 0)
         set_at(*LAYER, "weights", "float32", value="??"),
         set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AAAAAA=="}),
         set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AADAfw=="}),
-        set_at("ranges", "pool", value=[1, 2]),
         set_at("ranges", "gpu", value=[]),
         set_at("training", value=3),
     ],

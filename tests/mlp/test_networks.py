@@ -11,8 +11,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.networks import network_time
-from lolat.mlp.table import NEITHER, network_rows
+from lolat.mlp.networks import NEITHER, network_rows, network_time
 from tests import synthetic
 from tests.mlp.tables import hand_model
 

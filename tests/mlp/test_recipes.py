@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.recipes import (
     BEST,
@@ -18,7 +17,6 @@ from lolat.mlp.recipes import (
     Facts,
     Recipe,
     expected_ms,
-    find_recipe,
     is_early,
     margin,
     trained_on,
@@ -76,7 +74,7 @@ def test_a_dense_layer_has_its_sizes_as_they_are_and_facts_where_there_are_sever
 
 @pytest.mark.parametrize("layer", ["convolution", "dense"])
 def test_the_network_and_its_training_are_as_published(layer: str) -> None:
-    plan = find_recipe("paper").plan(layer, False)
+    plan = PAPER.plan(layer, False)
     assert plan.hidden == (32, 64, 128, 128)
     assert PAPER.plan(layer, True) == replace(plan, hidden=(32, 64, 128, 128, 128, 128))
     assert (plan.activation, plan.output_activation, plan.output_bias) == ("relu", "relu", False)
@@ -213,7 +211,7 @@ def test_an_early_gpu_reaches_less_of_its_peak() -> None:
 @pytest.mark.parametrize("devices", [ONE, SIX], ids=["one", "several"])
 def test_each_column_has_a_name_of_its_own(layer: str, devices: Devices) -> None:
     rows = table(random_rows(layer, 20, gpus=list(devices)))
-    assert ("known" in named(find_recipe("best"), rows, devices)) is (len(devices) > 1)
+    assert ("known" in named(BEST, rows, devices)) is (len(devices) > 1)
 
 
 def test_columns_of_a_convolution_by_hand() -> None:
@@ -300,8 +298,3 @@ def test_known_gpus_are_learned_one_by_one_and_a_new_one_like_the_others() -> No
     new.columns["gpu"][:] = "T4"  # from after 2014, as those whose median factor is 1
     found = model.predict(new) / expected_ms(new, DEVICES)
     assert np.median(found) == pytest.approx(1, rel=0.15)
-
-
-def test_a_recipe_that_is_none() -> None:
-    with pytest.raises(InputError, match="unknown recipe 'fast'; expected best or paper"):
-        find_recipe("fast")

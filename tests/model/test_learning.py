@@ -15,13 +15,11 @@ from lolat.fitting.points import Point, matrix, read_csv, times
 from lolat.fitting.predictors.extended import TERMS
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS
 from lolat.model import Model
+from lolat.model.figures import errors
 from lolat.model.file import validate
 from lolat.model.learning import (
-    FEW_BLOCKS,
     LEAST_NETWORKS,
-    errors,
     fit_document,
-    model_document,
 )
 from tests import synthetic
 
@@ -62,25 +60,17 @@ def test_all_counts_give_both_predictors() -> None:
         assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
 
 
-def test_three_counts_give_the_two_regime_one_only() -> None:
-    document = synthetic.document(synthetic.measured(columns=THREE))
-    validate(document, "made up")
-    assert set(document["predictors"]) == {"two-regime"}
-    assert document["default"] == "two-regime"
-    assert document["domain"] == {}
-    assert document["points"][0]["traffic"] is None
-
-
-@pytest.mark.parametrize("known", [(*THREE, "traffic"), (*THREE, "traffic", "ops")])
-def test_some_of_the_others_are_not_enough(known: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("known", [THREE, (*THREE, "traffic"), (*THREE, "traffic", "ops")])
+def test_some_of_the_six_counts_give_the_two_regime_formula_alone(known: tuple[str, ...]) -> None:
     document = synthetic.document(synthetic.measured(columns=known))
     validate(document, "made up")
-    assert set(document["predictors"]) == {"two-regime"}
+    assert (set(document["predictors"]), document["default"]) == ({"two-regime"}, "two-regime")
+    assert document["domain"] == {}
+    assert document["points"][0]["weights"] is None
 
 
 def test_six_counts_without_any_extra_are_enough() -> None:
     document = synthetic.document(synthetic.measured(columns=FEATURES))
-    validate(document, "made up")
     assert document["default"] == "extended"
     assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
 
@@ -243,14 +233,11 @@ def test_points_of_hardly_any_block_have_no_interval(blocks: int) -> None:
     points += synthetic.measured(blocks, (16,), seed=5)
     document = synthetic.document(points)
     validate(document, "made up")
-    assert document["warnings"] == [FEW_BLOCKS]
     for entry in document["predictors"].values():
         assert "residuals" not in entry
         assert "left_out" not in entry["error"]
     found = Model(document).predict(synthetic.network())
     assert found.interval_ms is None
-    again = model_document("x", "y", points, {}, {}, document["warnings"])
-    assert again["warnings"] == [FEW_BLOCKS]  # said once
 
 
 def test_odd_points_are_fitted_all_the_same() -> None:

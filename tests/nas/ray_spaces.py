@@ -1,10 +1,9 @@
-"""Spaces whose scorers do harm in a worker of Ray, once, or wait there until a test says go."""
+"""Spaces whose scorers do harm in a worker of Ray, once; values of candidates."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from lolat.nas.space import Space
 from lolat.nas.spaces import nasbench201
 
 CHUNK = 1000
-GATE = "LOLAT_TEST_GATE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +44,6 @@ class KillsOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def wait(indices: np.ndarray) -> None:
-    """Wait in ranges of CHUNK from the fourth on until the file that GATE names is there."""
-    for _ in range(2000 if len(indices) == CHUNK and indices[0] >= 3 * CHUNK else 0):
-        if os.path.exists(os.environ[GATE]):
-            break
-        time.sleep(0.05)
-
-
 def fail(indices: np.ndarray) -> None:
     raise RuntimeError("an unforeseen error")
 
@@ -68,11 +58,6 @@ def disturbed(before: Callable[[np.ndarray], None], home: int = 0) -> Space:
     space = nasbench201.space()
     space.__class__ = DisturbedSpace
     return space
-
-
-def gated() -> Space:
-    """For another process: of `lolat nas score tests.nas.ray_spaces:gated`."""
-    return disturbed(wait)
 
 
 def most_convolutions(rows: np.ndarray) -> np.ndarray:

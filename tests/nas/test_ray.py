@@ -1,13 +1,10 @@
-"""On the real Ray, which is started once: scoring, the same row by row also when a worker or the driver is
-killed in the middle; the tuner of the documentation."""
+"""On the real Ray, which is started once: scoring, the same row by row when a worker is killed in the
+middle; the tuner of the documentation."""
 
 from __future__ import annotations
 
 import functools
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,28 +20,25 @@ from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
 from tests.nas.ray_spaces import (
     CHUNK,
-    GATE,
     KillsOnce,
     disturbed,
     fail,
+    most_convolutions,
     wrong_shape,
 )
 from tests.nas.test_search_page import EXAMPLES, RAY
 from tests.nas.test_search_page import run as run_example
-from tests.processes import is_running, wait_until
+from tests.processes import is_running
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-VALUE = "tests.nas.ray_spaces:most_convolutions"
-OPTIONS: dict[str, Any] = {"chunk": CHUNK, "max_ms": 7.5, "value": VALUE}
+OPTIONS: dict[str, Any] = {"chunk": CHUNK, "max_ms": 7.5, "value": most_convolutions}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    gate = tmp_path_factory.mktemp("gate") / "open"
+def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:  # before the workers start
-        patch.setenv(GATE, str(gate))
         patch.setenv("RAY_AIR_NEW_OUTPUT", "0")
         patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         with ray_cluster.small_ray() as ray:
@@ -84,44 +78,6 @@ def test_a_killed_worker_loses_nothing(
     assert not is_running(int(mark.read_text()))
     assert 100 < undisturbed.kept < 15625 - 100
     assert result.files == 16
-    assert_same(result, undisturbed)
-
-
-SCRIPT = """
-import sys
-from lolat import nas
-from lolat.nas.user_code import find_space
-space, model, folder, address, value = sys.argv[1:]
-nas.score(find_space(space), model, folder, ray=address, chunk=1000, max_ms=7.5, value=value)
-"""
-
-
-def test_a_killed_driver_loses_nothing(
-    cluster: Any, model: Model, undisturbed: ScoreResult, tmp_path: Path
-) -> None:
-    file, folder = tmp_path / "desk.json", tmp_path / "out"
-    file.write_text(json.dumps(model.document))
-    address = cluster.get_runtime_context().gcs_address
-    with (tmp_path / "said").open("wb") as said:
-        driver = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, "tests.nas.ray_spaces:gated", file, folder, address, VALUE],
-            cwd=ray_cluster.ROOT, stdout=said, stderr=said,
-        )  # fmt: skip
-    try:
-        wait_until(
-            lambda: len(list(folder.glob("*.parquet"))) == 3 or driver.poll() is not None,
-            120, "three ranges",
-        )  # fmt: skip
-        assert driver.poll() is None, (tmp_path / "said").read_text()
-    finally:
-        driver.kill()
-        driver.wait()
-    done = {p: p.stat().st_mtime_ns for p in folder.glob("*.parquet")}
-    assert len(done) == 3
-    Path(os.environ[GATE]).touch()
-    result = score(nasbench201.space(), model, folder, ray="", **OPTIONS)
-    assert result.reused == 3
-    assert {p: p.stat().st_mtime_ns for p in done} == done
     assert_same(result, undisturbed)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import itertools
 import json
 import math
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError
 from lolat.model import Model
 from lolat.nas import Position, Space, score, scoring, spaces
 from lolat.nas.scoring import ScoreResult
@@ -212,26 +211,6 @@ def test_a_position_that_cannot_be_a_column(tmp_path: Path) -> None:
     space = Space("odd", [Position("index", (1, 2))], [], lambda values, name: synthetic.network())
     with pytest.raises(InputError, match="'index'"):
         score(space, MODEL, tmp_path / "o")
-
-
-def test_a_disk_that_fills_up(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = scoring.os.fsync, list[int]()
-
-    def full(handle: int) -> None:
-        calls.append(handle)
-        if len(calls) > 2:  # after the manifest and the first file
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    run("written", chunk=8000)  # what is written once, of the folder too
-    monkeypatch.setattr(scoring.os, "fsync", full)
-    with pytest.raises(LolatError) as caught:
-        run(chunk=4000)
-    assert (caught.value.exit_code, caught.value.code) == (1, "not-written")
-    names = [p.name for p in (tmp_path / "out").glob("part*")]
-    monkeypatch.undo()
-    assert not list((tmp_path / "out").glob("*.tmp"))
-    assert run(chunk=4000).reused == len(names)
 
 
 def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:

@@ -91,16 +91,6 @@ def test_a_module_that_a_file_names_is_not_imported(
     assert "lolat_evil" not in sys.modules
 
 
-def test_a_class_that_keras_does_not_know(tmp_path: Path) -> None:
-    class Mine(layers.Layer):
-        def call(self, x: Any) -> Any:
-            return x * 2
-
-    x = keras.Input((3,))
-    keras.Model(x, Mine()(x)).save(tmp_path / "mine.keras")
-    refused(tmp_path / "mine.keras", "Mine")
-
-
 def _config(path: Path) -> Any:
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("config.json"))
@@ -123,20 +113,15 @@ def test_files_that_are_something_else(tmp_path: Path, saved: Path) -> None:
         refused(path, "it is not a .keras file")
 
 
-NO_CONFIGURATION = [None, "", "[]", "3", '"text"', "{", "\xff", "[" * 100_000]
-
-
 @pytest.mark.parametrize(
     "config",
-    [*NO_CONFIGURATION,
-     "{}", '{"class_name": "Dense"}', '{"module": "keras.layers", "class_name": "Nothing", "config": {}}',
+    [None, "[]", "\xff", "[" * 100_000, "{}",
+     '{"module": "keras.layers", "class_name": "Nothing", "config": {}}',
      '{"module": "keras", "class_name": "Sequential", "config": {"layers": 3}}',
-     '{"module": "keras", "class_name": "Functional", "config": {}}',
      '{"module": "keras.optimizers", "class_name": "SGD", "config": {}}'],
 )  # fmt: skip
 def test_archives_of_something_else(tmp_path: Path, config: str | None) -> None:
-    said = "it is not a .keras file" if config in NO_CONFIGURATION else "odd"
-    refused(_archive(tmp_path / "odd.keras", config), said)
+    refused(_archive(tmp_path / "odd.keras", config), "odd")
 
 
 def test_a_flipped_byte_is_an_error_or_a_network(tmp_path: Path, saved: Path) -> None:

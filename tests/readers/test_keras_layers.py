@@ -68,10 +68,7 @@ def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_po
 IMAGE = (6, 8, 3)  # 144 elements
 
 
-def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
-    assert kinds(graph_of(layers.Activation("swish"), IMAGE)) == ["silu"]
-    assert kinds(graph_of(layers.Activation("hard_swish"), IMAGE)) == ["hard_silu"]
-
+def test_an_activation_of_the_users_has_its_own_name() -> None:
     def bent(x: Any) -> Any:
         return x * keras.ops.sigmoid(x)
 
@@ -80,8 +77,6 @@ def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
 
 
 def test_dot_product_of_two_activations() -> None:
-    graph = graph_of(lambda a, b: layers.Dot(axes=2)([a, b]), (5, 7), (3, 7))
-    check(graph, "matmul", (0, 0, 5 * 3 * 7, 35 + 21 + 15, 0, 1))
     graph = graph_of(lambda a, b: layers.Dot(axes=(1, 2), normalize=True)([a, b]), (7, 5), (3, 7))
     assert kinds(graph) == ["unit_norm", "unit_norm", "matmul"]
     assert total(graph).flops == 5 * 3 * 7
@@ -93,10 +88,7 @@ def test_embedding() -> None:
 
 
 def test_augmentation_does_nothing_at_inference() -> None:
-    for make in (lambda: layers.RandomFlip(), lambda: layers.RandomRotation(0.1),
-                 lambda: layers.RandomContrast(0.1), lambda: layers.RandomZoom(0.1),
-                 lambda: layers.RandomTranslation(0.1, 0.1), lambda: layers.RandomBrightness(0.1),
-                 lambda: layers.RandomErasing(), lambda: layers.RandAugment()):  # fmt: skip
+    for make in (lambda: layers.RandomFlip(), lambda: layers.RandomErasing()):
         graph = graph_of(lambda x, make=make: layers.Conv2D(4, 3)(make()(x)), (32, 32, 3))
         assert kinds(graph) == ["conv"], make()
 
@@ -104,13 +96,8 @@ def test_augmentation_does_nothing_at_inference() -> None:
 @pytest.mark.parametrize(
     ("make", "given", "dtype"),
     [(lambda: layers.CategoryEncoding(10, "multi_hot"), (4,), "int32"),
-     (lambda: layers.CategoryEncoding(10, "one_hot"), (1,), "int32"),
-     (lambda: layers.Discretization([0.0, 1.0]), (4,), "float32"),
      (lambda: layers.CenterCrop(4, 4), IMAGE, "float32"),
-     (lambda: layers.Masking(), (9, 3), "float32"),
      (lambda: layers.Hashing(5), (4,), "int32"),
-     (lambda: layers.IntegerLookup(vocabulary=[1, 2, 3]), (4,), "int64"),
-     (lambda: layers.Lambda(lambda x: x * 2 + 1), IMAGE, "float32"),
      (lambda: layers.ConvLSTM2D(4, 3), (5, 8, 8, 3), "float32"),
      (lambda: layers.MelSpectrogram(), (16000,), "float32")],
 )  # fmt: skip

@@ -169,19 +169,6 @@ def test_a_network_that_cannot_be_read_costs_itself_alone(kept: Cache) -> None:
         assert all_read(found)
 
 
-@pytest.mark.parametrize("raised", [KeyError("x"), RecursionError("deep"), MemoryError()])
-def test_what_no_framework_has_foreseen(
-    kept: Cache, monkeypatch: pytest.MonkeyPatch, raised: Exception
-) -> None:
-    def read(*_: object) -> None:
-        raise raised
-
-    monkeypatch.setattr(many, "read_now", read)
-    ((_, found),) = arrays_of(FILES[:1], "sizes", sizes, kept)
-    assert type(found) is NetworkError
-    assert type(raised).__name__ in str(found)
-
-
 def test_errors_of_the_function(kept: Cache) -> None:
     def unknown(graph: Graph) -> np.ndarray:
         raise NetworkError(f"{graph.name} has no such thing")
@@ -226,14 +213,6 @@ def test_children_are_renewed_and_have_one_thread_and_a_quiet_stdout(
     assert "building" in written.err
     assert "noise" in written.err
     are_gone(here)
-
-
-@pytest.mark.parametrize(("cpus", "processes"), [(3, 3), (100, 8)])
-def test_as_many_processes_as_there_are_processors(
-    monkeypatch: pytest.MonkeyPatch, cpus: int, processes: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)), raising=False)
-    assert many.default_processes() == processes
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -12,9 +12,6 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError
-from tests.processes import python
-
-HERE = Path(__file__).parents[2]
 
 MODULE = """
 import keras
@@ -51,12 +48,6 @@ def writes():
     import os
     os.write(1, b"by its number")
     return good()
-
-class Stop(BaseException):
-    pass
-
-def stops():
-    raise Stop("at once")
 
 def leaves():
     raise SystemExit(0)
@@ -96,12 +87,6 @@ def refused(network: Any, size: Any = None) -> str:
     return caught.value.code
 
 
-def test_an_error_is_all_that_is_said(recwarn: Any, capfd: Any) -> None:
-    refused("keras:VGG16", size=(3, 224, 224))
-    assert len(recwarn) == 0
-    assert capfd.readouterr() == ("", "")
-
-
 # ---- keras:Name ----------------------------------------------------------------------------------
 
 
@@ -121,8 +106,8 @@ def test_names_do_not_depend_on_case_and_sizes_may_be_others(
 @pytest.mark.parametrize(
     ("spec", "size", "code"),
     [
-        *((f"keras:{name}", None, "unknown-network") for name in ("ResNet5O", "", "xyzzy", "bad\nname")),
-        *(("keras:VGG16", size, "network") for size in (1, (7, 7), (3, 224, 224), (4, 4, 4, 4))),
+        *((f"keras:{name}", None, "unknown-network") for name in ("ResNet5O", "", "bad\nname")),
+        *(("keras:VGG16", size, "network") for size in (1, (3, 224, 224), (4, 4, 4, 4))),
     ],
 )  # fmt: skip
 def test_names_and_sizes_that_keras_has_not(spec: str, size: Any, code: str) -> None:
@@ -156,7 +141,7 @@ def test_what_a_network_prints_is_not_on_stdout(
     ("spec", "code"),
     [
         *((f"lolat_nets:{name}", "user-code") for name in
-          ("god", "Holder.made", "raises", "rings", "stops", "leaves", "needs")),
+          ("god", "Holder.made", "raises", "rings", "leaves", "needs")),
         *((f"lolat_nets:{name}", "network") for name in ("number", "text", "optimizer", "tensor")),
         ("lolat_netz:good", "user-code"), ("lolat_nets.deeper:good", "user-code"),
     ],
@@ -167,8 +152,7 @@ def test_what_is_wrong_with_a_callable(here: Path, spec: str, code: str) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["import lolat_no_such_package", "import lolat_nets_b", "1 / 0", "def broken(:",
-     "import sys; sys.exit(3)", "from keras import no_such_thing"],
+    ["import lolat_no_such_package", "1 / 0", "def broken(:", "import sys; sys.exit(3)"],
 )  # fmt: skip
 def test_a_module_that_cannot_be_imported(here: Path, text: str) -> None:
     (here / "lolat_nets_bad.py").write_text(text)
@@ -180,18 +164,10 @@ def test_a_module_that_cannot_be_imported(here: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["", " ", ":", "a:", ":b", "ResNet50", "a b:c", "no/such/file.onnx", "x" * 5000, "x\0y", "a\nb",
-     "a:b:c", "1a:b"],
+    ["", ":", "a:", ":b", "a b:c", "x" * 5000, "x\0y", "a\nb", "a:b:c", "1a:b", "tests"],
 )  # fmt: skip
 def test_other_strings_are_no_network(spec: str) -> None:
     assert refused(spec) == "unknown-network"
-
-
-def test_other_files_and_folders(here: Path) -> None:
-    (here / "folder").mkdir()
-    (here / "nets.py").write_text("")
-    for name in ("nets.py", "folder", "gone.onnx"):
-        assert refused(name) == "unknown-network"
 
 
 class Bomb:
@@ -208,32 +184,17 @@ def test_a_pickle_is_not_opened(here: Path, name: str) -> None:
     assert not (here / "sprung").exists()
 
 
-def test_objects_that_are_networks_and_others(here: Path) -> None:
-    graph = lolat.read("lolat_nets:good")
-    assert lolat.read(graph) is graph
-    for other in (Path("missing.keras"), None, 3, [], object(), lolat):
-        refused(other)
-
-
-# ---- Keras missing -------------------------------------------------------------------------------
+@pytest.mark.parametrize("network", [Path("missing.keras"), None, 3, [], object(), lolat])
+def test_other_objects_are_no_network(network: Any) -> None:
+    refused(network)
 
 
 @pytest.mark.parametrize("spec", ["keras:ResNet50", "there.keras"])
-def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
+def test_keras_missing_says_what_to_install(
+    tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keras", None)
     (tmp_path / "there.keras").write_bytes(b"")
-    code = (
-        "import sys\n"
-        "sys.modules['keras'] = None\n"
-        "import lolat\n"
-        "from lolat.errors import MissingPackageError\n"
-        "try:\n"
-        f"    lolat.read({spec!r}, 96)\n"  # at its own size, ResNet50 comes with LoLat
-        "except MissingPackageError as error:\n"
-        "    print(error.exit_code, error)\n"
-    )
-    done = python(code, cwd=tmp_path, env={"PYTHONPATH": str(HERE), "LOLAT_CACHE": "off"})
-    assert done.stdout.startswith("2 Keras with TensorFlow is needed for this")
-    assert "[tensorflow]'" in done.stdout
-    assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
-    assert issubclass(MissingPackageError, InputError)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingPackageError, match=r"\[tensorflow\]'"):
+        lolat.read(spec, 96)  # at its own size, ResNet50 comes with LoLat

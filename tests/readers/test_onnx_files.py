@@ -282,14 +282,6 @@ def test_a_fill_of_the_shape_of_the_input_is_a_constant(tmp_path: Path) -> None:
     assert total(graph, 2).traffic == (2 + 1 + 2) * 3 * 1024
 
 
-def test_a_constant_in_a_node_is_as_good(tmp_path: Path) -> None:
-    shape = numpy_helper.from_array(np.array([0, -1]), "s")
-    nodes = [node("Constant", "", "s", value=shape), node("Reshape", "x s", "y")]
-    assert graph_of(tmp_path, model(nodes)).tensors[-1].shape == (1, 192)
-    ints = [node("Constant", "", "s", value_ints=[0, -1]), node("Reshape", "x s", "y")]
-    assert graph_of(tmp_path, model(ints)).tensors[-1].shape == (1, 192)
-
-
 # ---- sizes
 
 
@@ -301,14 +293,10 @@ def shape_of(graph: Any) -> tuple[int, ...]:
     ("x", "size", "expected"),
     [
         (("N", 3, "h", "w"), 8, (1, 3, 8, 8)),
-        (("N", 3, "h", "w"), (8, 6), (1, 3, 8, 6)),
-        (("N", 3, "h", "w"), (3, 8, 6), (1, 3, 8, 6)),
         (("N", 3, "h", "w"), {"x": (3, 8, 6)}, (1, 3, 8, 6)),
         (("N", 3, "s", "s"), 8, (1, 3, 8, 8)),
         (("N", 3, None, None), 8, (1, 3, 8, 8)),
         ((None, 3, 8, 8), None, (1, 3, 8, 8)),
-        (("N", 3, 8, 8), 8, (1, 3, 8, 8)),
-        (("N", 3, 8, 6), (3, 8, 6), (1, 3, 8, 6)),
         ((1, 3, 8, 8), 8, (1, 3, 8, 8)),
         ((0, 3, 8, 8), None, (1, 3, 8, 8)),
     ],
@@ -318,16 +306,7 @@ def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...
     assert shape_of(lolat.read(path, size)) == expected
 
 
-@pytest.mark.parametrize(
-    ("x", "size"),
-    [
-        (("N", 3, "h", "w"), None),
-        (("N", 3, 8, 8), 9),
-        (("N", 3, "h", "w"), (4, 8, 8)),
-        (("N", 3, "h", 8), (8, 8)),
-        (("N", 3, 8, 8), [(3, 8, 8)] * 2),
-    ],
-)
+@pytest.mark.parametrize(("x", "size"), [(("N", 3, "h", "w"), None), (("N", 3, 8, 8), 9)])
 def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any) -> None:
     refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), "network", size=size)
 

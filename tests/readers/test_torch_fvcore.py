@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lolat.graph import Graph, is_convolution
+from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.kinds import CONVOLUTIONS
 from lolat.readers import read
 from lolat.readers.torch.named import without_weights
 from tests.readers import torch_networks as nets
@@ -29,7 +30,7 @@ def macs(graph: Graph) -> Counter[str]:
     """Ours, under fvcore's names."""
     found: Counter[str] = Counter()
     for o, flops in zip(graph.operations, counted(graph, "flops"), strict=True):
-        name = "conv" if is_convolution(o.kind) else KINDS.get(o.kind)
+        name = "conv" if o.kind in CONVOLUTIONS else KINDS.get(o.kind)
         if name:
             found[name] += flops
     return found

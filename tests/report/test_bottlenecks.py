@@ -12,33 +12,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat
-from lolat.errors import InputError
+from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.model import Model
+from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import (
-    Side,
-    command_of,
+    at_sizes,
     embedded,
     numbers,
     page,
     pairs,
-    predictions,
     rows_at,
     side_names,
 )
-from lolat.report.bottlenecks.sections import FAMILIES
-from lolat.report.rows import module_paths
+from lolat.report.bottlenecks.sections import COLORS, FAMILIES, color_of
 from tests import synthetic
 from tests.report.pages import Page
 
 MODEL = Model(synthetic.document())
 
 
-def side(graph: Any = None, model: Model = MODEL, **named: str) -> Side:
-    graph = synthetic.network() if graph is None else graph
-    names = {"model_name": "desk.json", "network": "mine:net", **named}
-    return Side(model, graph, module_paths(graph, cut(graph)), **names)  # type: ignore[arg-type]
+Side = tuple[Graph, Model]
+
+
+def side(graph: Graph | None = None, model: Model = MODEL) -> Side:
+    """A network on a device."""
+    return synthetic.network() if graph is None else graph, model
+
+
+def predicted(*sides: Side, batch_size: int = 1, predictor: str | None = None) -> list[Prediction]:
+    return [model.predict(graph, batch_size, predictor) for graph, model in sides]
 
 
 def other_device() -> Model:
@@ -58,7 +62,7 @@ def data_of(text: str) -> Any:
 def test_the_numbers_of_each_batch_size_add_up(model: Model) -> None:
     """Folded or not, the rows are the prediction of the model."""
     graph = synthetic.network()
-    data = data_of(page([side(graph, model)], 300))
+    data = data_of(page(predicted((graph, model), batch_size=300)))
     assert data["sizes"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert data["start"] == 9
     for of_folding in data["foldings"]:
@@ -71,35 +75,23 @@ def test_the_numbers_of_each_batch_size_add_up(model: Model) -> None:
 
 def test_bars_are_as_long_as_their_times() -> None:
     found = MODEL.predict(synthetic.network())
-    rows = numbers(rows_at([side()], [found], None), [found])
+    rows = numbers(rows_at([found], None), [found])
     longest = max(row["time"] for row in rows)
     for row in rows:
         (end,) = re.findall(r"transparent ([\d.]+)%", row["bars"][0])
         assert float(end) == pytest.approx(100 * row["time"] / longest, abs=0.02)
 
 
-def test_commands_name_the_network() -> None:
-    command = command_of("my nets:a", (96, 64))
-    assert command == "'my nets:a' --input-size 96,64"
-
-
 def test_a_batch_size_too_large_is_left_out() -> None:
     """2**53 elements of one operation are the most; 200000**2 * 32 * 288 MACs a sample are that at 24.4."""
-    sides = [side(synthetic.network(size=200_000))]
-    found = predictions(sides, 1, None, None)
+    found = at_sizes(predicted(side(synthetic.network(size=200_000))))
     assert [answers[0].batch_size for answers in found] == [1, 2, 4, 8, 16]
-    with pytest.raises(InputError):
-        predictions(sides, 10**6, None, None)
 
 
 def test_every_count_has_a_color() -> None:
-    terms = [term for _, own in FAMILIES.values() for term in own]
-    assert sorted(terms) == sorted(COLUMNS)
-    of = {"compute": "flops", "memory": "memory", "weights": "weights", "shapes": "patches",
-          "starting": "ops"}  # fmt: skip
-    for key, group in of.items():
-        assert {GROUPS[term] for term in FAMILIES[key][1]} == {group}
-    assert FAMILIES.keys() - of.keys() == {"call"}
+    assert set(GROUPS.values()) <= set(COLORS)
+    for term in COLUMNS:
+        assert FAMILIES[color_of(term)] == GROUPS[term]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +118,11 @@ def test_every_block_stands_in_one_row_in_order(first: list[str], second: list[s
 
 
 def test_what_tells_two_sides_apart() -> None:
-    one, faster = side(), side(model=other_device())
+    one, faster = predicted(side(), side(model=other_device()))
+    (other,) = predicted(side(synthetic.network(name="b")))
     assert side_names([one, faster]) == ["a desk, 2 threads", "a faster desk"]
-    assert side_names([one, side(synthetic.network(name="b"))]) == ["hand made", "b"]
-    assert side_names([one, side(network="x:y")]) == ["mine:net", "x:y"]
-    assert side_names([one, side(model_name="b.json")]) == ["desk.json", "b.json"]
+    assert side_names([one, other]) == ["hand made", "b"]
+    assert side_names([one, one.named("x:y", None)]) == ["hand made", "x:y"]
     assert side_names([one, one]) == ["hand made (1)", "hand made (2)"]
 
 
@@ -146,12 +138,11 @@ def evil() -> Side:
         for block, name in zip(cut(graph), names, strict=True)
     ]
     graph.cache["blocks"] = tuple(blocks)
-    paths = [("<i>", f"<i>/{n}") for n in range(len(blocks))]
-    return Side(Model(synthetic.document(device=EVIL)), graph, paths, "m", "n")
+    return graph, Model(synthetic.document(device=EVIL))
 
 
 def test_names_stay_text() -> None:
-    text = page([evil()])
+    text = page(predicted(evil()))
     found = Page(text)
     scripts = [attributes for tag, attributes in found.tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
@@ -169,7 +160,7 @@ def test_embedded_json_is_data(key: str, value: str) -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    text = page([side(), side(model=other_device())])
+    text = page(predicted(side(), side(model=other_device())))
     found = Page(text)
     (policy,) = [a["content"] for tag, a in found.tags if "http-equiv" in a]
     assert policy is not None
@@ -184,10 +175,10 @@ def test_the_page_loads_nothing() -> None:
 
 
 def test_what_is_known_of_the_device() -> None:
-    text = Page(page([side()])).texts
+    text = Page(page(predicted(side()))).texts
     assert "a desk, 2 threads" in text["dd"]
     assert "tensorflow 2.21.0" in text["dd"]
     assert "3.0 %: measuring a block again differs by that" in text["dd"]
     assert "56x56x3 a sample" in text["dd"]
     bare = Model(synthetic.document(environment={}, noise={}))
-    assert "noise floor" not in Page(page([side(model=bare)])).texts["dt"]
+    assert "noise floor" not in Page(page(predicted(side(model=bare)))).texts["dt"]

@@ -130,22 +130,6 @@ def test_a_users_own_settings_stay(tmp_path: Path) -> None:
         assert sys.modules["matplotlib.pyplot"].get_fignums() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *((name, r"ends in \.svg or \.png") for name in ("plot.pdf", "plot", "svg", "plot.svg.txt")),
-        ("no/fit.svg", "plot .*fit.svg"),
-        ("folder.svg", "plot .*folder.svg"),
-    ],
-)  # fmt: skip
-def test_where_no_plot_can_be(tmp_path: Path, name: str, words: str) -> None:
-    (tmp_path / "folder.svg").mkdir()
-    for draw in (check_plot, lambda path: fit_plot(model(), path)):
-        with pytest.raises(InputError, match=words):
-            draw(str(tmp_path / name))
-    assert [p.name for p in tmp_path.iterdir()] == ["folder.svg"]
-
-
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"pip install .*\[plot\]'"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -31,16 +30,6 @@ def test_a_prediction_in_a_few_lines() -> None:
     assert memory is not None
     assert third.startswith(f"{byte_size(memory.total_bytes)} of memory: ")
     assert [f"note: {w}" for w in PREDICTION.warnings] == notes
-
-
-def test_a_model_that_does_not_know_how_sure_it_is() -> None:
-    nothing: dict[str, Any] = dict.fromkeys(("interval_ms", "coverage", "in_domain", "memory"))
-    first, second, third = report.summary(replace(PREDICTION, warnings=("careful",), **nothing))
-    assert "sure" not in first
-    assert "does not say what was measured" in second
-    assert third == "note: careful"
-    for coverage, shown in ((0.9, "90"), (0.55, "55"), (0.975, "97.5")):
-        assert f", {shown} % sure of " in report.latency(replace(PREDICTION, coverage=coverage))
 
 
 def test_the_report_has_every_block_and_its_share() -> None:

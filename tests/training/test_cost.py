@@ -224,19 +224,6 @@ def test_an_estimate_says_that_it_is_one(lolat: Command, model_file: Path) -> No
     assert f"--mode training --output {model_file}" in done.err
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--replicas", 0), ("--replicas", "1,two"), ("--price-per-hour", "nan"), ("--samples", 7),
-        ("--link-gbps", 0), ("--strategy", "star"), ("--prices", "none.csv"), ("--optimizer", "lion"),
-        ("--coverage", 2), ("--epochs", 0), ("--input-ms-per-sample", -1),
-    ],
-)  # fmt: skip
-def test_the_command_refuses(lolat: Command, sheet: Path, more: tuple[object, ...]) -> None:
-    line = lolat.refused("cost", sheet, NETWORK, "--batch-size", 8, *more)
-    assert str(more[0]) in line or str(more[1]) in line
-
-
 # ---- `lolat prices`.
 
 

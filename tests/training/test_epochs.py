@@ -123,8 +123,6 @@ GOOD = Epoch("s1w8x14", 8, 100, "sgd", 1.0)
     ("row", "given"),
     [
         (Epoch("s1w8x14", 8, 100, "sgd", float("nan")), "nan"),
-        (Epoch("s1w8x14", 8, 100, "sgd", -1), "-1"),
-        (Epoch("s1w8x14", 1.5, 100, "sgd", 1.0), "1.5"),  # type: ignore[arg-type]
         (Epoch("s1w8x14", 8, -5, "sgd", 1.0), "-5"),
         (Epoch("s1w8x14", 101, 100, "sgd", 1.0), "101"),
         (Epoch("s1w8x14", 8, 100, "lion", 1.0), "lion"),
@@ -141,8 +139,6 @@ def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, row: Epoch, given: str
     ("change", "field"),
     [
         ({"coefficients_ms": {}}, "$.epochs.coefficients_ms"),
-        ({"residuals": ["a"]}, "$.epochs.residuals[0]"),
-        ({"optimizers": [1]}, "$.epochs.optimizers[0]"),
     ],
 )
 def test_a_damaged_section_is_refused(change: dict[str, Any], field: str) -> None:

@@ -23,7 +23,7 @@ from lolat.cli.main import lolat as commands
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.model.budget import Question
+from lolat.model.budget import budget
 from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
@@ -132,17 +132,15 @@ def test_what_is_outside_says_why(
 
 WRONG = [
     ({"view": "other"}, "view", "'other' is not known; choose one of latency, budget, training"),
-    ({"batch": "0"}, "batch", "'0' is no list of batch sizes; expected at most 8"),
-    ({"batch": "1,2,x"}, "batch", "'1,2,x' is no list of batch sizes"),
+    ({"batch": "0"}, "batch", "'0'; expected a whole number, or up to 8 of them, from 1"),
     ({"batch": "99999999"}, "batch", "from 1 to 65,536"),
     ({"name": "transformers:/etc/passwd"}, "name", "is no name of a network; expected one of"),
     ({"name": "timm:../x"}, "name", "is no name of a network"),
-    ({"max_ms": ""}, "max_ms", "nothing is given; expected a number of milliseconds"),
-    ({"max_ms": "0"}, "max_ms", "'0'; expected a number of milliseconds above 0"),
-    ({"max_ms": "soon"}, "max_ms", "'soon' is not a time; expected"),
+    ({"max_ms": ""}, "max_ms", "nothing is given; expected a number from"),
+    ({"max_ms": "0"}, "max_ms", "'0'; expected a number from"),
+    ({"max_ms": "soon"}, "max_ms", "'soon'; expected a number from"),
     ({"vary": "depth"}, "vary", "'depth' is not known; choose one of width"),
-    ({"sure": "100"}, "sure", "'100': expected a percentage above 0 and below 100"),
-    ({"sure": "very"}, "sure", "'very' is not a percentage"),
+    ({"sure": "100"}, "sure", "'100'; expected a number from 1 to 99.9"),
     ({"at_batch": "0"}, "at_batch", "'0'; expected a whole number from 1"),
 ]
 
@@ -234,10 +232,6 @@ def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: st
 # ---- What fits in a time.
 
 
-def asked(laptop: Path, vary: str, **options: Any) -> Any:
-    return Question(lolat.load(laptop), synthetic.network(), **options).answer(vary)
-
-
 @pytest.mark.parametrize(("vary", "shown"), [("width", "width × {:g}"), ("batch", "batch {:.0f}")])
 @pytest.mark.parametrize("sure", ["", "90"])
 def test_what_fits_is_what_the_library_finds(
@@ -245,8 +239,8 @@ def test_what_fits_is_what_the_library_finds(
 ) -> None:
     limit = 3 * lolat.load(laptop).predict(synthetic.network()).latency_ms
     page.get("?view=budget&model=laptop&name=Mine", vary=vary, max_ms=f"{limit:.6g}", sure=sure)
-    options = {"coverage": 0.9, "sure": True} if sure else {}
-    found = asked(laptop, vary, budget_ms=float(f"{limit:.6g}"), **options)
+    options: Any = {"coverage": 0.9, "sure": True} if sure else {}
+    found = budget(lolat.load(laptop), synthetic.network(), float(f"{limit:.6g}"), vary, **options)
     said = page.answer()
     assert f"laptop a laptop {shown.format(found.best.value)} takes" in said
     assert found.next is not None
@@ -262,7 +256,7 @@ def test_what_fits_is_what_the_library_finds(
 def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
     page.get("?view=budget&model=laptop&name=Mine&vary=batch&max_ms=0.0001")
     with pytest.raises(AnswerIsNo) as no:
-        asked(laptop, "batch", budget_ms=0.0001)
+        budget(lolat.load(laptop), synthetic.network(), 0.0001, "batch")
     assert no.value.code == "over-budget"
     needed = f"{no.value.data['enough_ms']:.3g}"
     assert f"give max_ms {needed} or more" in str(no.value)
@@ -296,14 +290,6 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
 def test_a_file_cannot_be_read_at_another_size(page: Site) -> None:
     send(page, "a.onnx", b"abc", view="budget", vary="resolution", model="laptop")
     assert "cannot be varied" in page.answer()
-
-
-@pytest.mark.parametrize("name", ["a.onnx", "net.json", "x.JSON"])
-def test_a_file_that_is_sent_is_answered_in_the_tab(page: Site, name: str) -> None:
-    send(page, name, b"{}", view="latency", model="laptop", batch="3")
-    assert page.errors() == {}
-    assert "batch 3" in page.answer()
-    assert shlex.split(page.commands()[0])[3] == name
 
 
 # ---- The command lines.

@@ -104,7 +104,7 @@ def test_nothing_chosen(page: Site) -> None:
     assert send(page, "", b"").status_code == 400
     assert "no file is chosen" in page.errors()["upload"]
     assert send(page, "x.onnx", b"a", file_size="big").status_code == 400
-    assert "'big' is no input size" in page.errors()["upload"]
+    assert "'big'; expected a whole number" in page.errors()["upload"]
 
 
 @pytest.mark.parametrize("declared", [True, False])

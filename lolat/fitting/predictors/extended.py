@@ -7,7 +7,7 @@ convolution. Where points tell kinds of operations apart (`lolat.graph.counts.KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import msgspec
 
@@ -52,10 +52,6 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     six_counts: Extended | None = None
     families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
 
-    def bare(self, **without: Any) -> Self:
-        """See `Formula`."""
-        return super().bare(six_counts=None, **without)
-
     def of_counts(self, names: Iterable[str]) -> Formula:
         """This formula where `names` tell kinds of operations apart, else that of the six counts."""
         return self if self.six_counts is None or FAMILY.keys() & {*names} else self.six_counts
@@ -73,34 +69,19 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         Where `names` has all TERMS, these are the formula's, each drawn to its family; else the six
         counts. `whole`: (points,), which points are whole networks, which count for more.
         """
-        if set(TERMS) <= set(names):
-            return cls.of_terms(TERMS, _columns(features, names, TERMS), times, whole)
-        six = _columns(features, names, FEATURES)
-        *slopes, constant = fit_relative(np.column_stack([six, np.ones(len(times))]), times)
-        families = family_rates(FEATURES, np.array(slopes), six)
-        return cls.linear(FEATURES, slopes, constant, families=families)
-
-    @classmethod
-    def of_terms(
-        cls,
-        terms: Sequence[str],
-        counts: np.ndarray,
-        times: np.ndarray,
-        whole: np.ndarray | None = None,
-    ) -> Extended:
-        """Fit a cost for each of `terms`, drawn to its family, on (points, terms) counts; see `fit`."""
-        is_whole = np.zeros(len(times), bool) if whole is None else np.asarray(whole, bool)
-        families = [FAMILY.get(t) or APART[t] for t in terms]
-        *slopes, constant = fit_families(
-            np.column_stack([counts, np.ones(len(times))]),
-            times,
-            [*families, "call"],
-            point_weights(is_whole),
-        )
+        terms = TERMS if set(TERMS) <= set(names) else FEATURES
+        counts, is_whole = _columns(features, names, terms), np.zeros(len(times), bool)
+        design = np.column_stack([counts, np.ones(len(times))])
+        if terms == FEATURES:
+            *costs, constant = fit_relative(design, times)
+        else:
+            weights = point_weights(is_whole if whole is None else whole)
+            families = [FAMILY.get(t) or APART[t] for t in terms]
+            *costs, constant = fit_families(design, times, [*families, "call"], weights)
         # A kind that no point has costs what its family does; what comes on top of that is not known.
         known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
-        costs = np.where(known, slopes, 0.0)
-        return cls.linear(terms, costs, constant, families=family_rates(terms, costs, counts))
+        slopes = np.where(known, costs, 0.0)
+        return cls.linear(terms, slopes, constant, families=family_rates(terms, slopes, counts))
 
     @classmethod
     def fit_with_six(

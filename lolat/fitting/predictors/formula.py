@@ -17,7 +17,6 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.documents import NotNegative
 
 if TYPE_CHECKING:
-    from lolat.fitting.domain import Least, Outside
     from lolat.fitting.predictors.host import Steps
     from lolat.graph.analysis import Analysis
 
@@ -66,17 +65,6 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def constant(self) -> float:
         """Ms of a call."""
         return self.coefficients.get(CONSTANT, 0.0)
-
-    @property
-    def launch(self) -> str | None:
-        """How a GPU's operations are launched; None of other devices."""
-        return None
-
-    def bare(self, **without: Any) -> Self:
-        """The formula alone, without the evidence of its errors: small to send to another process."""
-        nothing = Evidence()
-        evidence = {name: getattr(nothing, name) for name in nothing.__struct_fields__}
-        return msgspec.structs.replace(self, error={}, **evidence, **without)
 
     def of_counts(self, names: Iterable[str]) -> Formula:
         """The formula that answers where counts of these `names` and the first six are known."""
@@ -146,10 +134,6 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """(operations, features) ms of each operation of a network by term, without the call's."""
         # All of the network at once, because a formula may bend for what is small.
         return self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
-
-    def outside(self, steps: Steps, batch_size: int, least: Least) -> Outside:
-        """What of a network's steps is like nothing that was measured, of a formula by operation."""
-        raise NotImplementedError
 
     def not_finite(self) -> ModelFileError:
         """The error where the formula gives a time that is not finite."""

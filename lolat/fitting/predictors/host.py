@@ -61,11 +61,6 @@ class Host(msgspec.Struct, frozen=True):
         each = np.where(work.bytes > 0.0, 1.0, VIEW) * np.where(work.backward, BACKWARD, 1.0)
         return self.start_ms * each
 
-    @property
-    def half(self) -> float:
-        """How far off a start may be, as a logarithm, 90 % sure."""
-        return math.log(self.factor)
-
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
     """(steps,) ms that the device waits before each, for the host that takes `starts_ms` to start each;
@@ -82,8 +77,8 @@ class Steps:
 
     `operation`: its number in the graph; `kind`: its class of work; `moves`: whether it moves any bytes;
     `run_ms`: the device's time, and `mostly`, the feature that it goes to; `backward`: whether it is of the
-    backward pass; `starts_ms`: the host's time to start it, None where the model does not say. `host_half`:
-    how far off that may be at most, a logarithm, 90 % sure.
+    backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host.
+    `host_half`: how far off that may be at most, a logarithm, 90 % sure.
     """
 
     operation: np.ndarray
@@ -92,7 +87,7 @@ class Steps:
     run_ms: np.ndarray
     mostly: np.ndarray
     backward: np.ndarray
-    starts_ms: np.ndarray | None
+    starts_ms: np.ndarray
     host_half: float
 
     @classmethod
@@ -102,10 +97,10 @@ class Steps:
         """From the work of a network, in the order of its operations; the backward pass comes last."""
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
-        starts = None if host is None else host.starts(work, launch)[order]
+        starts = np.zeros(len(order)) if host is None else host.starts(work, launch)[order]
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
-            mostly[order], work.backward[order], starts, 0.0 if host is None else host.half,
+            mostly[order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
         )  # fmt: skip
 
     @property
@@ -115,8 +110,8 @@ class Steps:
 
     @property
     def host_ms(self) -> float | None:
-        """To start all of them."""
-        return None if self.starts_ms is None else float(self.starts_ms.sum())
+        """To start all of them; None where that is not known."""
+        return float(self.starts_ms.sum()) or None
 
     @property
     def host_bound(self) -> bool | None:
@@ -126,8 +121,6 @@ class Steps:
     @property
     def waits_ms(self) -> np.ndarray:
         """(steps,) ms that the device waits for the host before each."""
-        if self.starts_ms is None:
-            return np.zeros(len(self.run_ms))
         return waits(self.starts_ms, self.run_ms)
 
     @property
@@ -146,10 +139,12 @@ class Steps:
         """
         sure = COVERAGE if coverage is None else coverage
         of_host = self.host_half * normal_quantile(sure) / normal_quantile(COVERAGE)
-        low, high = (self._slower(sign * half, sign * of_host).latency_ms for sign in (-1.0, 1.0))
+        low, high = (
+            replace(
+                self,
+                run_ms=self.run_ms * math.exp(sign * half),
+                starts_ms=self.starts_ms * math.exp(sign * of_host),
+            ).latency_ms
+            for sign in (-1.0, 1.0)
+        )
         return low, high
-
-    def _slower(self, device: float, host: float) -> Steps:
-        """With other times, by the logarithms of how many times as long."""
-        starts = None if self.starts_ms is None else self.starts_ms * math.exp(host)
-        return replace(self, run_ms=self.run_ms * math.exp(device), starts_ms=starts)

@@ -14,9 +14,11 @@ docs/explanation/formula.md.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
@@ -44,7 +46,8 @@ IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
 """What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
-TERMS = {name: ("rate", "bandwidth") if name in PRODUCTS else ("bandwidth",) for name in CLASSES}
+PARTS = ("rate", "bandwidth")
+TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
 """The terms of each class of operations: `bandwidth`, bytes per ms, and of products `rate`, macs per ms."""
 
 
@@ -96,77 +99,60 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             mode=mode or Mode(),
         )  # fmt: skip
 
-    @property
-    def launch(self) -> str:
-        """How operations are launched."""
-        return self.mode.launch
-
-    def bare(self, **without: Any) -> Self:
-        """See `Formula`."""
-        return super().bare(nearby={}, training_residuals=(), **without)
-
     # ---- Times of single operations.
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """(2, CLASSES) rates and bandwidths; the rate of a class that only moves is infinite."""
+        return np.array(
+            [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in PARTS]
+        )
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network, and the one of FEATURES that most of it goes to.
 
-        ModelFileError where a time is not finite.
+        Steps that move nothing are free. ModelFileError where a time is not finite.
         """
-        ms, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
+        faster = np.where(
+            _is_of(work, IN_TF32), self.tf32 if self.mode.dtype == FLOAT32 else 1.0, 1.0
+        )
         with np.errstate(all="ignore"):
-            for name, which in self._by_class(work):
-                ms[which], mostly[which] = self._of_class(name, work.take(which))
+            start = np.full(len(work.kind), self.step_ms)
+            ms, shares = longest(*self._parts(work, faster), start)
+            # Operations nearby were timed in float32.
+            ms = ms * np.where(faster == 1.0, self.factors(work), 1.0)
+            if self.sustained is not None:
+                ms = np.maximum(ms, work.macs / (faster * self.sustained))
+        ms = np.where(work.bytes > 0, ms, 0.0)
         if not np.isfinite(ms).all():
             raise self.not_finite()
-        return ms, mostly
+        return ms, np.where(work.bytes > 0, shares.argmax(axis=0), 0)
 
     def times_alone(self, work: Work) -> np.ndarray:
-        """(steps,) ms of each, timed alone."""
-        ms = np.zeros(len(work.kind))
-        for name, which in self._by_class(work):
-            steps = work.take(which)
-            parts = self._parts(name, steps)
-            if name in PRODUCTS:
-                ms[which] = (longest(*parts)[0] + self.launch_ms) * self.factors(name, steps)
-            else:
-                ms[which] = longest(*parts, np.full(len(steps.kind), self.launch_ms))[0]
-        return ms
+        """(steps,) ms of each, timed alone; products have their launch on top."""
+        on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
+        with np.errstate(all="ignore"):
+            ms, _ = longest(*self._parts(work), self.launch_ms - on_top)
+        return np.where(work.bytes > 0, (ms + on_top) * self.factors(work), 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
         """Ms of an operation in a network that only moves `moved` bytes."""
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(*parts)[0][0])
 
-    def _by_class(self, work: Work) -> Iterator[tuple[str, np.ndarray]]:
-        """Each class that there are steps of, and (steps,) which; those that move nothing are free."""
-        for number, name in enumerate(CLASSES):
-            which = (work.kind == number) & (work.bytes > 0)
-            if which.any():
-                yield name, which
-
-    def _parts(self, name: str, work: Work, faster: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    def _parts(self, work: Work, faster: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
-        terms = self.classes[name]
-        volume = volumes(name, work, self.multiprocessors, self.mode)
-        rate = faster * terms["rate"] if name in PRODUCTS else math.inf
-        return volume / rate, work.bytes / terms["bandwidth"]
+        rate, bandwidth = self.terms[:, work.kind]
+        volume = volumes(work, self.multiprocessors, self.mode)
+        return volume / (faster * rate), work.bytes / bandwidth
 
-    def _of_class(self, name: str, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """`times` of steps of one class, finite or not."""
-        faster = self.tf32 if self.mode.dtype == FLOAT32 and name in IN_TF32 else 1.0
-        start = np.full(len(work.kind), self.step_ms)
-        ms, shares = longest(*self._parts(name, work, faster), start)
-        if faster == 1.0:  # operations nearby were timed in float32
-            ms = ms * self.factors(name, work)
-        if self.sustained is not None:
-            ms = np.maximum(ms, work.macs / (faster * self.sustained))
-        return ms, shares.argmax(axis=0)
-
-    def factors(self, name: str, work: Work) -> np.ndarray:
-        """(steps,) by which the times of a class are to be multiplied, for operations timed nearby."""
-        if name not in self.nearby:
-            return np.ones(len(work.kind))
-        return near_factors(self.nearby[name], work)
+    def factors(self, work: Work) -> np.ndarray:
+        """(steps,) by which times are to be multiplied, for operations timed nearby."""
+        factors = np.ones(len(work.kind))
+        for name, rows in self.nearby.items():
+            which = work.kind == CLASSES.index(name)
+            factors[which] = near_factors(rows, work.take(which))
+        return factors
 
     # ---- Whole networks.
 
@@ -204,25 +190,20 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         """
         from lolat.fitting.domain import PASSED_OVER_SHARE, Outside  # needs points, tables
 
-        unlike = self.unlike(steps)
-        reasons = tuple(self._reasons(steps, batch_size, least))
-        if reasons:
+        unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, least)]
+        if remarks:
             outside = Outside(1.0)
         elif unlike is None:
             outside = Outside(known=False)
         else:
             waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
             outside = Outside(waiting + (1.0 - waiting) * sum(unlike.values()))
-        remarks = reasons
         if unlike and not outside.negligible:
             remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
         kinds = {CLASSES[k] for k in np.unique(steps.kind[steps.moves])}
         if self.tf32 > 1.0 and self.mode.dtype == FLOAT32 and kinds & IN_TF32:
-            remarks += (
-                "convolutions in TF32, as PyTorch computes them by default on this GPU, by the rate of its "
-                "data sheet",
-            )
-        return Outside(outside.beyond, outside.unmeasured, remarks, outside.known)
+            remarks.append("convolutions in TF32, PyTorch's default, by the rate of the data sheet")
+        return dataclasses.replace(outside, remarks=tuple(remarks))
 
     def unlike(self, steps: Steps) -> dict[str, float] | None:
         """Class -> its share of the device's time, of classes that were not measured; None where the terms
@@ -230,14 +211,9 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         """
         if not self.measured:
             return None
-        of_class = np.bincount(steps.kind, steps.run_ms, len(CLASSES)) / max(
-            steps.device_ms, 1e-300
-        )
-        return {
-            name: float(share)
-            for name, share in zip(CLASSES, of_class, strict=True)
-            if share > 0.0 and name not in self.measured
-        }
+        ms = np.bincount(steps.kind, steps.run_ms, len(CLASSES))
+        shares = dict(zip(CLASSES, (ms / (ms.sum() or 1.0)).tolist(), strict=True))
+        return {n: share for n, share in shares.items() if share > 0.0 and n not in self.measured}
 
     @staticmethod
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
@@ -276,20 +252,23 @@ class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict
     name: ClassVar[str] = "training-steps"
 
 
-def volumes(name: str, work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
-    """(steps,) multiply-accumulates of products of a class, with those for nothing: of whole tiles, in
-    waves of one for each multiprocessor; in half precision, on units for matrices, of whole steps of depth.
-    Few tiles that are deep, as of gradients of weights, are split in depth for idle multiprocessors.
+def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:
+    """(steps,) whether each is of one of the classes."""
+    return np.isin(work.kind, [CLASSES.index(name) for name in classes])
+
+
+def volumes(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+    """(steps,) multiply-accumulates, with those for nothing: of whole tiles, in waves of one for each
+    multiprocessor; in half precision, on units for matrices, of whole steps of depth. Few tiles that are
+    deep, as of gradients of weights, are split in depth for idle multiprocessors.
     """
-    if name not in TILED:
-        return work.macs
     tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
     parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
     waves = np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)
-    return np.asarray(waves * multiprocessors * TILE**2 * depth)
+    return np.where(_is_of(work, TILED), waves * multiprocessors * TILE**2 * depth, work.macs)
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.space import Position, Space
 from lolat.nas.tables import Part
@@ -56,13 +55,8 @@ def space(
     """The space of these choices; a width multiplies a stage's channels, to multiples of 8.
 
     Positions: the resolution; for each stage its width (where there are several) and depth, then kernel
-    and expansion of each layer that there may be. InputError for a list that is empty or not above 0.
+    and expansion of each layer that there may be.
     """
-    lists = {"widths": widths, "resolutions": resolutions, "depths": depths, "kernels": kernels,
-             "expansions": expansions}  # fmt: skip
-    for what, values in lists.items():
-        if not values or min(values) <= 0:
-            raise InputError(f"{what} {list(values)}: expected numbers above 0, at least one")
     positions = [Position("resolution", tuple(resolutions))]
 
     def add(name: str, choices: Sequence[float]) -> int:
@@ -74,11 +68,11 @@ def space(
     before: dict[str, int] = {}  # the position of the width of the stage before, where there is one
     base = STEM
     for number, stage in enumerate(STAGES, 1):
-        own = {"width": add(f"stage{number} width", widths)} if len(widths) > 1 else {}
+        width = {"width": add(f"stage{number} width", widths)} if len(widths) > 1 else {}
         depth = {"depth": add(f"stage{number} depth", depths)} if len(depths) > 1 else {}
         for index in range(max(depths)):
             label = f"stage{number} layer{index + 1}"
-            roles = {"resolution": 0, **(own if index else {**before, **own})}
+            roles = {"resolution": 0, **(width if index else {**before, **width})}
             roles |= depth if index >= min(depths) else {}
             roles |= {"kernel": add(f"{label} kernel", kernels)}
             roles |= {"expansion": add(f"{label} expansion", expansions)}
@@ -88,7 +82,7 @@ def space(
             name_ = label.replace(" ", "_")
             parts.append(Part(name_, tuple(roles.values()), layer.shape, layer.write))
             factor *= stride
-        before = {"before": own["width"]} if own else {}
+        before = {"before": width["width"]} if width else {}
         base = stage.channels
     roles = {"resolution": 0, **before}
     shape = partial(_before_head, base, factor, widths[0])

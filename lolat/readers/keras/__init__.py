@@ -223,13 +223,13 @@ def _known_shapes() -> Iterator[None]:
         for method, name in _OPERATORS.items()
     ]
     patches.append((keras.layers.EinsumDense, "compute_output_shape", einsum_shape))
-    own = [vars(cls).get(name) for cls, name, _ in patches]
+    originals = [vars(cls).get(name) for cls, name, _ in patches]
     for cls, name, function in patches:
         setattr(cls, name, function)
     try:
         yield
     finally:
-        for (cls, name, _), function in zip(patches, own, strict=True):
+        for (cls, name, _), function in zip(patches, originals, strict=True):
             if function is None:
                 delattr(cls, name)
             else:

@@ -262,8 +262,8 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
     names = ("query", "value", "key")
     passed = [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
     query, value, key = (r.known.get(id(tensor), -1) for tensor in passed)
-    own = getattr(layer, "num_query_heads", None) or layer.num_heads
-    shared = getattr(layer, "num_key_value_heads", None) or layer.num_heads
+    heads = getattr(layer, "num_query_heads", None) or layer.num_heads
+    key_heads = getattr(layer, "num_key_value_heads", None) or layer.num_heads
     key_size = getattr(layer, "key_dim", None) or layer.head_dim
     value_size = getattr(layer, "value_dim", None) or key_size
     bias = bool(getattr(layer, "use_bias", True))
@@ -279,10 +279,10 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
         steps = shape[1] if len(shape) == 3 else prod(shape[axis] for axis in attended)
         return dense(source, features, name, (prod(shape[:-1]) // steps, steps, features))
 
-    q = project(query, own * key_size, "query")
-    k = project(value if key < 0 else key, shared * key_size, "key")
-    v = project(value, shared * value_size, "value")
-    mixed, weights = _attended(r, call, [q, k, v], (own, shared), "attention", call.inner)
+    q = project(query, heads * key_size, "query")
+    k = project(value if key < 0 else key, key_heads * key_size, "key")
+    v = project(value, key_heads * value_size, "value")
+    mixed, weights = _attended(r, call, [q, k, v], (heads, key_heads), "attention", call.inner)
     out = dense(mixed, call.shapes[0][-1], "output", call.shapes[0])
     return [out, *(r.view(call, weights, shape, "scores", call.inner) for shape in call.shapes[1:])]
 

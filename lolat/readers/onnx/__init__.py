@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import mmap
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -124,10 +123,10 @@ def _load(path: str) -> Any:
         reason = getattr(error, "strerror", None) or error
         raise NetworkError(f"{shown!r} cannot be read: {reason}; expected an .onnx file") from error
     except Exception as error:  # the parser's own, which is in another package
-        mend = "export it or copy it again"
-        if os.path.getsize(path) >= 2**31:
-            mend = "a message of protobuf has at most 2 GiB: save it with external data"
-        raise NetworkError(f"{shown!r} is not an ONNX model: {one_line(error)}; {mend}") from error
+        raise NetworkError(
+            f"{shown!r} is not an ONNX model: {one_line(error)}; export it again, above 2 GiB with "
+            "external data"
+        ) from error
 
 
 # ---- The model without its large constants.
@@ -145,8 +144,12 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         tensor = value.type.tensor_type
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()
-    given = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    for value in [i for i in graph.input if i.name in given]:  # as before version 4 of the format
+    parameters = {i.name for i in graph.initializer} | {
+        s.values.name for s in graph.sparse_initializer
+    }
+    for value in [
+        i for i in graph.input if i.name in parameters
+    ]:  # as before version 4 of the format
         graph.input.remove(value)
     large = [_as_input(t) for t in _take(graph.initializer, _is_large)]
     sparse = _take(graph.sparse_initializer, lambda _: True)
@@ -175,7 +178,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         raise NetworkError(
             f"an operation of {name!r} has its attribute in another file; export it again"
         )
-    return given | {value.name for value in large}
+    return parameters | {value.name for value in large}
 
 
 def _take(messages: Any, which: Any) -> list[Any]:
@@ -237,16 +240,16 @@ def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[s
     }  # fmt: skip
     shapes = {name: tuple(sizes.values()) for name, sizes in open_sizes.items()}
     wanted = filled(shapes, size, network, fixed=True)
-    found = {}
+    sized = {}
     for name, tensor in inputs.items():
         sizes = dict(zip(open_sizes[name], wanted[name], strict=True))
         fixed = dims[name][batch[name]].dim_value if name in batch else 0
-        found[name] = Input(
+        sized[name] = Input(
             tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
             str(import_onnx().helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
             batch.get(name), max(fixed, 0),
         )  # fmt: skip
-    return found
+    return sized
 
 
 def _set_sizes(graph: Any, inputs: Mapping[str, Input]) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import json
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -136,14 +135,9 @@ def _config(path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         why = one_line(error)
         raise NetworkError(f"cannot read {shortened(path)!r}: {why}; {expected}") from error
-    names = config.get("architectures") if isinstance(config, dict) else None
-    first = str(names[0]) if isinstance(names, list) and names else ""
-    # Without a type it is that of the first architecture, whose name begins with it.
-    heads = "LMHeadModel|ForCausalLM|ForMaskedLM|ForSequenceClassification|Model"
-    begins = re.fullmatch(rf"(.+?)(?:{heads})", first)
-    if not isinstance(config, dict) or not ("model_type" in config or begins):
+    if not isinstance(config, dict) or "model_type" not in config:
         raise NetworkError(f'{shortened(path)!r} has no "model_type", such as "bert"; {expected}')
-    return {"model_type": begins[1].lower() if begins else "", **config}
+    return config
 
 
 def _unknown(package: str, name: str, names: list[str]) -> NetworkError:

@@ -9,141 +9,64 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import SequenceMatcher
 from hashlib import sha256
 from importlib.resources import files
-from shlex import quote
 from string import Template
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.graph import Graph
-from lolat.graph.analysis import analyze
-from lolat.graph.counts import COLUMNS
 from lolat.io.results import element, escape
-from lolat.model import Model
-from lolat.model.attribution import AtSize
-from lolat.model.prediction import CALL, Prediction, bound_by
+from lolat.model.prediction import CALL, Prediction
 from lolat.report.bottlenecks import sections
-from lolat.report.bottlenecks.sections import FAMILIES, FAMILY_OF
-from lolat.report.rows import GLOSSARY, TERMS, bottlenecks, named_parts, paths_of
+from lolat.report.bottlenecks.sections import FAMILIES, by_family, words_of
+from lolat.report.rows import GLOSSARY, TERMS, Row, bottlenecks, paths_of, rows
 from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))
 """Batch sizes of the slider, with the one that was asked for."""
 MANY = 200
 """Blocks; of a network of more the page has the batch size that was asked for alone."""
-Members = tuple[tuple[int, ...], ...]
-"""Of each side the blocks of a row."""
+Rows = Sequence[Sequence[Row | None]]
+"""The rows of the table, each as (sides,); None where a side has no such block."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """A network on a device: one of the answers of the page.
+def at_sizes(asked: Sequence[Prediction]) -> list[list[Prediction]]:
+    """Of each batch size of the page the predictions of the sides, one or two.
 
-    `paths`: see `rows.module_paths`; `model_name`, `network`: as the user gave them; `command`: the
-    network in a command (`keras:X --input-size 96`); `at_size`: see `explain_network`.
+    InputError as `Model.predict` at the batch size of the first; larger ones that cannot be are left out.
     """
-
-    model: Model
-    graph: Graph
-    paths: Sequence[tuple[str, ...]]
-    model_name: str
-    network: str
-    command: str = "NETWORK"
-    at_size: AtSize | None = None
-
-
-def command_of(network: str, input_size: Sequence[int] = ()) -> str:
-    """A network and its size, as a command takes them."""
-    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
-    return quote(network) + size
-
-
-def page_of(predictions: Sequence[Prediction]) -> str:
-    """The page of a prediction, or of two beside each other at the batch size of the first."""
-    first, asked = predictions[0], [p.query for p in predictions]
-    same = len({p.predictor for p in predictions}) == 1
-    sides = [
-        Side(
-            a.model, a.graph, paths_of(a.graph), a.model.label, a.network,
-            command_of(a.network, a.input_size), a.at_size,
-        )
-        for a in asked
-    ]  # fmt: skip
-    return page(sides, first.batch_size, first.predictor if same else None, asked[0].coverage)
-
-
-def side_names(sides: Sequence[Side]) -> list[str]:
-    """Names that differ: the networks, else the devices, else the words of the user."""
-    named = [(s.graph.name, s.model.device, s.network, s.model_name) for s in sides]
-    for names in zip(*named, strict=True):
-        if len(set(names)) == len(sides):
-            return [plain(name) for name in names]
-    return [plain(f"{s.graph.name} ({i})") for i, s in enumerate(sides, start=1)]
-
-
-def predictions(
-    sides: Sequence[Side], batch_size: int, predictor: str | None, coverage: float | None
-) -> list[list[Prediction]]:
-    """Of each batch size of the page the predictions of the sides.
-
-    InputError as `Model.predict` at `batch_size`; other sizes that are too large are left out.
-    """
-    many = max(len(analyze(s.graph).blocks) for s in sides) > MANY
-    found = []
-    for size in sorted({batch_size, *(() if many else STEPS)}):
+    largest = max(len(p.names) for p in asked)
+    predictions = []
+    for size in sorted({asked[0].batch_size, *(STEPS if largest <= MANY else ())}):
         try:
-            found.append([s.model.predict(s.graph, size, predictor, coverage) for s in sides])
+            predictions.append([_at(p, size) for p in asked])
         except InputError:
-            if size <= batch_size:
+            if size <= asked[0].batch_size:
                 raise
             break
-    return found
+    return predictions
+
+
+def _at(prediction: Prediction, batch_size: int) -> Prediction:
+    """The same question at another batch size."""
+    query = prediction.query
+    answer = query.model.predict(query.graph, batch_size, prediction.predictor, query.coverage)
+    return replace(answer, query=query)
+
+
+def side_names(asked: Sequence[Prediction]) -> list[str]:
+    """Names that differ: the networks, else the devices, else the words of the user."""
+    queries = [p.query for p in asked]
+    named = [(q.graph.name, q.model.device, q.network, q.model.label) for q in queries]
+    for names in zip(*named, strict=True):
+        if len(set(names)) == len(asked):
+            return [plain(name) for name in names]
+    return [plain(f"{q.graph.name} ({i})") for i, q in enumerate(queries, start=1)]
 
 
 # ---- Rows: the blocks of one or two networks, or the modules that they are folded into.
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table: `blocks` of each side, () where it has none, or where it is the call."""
-
-    label: str
-    summary: str
-    blocks: Members
-    is_call: bool = False
-
-    def latencies(self, answers: Sequence[Prediction]) -> list[float | None]:
-        """Milliseconds on each side, None where it has none of the blocks."""
-        if self.is_call:
-            return [answer.call_ms for answer in answers]
-        return [
-            float(answer.block_terms[list(members)].sum()) if members else None
-            for answer, members in zip(answers, self.blocks, strict=True)
-        ]
-
-    def terms(self, answer: Prediction, side: int) -> dict[str, float]:
-        """Milliseconds of each term on a side."""
-        summed = answer.block_terms[list(self.blocks[side])].sum(axis=0)
-        return dict(zip(answer.features, map(float, summed), strict=True))
-
-
-def folded(side: Side, names: Sequence[str], depth: int | None) -> list[tuple[str, str, list[int]]]:
-    """(label, summary, blocks) of each module `depth` names deep; None: of each block."""
-    groups: dict[object, list[int]] = {}
-    for i, path in enumerate(side.paths):
-        is_deep = depth is not None and len(path) >= depth
-        groups.setdefault(path[:depth][-1:] if is_deep else i, []).append(i)
-    found = []
-    for key, members in groups.items():
-        label, summary = named_parts(names[members[0]])
-        if len(members) > 1:
-            label = plain(key[-1] if isinstance(key, tuple) and key else side.graph.name)
-            summary = plural(len(members), "block")
-        found.append((label, summary, members))
-    return found
 
 
 def pairs(labels: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -151,48 +74,36 @@ def pairs(labels: Sequence[Sequence[str]]) -> list[list[int]]:
     if len(labels) == 1:
         return [[i] for i in range(len(labels[0]))]
     first, second = labels
-    found: list[list[int]] = []
+    pairs: list[list[int]] = []
     a = b = 0
     matcher = SequenceMatcher(None, list(first), list(second), autojunk=False)
     for i, j, size in matcher.get_matching_blocks():
-        found += [[n, -1] for n in range(a, i)] + [[-1, n] for n in range(b, j)]
-        found += [[i + n, j + n] for n in range(size)]
+        pairs += [[n, -1] for n in range(a, i)] + [[-1, n] for n in range(b, j)]
+        pairs += [[i + n, j + n] for n in range(size)]
         a, b = i + size, j + size
-    return found
+    return pairs
 
 
-def rows_at(sides: Sequence[Side], answers: Sequence[Prediction], depth: int | None) -> list[Row]:
-    """The rows of the table at a depth, the call last."""
-    own = [folded(s, a.names, depth) for s, a in zip(sides, answers, strict=True)]
-    rows = []
-    for pair in pairs([[label for label, *_ in of_side] for of_side in own]):
-        first = next(side for side, at in enumerate(pair) if at >= 0)
-        label, summary, _ = own[first][pair[first]]
-        members = tuple(tuple(own[side][at][2]) if at >= 0 else () for side, at in enumerate(pair))
-        rows.append(Row(label, summary, members))
-    return [*rows, Row(CALL, "fixed cost, once a pass", ((),) * len(sides), is_call=True)]
+def rows_at(predictions: Sequence[Prediction], depth: int | None) -> Rows:
+    """The rows of the table, folded `depth` names deep, the call last; None: a row for each block."""
+    of_sides = [rows(p, depth) for p in predictions]
+    return [
+        [of_side[i] if i >= 0 else None for of_side, i in zip(of_sides, pair, strict=True)]
+        for pair in pairs([[row.label for row in of_side] for of_side in of_sides])
+    ]
 
 
 EVERY_BLOCK = "not: every block"
 
 
-def depths(sides: Sequence[Side]) -> dict[str, int | None]:
+def depths(asked: Sequence[Prediction]) -> dict[str, int | None]:
     """The foldings by their words."""
-    deepest = max((len(path) for side in sides for path in side.paths), default=0)
+    deepest = max((len(path) for p in asked for path in paths_of(p.query.graph)), default=0)
     deep = {f"{plural(depth, 'name')} deep": depth for depth in range(1, deepest)}
     return {EVERY_BLOCK: None, **deep, "all into one": 0}
 
 
 # ---- Their numbers at a batch size, as the script shows them.
-
-
-def by_family(terms: Mapping[str, float], call_ms: float = 0.0) -> dict[str, float]:
-    """Milliseconds by color."""
-    parts = dict.fromkeys(FAMILIES, 0.0)
-    for term, ms in terms.items():
-        parts[FAMILY_OF.get(term, "starting")] += ms
-    parts["call"] += call_ms
-    return parts
 
 
 def bar(parts: Mapping[str, float], longest: float) -> str:
@@ -206,34 +117,41 @@ def bar(parts: Mapping[str, float], longest: float) -> str:
     return f"linear-gradient(90deg, {', '.join([*stops, f'transparent {start:.2f}%'])})"
 
 
-def numbers(rows: Sequence[Row], answers: Sequence[Prediction]) -> list[dict[str, Any]]:
+def numbers(table: Rows, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """Of each row the texts of its cells, its bars, and the numbers that it is sorted by."""
-    times = [row.latencies(answers) for row in rows]
-    longest = max((ms for of_row in times for ms in of_row if ms), default=1.0)
-    found = []
-    for row, of_row in zip(rows, times, strict=True):
-        bars = []
-        for side, (answer, ms) in enumerate(zip(answers, of_row, strict=True)):
-            call = answer.call_ms if row.is_call else 0.0
-            parts = by_family({} if row.is_call else row.terms(answer, side), call)
-            bars.append("none" if ms is None else bar(parts, longest))
-        cells = ["–" if ms is None else digits(ms) for ms in of_row]
-        told: dict[str, Any] = {"time": of_row[0] or 0.0, "bars": bars, "ms": of_row}
-        if len(of_row) == 2:
-            told["time2"], change = of_row[1] or 0.0, (of_row[1] or 0.0) - (of_row[0] or 0.0)
-            told["change"] = abs(change)
-            cells.append(sections.signed(change))
-        else:
-            (answer,), ms = answers, of_row[0] or 0.0
-            members = list(row.blocks[0])
-            macs = int(answer.block_counts[members, COLUMNS.index("flops")].sum())
-            most = CALL if row.is_call else bound_by(row.terms(answer, 0))
-            share, told["macs"] = percent(ms / (answer.latency_ms or 1.0)), macs
-            cells += [share, quantity(macs) if macs else "–", TERMS.get(most, most)]
-            marked = {b.name for b in bottlenecks(answer)}
-            told["marked"] = len(members) == 1 and answer.names[members[0]] in marked
-        found.append({**told, "cells": cells})
-    return found
+    longest = max((row.latency_ms for pair in table for row in pair if row), default=0.0) or 1.0
+    return [_two(pair, longest) if len(pair) == 2 else _one(pair, longest, predictions[0])
+            for pair in table]  # fmt: skip
+
+
+def _shown(pair: Sequence[Row | None], longest: float) -> dict[str, Any]:
+    """What a row has with one side and with two."""
+    times = [row.latency_ms if row else None for row in pair]
+    return {
+        "time": times[0] or 0.0,
+        "ms": times,
+        "bars": [bar(by_family(row), longest) if row else "none" for row in pair],
+        "cells": ["–" if ms is None else digits(ms) for ms in times],
+    }
+
+
+def _one(pair: Sequence[Row | None], longest: float, prediction: Prediction) -> dict[str, Any]:
+    (row,) = pair
+    assert row is not None
+    macs = sum(prediction.blocks[i].counts["flops"] for i in row.blocks)
+    most = TERMS.get(row.bound_by, row.bound_by)
+    marked = {block.name for block in bottlenecks(prediction)}
+    shown = _shown(pair, longest)
+    shown["cells"] += [percent(row.share), quantity(macs) if macs else "–", most]
+    is_marked = len(row.blocks) == 1 and prediction.blocks[row.blocks[0]].name in marked
+    return {**shown, "macs": macs, "marked": is_marked}
+
+
+def _two(pair: Sequence[Row | None], longest: float) -> dict[str, Any]:
+    shown = _shown(pair, longest)
+    first, second = (ms or 0.0 for ms in shown["ms"])
+    shown["cells"].append(sections.signed(second - first))
+    return {**shown, "time2": second, "change": abs(second - first)}
 
 
 # ---- The page
@@ -244,47 +162,49 @@ Column = tuple[str, str, str]
 """By which number it is sorted ("": not at all), its head, its CSS classes."""
 
 
-def page(
-    sides: Sequence[Side],
-    batch_size: int = 1,
-    predictor: str | None = None,
-    coverage: float | None = None,
-) -> str:
-    """The page, as HTML, of one side or of two beside each other; errors as of `predictions`."""
-    found = predictions(sides, batch_size, predictor, coverage)
-    sizes, names = [answers[0].batch_size for answers in found], side_names(sides)
-    start, several = sizes.index(batch_size), len(sides) > 1
-    asked = found[start]
+def page(asked: Sequence[Prediction]) -> str:
+    """The page of a prediction, or of two beside each other at the batch size of the first, as HTML.
 
-    def of_sizes(content: Callable[[list[Prediction]], str]) -> str:
+    InputError as of `at_sizes`.
+    """
+    predictions, names = at_sizes(asked), side_names(asked)
+    sizes, several = [of_size[0].batch_size for of_size in predictions], len(asked) > 1
+    start = sizes.index(asked[0].batch_size)
+    asked = predictions[start]
+
+    def of_sizes(content: Callable[[Sequence[str], list[Prediction]], str]) -> str:
         return "".join(
-            f'<div class="of-size" data-size="{i}"{" hidden" * (i != start)}>{content(answers)}</div>'
-            for i, answers in enumerate(found)
+            f'<div class="of-size" data-size="{i}"{" hidden" * (i != start)}>{content(names, p)}</div>'
+            for i, p in enumerate(predictions)
         )
 
-    foldings = {words: rows_at(sides, asked, depth) for words, depth in depths(sides).items()}
+    foldings = depths(asked)
     data = {
-        "start": start, "sizes": sizes,
-        "foldings": [[numbers(rows, answers) for answers in found] for rows in foldings.values()],
-    }  # fmt: skip
+        "start": start,
+        "sizes": sizes,
+        "foldings": [
+            [numbers(rows_at(of_size, depth), of_size) for of_size in predictions]
+            for depth in foldings.values()
+        ],
+    }
     script = _file("page.js")
-    devices = " and ".join(dict.fromkeys(f"{s.model.name}: {s.model.device}" for s in sides))
-    networks = " and ".join(dict.fromkeys(s.graph.name for s in sides))
-    both = zip(sides, names, asked, strict=True)
+    models = [p.query.model for p in asked]
+    networks = " and ".join(dict.fromkeys(p.query.graph.name for p in asked))
+    devices = " and ".join(dict.fromkeys(f"{m.name}: {m.device}" for m in models))
     return Template(_file("page.html")).substitute(
-        _table(sides, names, asked, foldings),
+        _table(names, asked, {words: rows_at(asked, depth) for words, depth in foldings.items()}),
         title=element("title", f"{networks}: where the time goes"),
         heading=element("h1", networks),
         place=element("p", f"on {devices}", class_="place"),
-        answers=of_sizes(lambda a: sections.answers(sides, names, a)),
-        causes=of_sizes(lambda a: sections.causes(names, [*map(_whole, a)])) if several else "",
+        answers=of_sizes(sections.answers),
+        causes=of_sizes(sections.causes) if several else "",
         hidden="" if several else "hidden",
         steps=str(len(sizes) - 1),
         start=str(start),
         ends=element("span", str(sizes[0])) + element("span", str(sizes[-1])),
-        changes=sections.changes(sides, names, asked),
-        doubts=of_sizes(lambda a: sections.doubts(names, a)),
-        facts="".join(sections.facts(side, name, answer, several) for side, name, answer in both),
+        changes=sections.changes(names, asked),
+        doubts=of_sizes(sections.doubts),
+        facts="".join(map(sections.facts, names if several else [""], asked)),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
         style=_file("page.css"),
         script=script,
@@ -295,27 +215,22 @@ def page(
 
 
 def _table(
-    sides: Sequence[Side], names: Sequence[str], asked: Sequence[Prediction],
-    foldings: Mapping[str, Sequence[Row]],
-) -> dict[str, str]:  # fmt: skip
+    names: Sequence[str], asked: Sequence[Prediction], foldings: Mapping[str, Rows]
+) -> dict[str, str]:
     """The parts of the page for the table: its columns, rows, controls, and the legend."""
-    several = len(sides) > 1
+    several = len(asked) > 1
     heads: Sequence[Column] = ONE
     if several:
         times = [("time2" if s else "time", f"{name}, ms", "time") for s, name in enumerate(names)]
         heads = [*times, ("change", "difference", "share")]
-    columns = [
-        ("order", "#", "number"),
-        ("name", "block", "block left"),
-        ("", "", "bars left"),
-        *heads,
-    ]
-    bodies = []
-    for words, rows in foldings.items():
-        opened = [_detail(sides, names, asked, row) for row in rows] if words == EVERY_BLOCK else []
-        bodies.append(_body(rows, heads, opened))
+    first = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"))
+    columns = [*first, *heads]
     titles = {"order": "network order", "name": "name"}
     options = [(titles.get(key, words), key) for key, words, _ in columns if key]
+    bodies = []
+    for words, table in foldings.items():
+        opened = [_detail(names, asked, pair) if words == EVERY_BLOCK else "" for pair in table]
+        bodies.append(_body(table, heads, opened))
     return {
         "two": "two" if several else "",
         "head": "".join(map(_head, columns)),
@@ -323,29 +238,21 @@ def _table(
         "fold": "".join(element("option", words, value=str(i)) for i, words in enumerate(foldings)),
         "sort": "".join(element("option", words, value=key) for words, key in options),
         "legend": "".join(
-            f'<li title="{escape(GLOSSARY.get(words, ""))}">{sections.swatch(key, words)}</li>'
-            for key, (words, _) in FAMILIES.items()
+            f'<li title="{escape(GLOSSARY[words_of(key)])}">{sections.swatch(key, words_of(key))}</li>'
+            for key in FAMILIES
         ),
         "bodies": "".join(bodies),
     }
 
 
-def _detail(
-    sides: Sequence[Side], names: Sequence[str], asked: Sequence[Prediction], row: Row
-) -> str:
-    """The content of a row that is open; "" of the call, of modules, of networks of MANY blocks."""
+def _detail(names: Sequence[str], asked: Sequence[Prediction], pair: Sequence[Row | None]) -> str:
+    """The content of a row that is open; "" of the call, and of networks of MANY blocks."""
     parts = []
-    for side, name, answer, blocks in zip(sides, names, asked, row.blocks, strict=True):
-        of = f", batch size {answer.batch_size}" + f": {name}" * (len(sides) > 1)
-        if len(blocks) == 1 and len(answer.names) <= MANY:
-            parts.append(f"<div>{sections.detail(side, answer, row, blocks[0], of)}</div>")
+    for name, prediction, row in zip(names, asked, pair, strict=True):
+        of = f", batch size {prediction.batch_size}" + f": {name}" * (len(asked) > 1)
+        if row is not None and row.terms_ms and len(prediction.names) <= MANY:
+            parts.append(f"<div>{sections.detail(prediction, row, of)}</div>")
     return f'<div class="sides">{"".join(parts)}</div>' if parts else ""
-
-
-def _whole(answer: Prediction) -> dict[str, float]:
-    """Milliseconds of a network by color."""
-    summed = answer.block_terms.sum(axis=0)
-    return by_family(dict(zip(answer.features, map(float, summed), strict=True)), answer.call_ms)
 
 
 def _head(column: Column) -> str:
@@ -357,24 +264,25 @@ def _head(column: Column) -> str:
     return f'<th scope="col" role="columnheader" class="{classes}">{inner}</th>'
 
 
-def _body(rows: Sequence[Row], columns: Sequence[Column], details: Sequence[str]) -> str:
+def _body(table: Rows, columns: Sequence[Column], details: Sequence[str]) -> str:
     """The rows of a folding; the script fills in the numbers. `details`: of each row, hidden at first."""
     lines = []
     cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in columns)
-    for number, row in enumerate(rows, start=1):
-        name = f"{element('b', row.label)} {element('span', row.summary)}"
-        opened = details[number - 1] if details else ""
-        state = ' aria-expanded="false"' if opened else " disabled"
-        bars = "".join(f'<i class="bar{" second" * s}"></i>' for s in range(len(row.blocks)))
+    for number, (pair, detail) in enumerate(zip(table, details, strict=True), start=1):
+        row = next(filter(None, pair))
+        summary = "fixed cost, once a pass" if row.label == CALL else row.summary
+        name = f"{element('b', row.label)} {element('span', summary)}"
+        state = ' aria-expanded="false"' if detail else " disabled"
+        bars = "".join(f'<i class="bar{" second" * s}"></i>' for s in range(len(pair)))
         lines.append(
             f'<tr role="row"><td role="cell" class="number">{number}</td><th scope="row" role="rowheader" '
             f'class="block"><button type="button"{state}>{name}</button></th><td role="cell" class="bars" '
             f'aria-hidden="true">{bars}</td>{cells}</tr>'
         )
-        if opened:
+        if detail:
             lines.append(
                 f'<tr class="detail" role="row" hidden><td role="cell" colspan="{3 + len(columns)}">'
-                f"{opened}</td></tr>"
+                f"{detail}</td></tr>"
             )
     return f'<tbody role="rowgroup" hidden>{"".join(lines)}</tbody>'
 

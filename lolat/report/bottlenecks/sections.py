@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lolat.fitting.intervals import noise_floor
 from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
-from lolat.model.attribution import Counterfactual, explain_block, explain_network
+from lolat.model.attribution import Counterfactual, explain
 from lolat.model.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.report.explanation import rate
-from lolat.report.rows import TERMS, bottleneck_sentence, familiar, short_name
+from lolat.report.rows import TERMS, Row, bottleneck_sentence, familiar, rows, short_name
 from lolat.units import digits, milliseconds, percent, plain, quantity, shapes_text
 
-if TYPE_CHECKING:
-    from lolat.report.bottlenecks import Row, Side
+FAMILIES = {
+    "compute": "flops",
+    "memory": "memory",
+    "weights": "weights",
+    "shapes": "patches",
+    "starting": "ops",
+    "call": CALL,
+}
+"""The colors of a bar: the group of terms of each."""
+COLORS = {group: key for key, group in FAMILIES.items()}
 
-FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    key: (TERMS[of], tuple(term for term, group in GROUPS.items() if group == of))
-    for key, of in (
-        ("compute", "flops"),
-        ("memory", "memory"),
-        ("weights", "weights"),
-        ("shapes", "patches"),
-        ("starting", "ops"),
-    )
-} | {"call": (TERMS[CALL], ())}
-"""The colors of a bar: the words of each, and its terms."""
-FAMILY_OF = {term: key for key, (_, terms) in FAMILIES.items() for term in terms}
+
+def words_of(color: str) -> str:
+    """What a color stands for."""
+    return TERMS[FAMILIES[color]]
+
+
+def color_of(term: str) -> str:
+    """The color of a term."""
+    return COLORS.get(GROUPS.get(term, "ops"), "starting")
+
+
+def by_family(row: Row) -> dict[str, float]:
+    """Milliseconds of a row by color."""
+    parts = dict.fromkeys(FAMILIES, 0.0)
+    for term, ms in row.terms_ms.items():
+        parts[color_of(term)] += ms
+    parts["call"] += row.latency_ms if not row.terms_ms else 0.0
+    return parts
 
 
 def table(
@@ -64,11 +78,11 @@ def signed(ms: float) -> str:
 # ---- The answers.
 
 
-def answers(sides: Sequence[Side], names: Sequence[str], found: Sequence[Prediction]) -> str:
+def answers(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
     """The latency of each side, its interval, what its time is made of."""
-    most = 1.04 * max(a.interval_ms[1] if a.interval_ms else a.latency_ms for a in found)
+    most = 1.04 * max(a.interval_ms[1] if a.interval_ms else a.latency_ms for a in predictions)
     parts = []
-    for number, (side, answer) in enumerate(zip(sides, found, strict=True)):
+    for number, answer in enumerate(predictions):
         counts, size, ms = answer.counts, answer.batch_size, answer.latency_ms
         amount, _, unit = milliseconds(ms).partition(" ")
         rate = 1e3 * size / ms if ms else 0.0
@@ -77,16 +91,16 @@ def answers(sides: Sequence[Side], names: Sequence[str], found: Sequence[Predict
             f"Batch size {size}: {per}{digits(rate) if rate < 1000 else quantity(rate)} samples a second",
             f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
             f"{quantity(counts['acts'])} convolution activations",
-            str(familiar(side.graph)), "".join(memory_words(answer)),
+            str(familiar(answer.query.graph)), memory_words(answer.memory),
         ]  # fmt: skip
         words = [element("p", bottleneck_sentence(answer))]
         if number:
-            words.append(element("p", compared(names, [a.latency_ms for a in found])))
+            words.append(element("p", compared(names, [a.latency_ms for a in predictions])))
         words += [element("p", line, class_="dim") for line in lines if line]
         words.append(_domain(answer))
-        head = element("h2", names[number]) if len(sides) > 1 else ""
+        head = element("h2", names[number]) if len(names) > 1 else ""
         shown = f'<data value="{ms!r}">{escape(amount)}</data> <small>{escape(unit)}</small>'
-        kind = "answer second" if number else "answer" if len(sides) > 1 else "answer only"
+        kind = "answer second" if number else "answer" if len(names) > 1 else "answer only"
         parts.append(
             f'<div class="{kind}"><div>{head}<p class="ms">{shown}</p>{_interval(answer, most)}</div>'
             f'<div class="words">{"".join(words)}</div></div>'
@@ -125,46 +139,44 @@ def _domain(answer: Prediction) -> str:
     return f'<p class="outside">{escape(words)}: {link}</p>'
 
 
-def causes(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> str:
+def causes(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
     """Milliseconds of two sides by cause, and their differences."""
 
     def cells(first: float, second: float) -> list[str]:
         return [digits(first), digits(second), signed(second - first)]
 
-    a, b = parts
-    rows = [
-        [swatch(key, FAMILIES[key][0]), *cells(a[key], b[key])]
-        for key in FAMILIES
-        if a[key] or b[key]
-    ]
-    foot = ["together", *cells(sum(a.values()), sum(b.values()))]
-    return table("Milliseconds by cause", ["cause", *names, "difference"], rows, foot)
+    first, second = ([by_family(row) for row in rows(p)] for p in predictions)
+    sums = {key: [sum(r[key] for r in of_side) for of_side in (first, second)] for key in FAMILIES}
+    lines = [[swatch(key, words_of(key)), *cells(*ms)] for key, ms in sums.items() if any(ms)]
+    foot = ["together", *cells(*map(sum, zip(*sums.values(), strict=True)))]
+    return table("Milliseconds by cause", ["cause", *names, "difference"], lines, foot)
 
 
 # ---- A row that is open, at the batch size that was asked for.
 
 
-def detail(side: Side, answer: Prediction, row: Row, block: int, of: str) -> str:
+def detail(answer: Prediction, row: Row, of: str) -> str:
     """The terms of a block, its operations, and the savings by changes of it. `of`: ends the captions."""
-    label = row.label
-    found = explain_block(
-        side.model, side.graph, answer.names[block], answer.batch_size, answer.predictor
+    label, query = row.label, answer.query
+    block_name = answer.names[row.blocks[0]]
+    explanation = explain(
+        query.model, query.graph, answer.batch_size, answer.predictor, block=block_name
     )
-    (own,) = found.blocks
-    whole = own.latency_ms or 1.0
+    (block,) = explanation.blocks
+    whole = block.latency_ms or 1.0
     terms = [
-        [swatch(FAMILY_OF.get(t.name, "starting"), TERMS[t.name]), *rate(t), digits(t.latency_ms),
+        [swatch(color_of(t.name), TERMS[t.name]), *rate(t), digits(t.latency_ms),
          percent(t.latency_ms / whole)]
-        for t in sorted(own.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
+        for t in sorted(block.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
     ]  # fmt: skip
     operations = [
         [f"{element('b', plain(short_name(o.name, label)))} {escape(str(o.kind).replace('_', ' '))}",
          digits(o.latency_ms), percent(o.latency_ms / whole),
          escape(TERMS[max(o.terms, key=lambda t: t.latency_ms).name])]
-        for o in found.operations if o.latency_ms > 0.0
+        for o in explanation.operations if o.latency_ms > 0.0
     ]  # fmt: skip
     heads = ["cause", "count", "each", "ms", "share"]
-    foot = ["together", "", "", digits(own.latency_ms), "100 %"]
+    foot = ["together", "", "", digits(block.latency_ms), "100 %"]
     return (
         table(f"Where the time of {label} goes{of}", heads, terms, foot)
         + table(
@@ -172,36 +184,36 @@ def detail(side: Side, answer: Prediction, row: Row, block: int, of: str) -> str
             ["operation", "ms", "of block", "most of it is"],
             operations,
         )
-        + _saved(f"What a change of {label} would save{of}", found.counterfactuals, True)
+        + _saved(f"What a change of {label} would save{of}", explanation.counterfactuals, True)
     )
 
 
 # ---- What a change would save.
 
 
-def _saved(caption: str, found: Sequence[Counterfactual], of_block: bool) -> str:
-    if not found:
+def _saved(caption: str, savings: Sequence[Counterfactual], of_block: bool) -> str:
+    if not savings:
         return element("p", f"{caption}: nothing that LoLat knows to try", class_="dim")
     heads = ["change", "saves, ms", *(["of block"] if of_block else []), "of network"]
     rows = [
         [escape(c.change + " *" * (c.in_domain is False)), digits(c.saves_ms),
          *([percent(c.of_block or 0.0)] if of_block else []), percent(c.of_network)]
-        for c in found
+        for c in savings
     ]  # fmt: skip
     return table(caption, heads, rows)
 
 
-def changes(sides: Sequence[Side], names: Sequence[str], found: Sequence[Prediction]) -> str:
+def changes(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
     """What changes of each whole network would save."""
     parts = []
-    for side, name, answer in zip(sides, names, found, strict=True):
-        of = f": {name}" if len(sides) > 1 else ""
+    for name, answer in zip(names, predictions, strict=True):
+        of, query = f": {name}" if len(names) > 1 else "", answer.query
         caption = f"Each change counted anew and predicted, at batch size {answer.batch_size}{of}"
-        asked = explain_network(
-            side.model, side.graph, answer.batch_size, answer.predictor, side.at_size
+        explanation = explain(
+            query.model, query.graph, answer.batch_size, answer.predictor, query.at_size
         )
-        notes = "".join(element("p", plain(note), class_="dim") for note in asked.notes)
-        parts.append(f"<div>{_saved(caption, asked.counterfactuals, False)}{notes}</div>")
+        notes = "".join(element("p", plain(note), class_="dim") for note in explanation.notes)
+        parts.append(f"<div>{_saved(caption, explanation.counterfactuals, False)}{notes}</div>")
     star = element("p", "* the changed network is outside the measured domain", class_="dim")
     return f'<div class="sides">{"".join(parts)}</div>{star if " *<" in "".join(parts) else ""}'
 
@@ -209,10 +221,10 @@ def changes(sides: Sequence[Side], names: Sequence[str], found: Sequence[Predict
 # ---- How sure it is.
 
 
-def doubts(names: Sequence[str], found: Sequence[Prediction]) -> str:
+def doubts(names: Sequence[str], predictions: Sequence[Prediction]) -> str:
     """The warnings of each prediction."""
     parts = []
-    for name, answer in zip(names, found, strict=True):
+    for name, answer in zip(names, predictions, strict=True):
         nothing = (
             "Every block is like what was measured on the device; there is nothing to remark."
             if answer.in_domain
@@ -224,23 +236,24 @@ def doubts(names: Sequence[str], found: Sequence[Prediction]) -> str:
     return "".join(parts)
 
 
-def facts(side: Side, name: str, answer: Prediction, several: bool) -> str:
+def facts(name: str, answer: Prediction) -> str:
     """Device, framework, when it was learned and how good it is, as a list."""
-    where: Mapping[str, Any] = side.model.document["environment"]
-    predictor = side.model.document["predictors"][answer.predictor]
-    rows = {"device": side.model.device}
+    model, graph = answer.query.model, answer.query.graph
+    where: Mapping[str, Any] = model.document["environment"]
+    predictor = model.document["predictors"][answer.predictor]
+    rows = {"device": model.device}
     if "framework" in where:
         rows["framework"] = f"{where['framework']} {where.get('framework_version', '')}".strip()
     if isinstance(where.get("date"), str):
         rows["learned"] = where["date"][:16].replace("T", " ")
-    rows["model"] = f"{side.model.name}, predictor {answer.predictor}"
-    floor = noise_floor(side.model.document)
+    rows["model"] = f"{model.name}, predictor {answer.predictor}"
+    floor = noise_floor(model.document)
     if floor is not None:
         rows["noise floor"] = f"{percent(floor)}: measuring a block again differs by that"
     median = predictor.get("error", {}).get("left_out", {}).get("median")
     if median is not None:
         rows["median error"] = f"{percent(median)}, of blocks left out of the fit"
-    rows["input"] = f"{shapes_text(side.graph.shapes(side.graph.inputs))} a sample"
+    rows["input"] = f"{shapes_text(graph.shapes(graph.inputs))} a sample"
     cells = "".join(element("dt", name) + element("dd", plain(rows[name])) for name in rows)
-    head = element("h3", name) if several else ""
+    head = element("h3", name) if name else ""
     return f"<div>{head}<dl>{cells}</dl></div>"

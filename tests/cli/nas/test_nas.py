@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import ROOT, Command
+from tests.cli.commands import Command
 from tests.nas.few_devices import everything, only_needed, some_cells, some_layers, write_samples
 
 CELLS = "nasbench201"
 MODULE = """
-import time
-
 from lolat.nas import Part, Position, Space
 
 
@@ -45,11 +40,6 @@ def score(choices):
 
 def fails(arch):
     raise ValueError("no data")
-
-
-def slow(candidate):
-    time.sleep(0.3)
-    return sum(candidate)
 
 
 def leaves(arch):
@@ -167,33 +157,11 @@ def test_a_wrong_search(
 
 
 def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
-    ask = ("nas", "search", "fbnet", model, "--objective", "searched:slow", "--max-ms", "0.001")
+    ask = ("nas", "search", "fbnet", model, "--objective", "searched:score", "--max-ms", "0.001")
     found = lolat(*ask, "--json")
     answer = json.loads(found.out)
     assert (found.code, answer["scored"], answer["front"]) == (3, 0, [])
     assert answer["fastest_ms"] > 0.001
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
-def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
-    call = ["nas", "search", "searched:space", str(model), "--objective", "searched:slow"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "lolat.cli.main", *call],
-        cwd=here, env={"PYTHONPATH": str(ROOT), "PATH": ""}, stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    scores = here / "tiny.scores.csv"
-    for _ in range(600):
-        if scores.exists() and len(scores.read_text().splitlines()) >= 3:
-            break
-        time.sleep(0.1)
-    started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=60)
-    count = len(rows(scores))
-    assert (started.returncode, out) == (130, "")
-    assert f"interrupted; {count} new scores" in err.splitlines()[-1]
-    assert 2 <= count < 9
 
 
 # ---- score
@@ -208,10 +176,9 @@ def test_a_scored_space(lolat: Command, score: tuple[object, ...], here: Path) -
     pandas = pytest.importorskip("pandas")
     lines = lolat.done(*score, "--max-ms", 6).out.splitlines()
     frame = pandas.read_parquet(here / "out")
-    assert lines[0].startswith(f"{CELLS}: 15,625 candidates scored in ")
-    assert lines[0].endswith(f" s, {len(frame):,} within 6 ms")
+    assert lines[0] == f"{CELLS}: 15,625 candidates scored, {len(frame):,} within 6 ms"
     assert lines[4].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
-    assert lines[-1] == f"written: {here / 'out'}, 1 Parquet file and _best.csv"
+    assert lines[-1] == f"written: {here / 'out'}"
     again = lolat.done(*score, "--max-ms", 6, "--json")
     answer = json.loads(again.out)
     assert (answer["kept"], answer["files"], answer["reused"]) == (len(frame), 1, 1)
@@ -243,22 +210,17 @@ def test_a_wrong_space_or_table(lolat: Command, model: Path, tmp_path: Path) -> 
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("variable", [None, "127.0.0.1"])
-def test_the_ray_that_is_asked(
-    lolat: Command, score: tuple[object, ...], variable: str | None, monkeypatch: pytest.MonkeyPatch
+def test_ray_is_where_the_environment_says(
+    lolat: Command, score: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up Ray, which prints and then refuses."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("RAY_ADDRESS", variable)
-    addresses: list[str] = []
-
     def init(address: str, **options: Any) -> None:
-        addresses.append(address)
         print("a page about a dead worker")
-        raise ConnectionError("no raylet here")
+        raise ConnectionError(f"no raylet at {address}")
 
-    ray = SimpleNamespace(init=init, is_initialized=lambda: False)
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1")
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(init=init, is_initialized=lambda: False)
+    )
     found = lolat(*score, "--ray")
-    assert (found.code, found.out, addresses) == (2, "", [variable or "local"])
+    assert (found.code, found.out) == (2, "")
+    assert "no raylet at 127.0.0.1" in found.err
