@@ -91,7 +91,7 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
         ) from error
 
 
-# ---- Elements and tables of HTML; text is escaped where it goes in.
+# ---- Elements of HTML; text is escaped where it goes in.
 
 
 def escape(text: str) -> str:
@@ -103,18 +103,3 @@ def element(tag: str, text: str = "", **attributes: str) -> str:
     """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
     written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
     return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"
-
-
-def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with a caption; the first cell of a row is its head."""
-    top = "".join(element("th", head, scope="col") for head in heads)
-    lines = []
-    for head, *texts in rows:
-        cells = [element("th", head, scope="row"), *(element("td", text) for text in texts)]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    # What scrolls must be reachable by the keyboard, and have a name.
-    region = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
-    return (
-        f"{region}<table>{element('caption', caption)}<thead><tr>{top}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
