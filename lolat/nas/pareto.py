@@ -118,7 +118,7 @@ def search(
     """
     shown = progress or Silent()
     loaded = load(model) if isinstance(model, str) else model
-    of_space = find_space(space) if isinstance(space, str) else space
+    of_space = find_space(space)
     if of_space.decomposition is not None:
         shown.note(f"{of_space.name}: {of_space.decomposition}")
     scorer = scorer_for(of_space, loaded, batch_size, predictor)
@@ -209,9 +209,7 @@ class Scores:
             return
         named = isinstance(objective, str)
         self.name = objective if named else getattr(objective, "__qualname__", "of the search")
-        self.function = (
-            find_function(objective, "objective") if isinstance(objective, str) else objective
-        )
+        self.function = find_function(objective, "objective")
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
