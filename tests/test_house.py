@@ -155,7 +155,7 @@ STEPS = {
     # The package's lazy names must not shadow its modules.
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
-    "import lolat.nas.mixture, lolat.nas.scoring": "",
+    "import lolat.nas.scoring": "",
     CACHED: "",
 }
 LOADED = """

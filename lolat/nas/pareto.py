@@ -106,7 +106,7 @@ def search(
 ) -> SearchResult:
     """The fastest candidates of a space at each score, and the best at each latency, on a device.
 
-    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa, mobile) or "package.module:callable".
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa) or "package.module:callable".
     `model`: a `Model`, or what `lolat.load` takes. `objective`: a CSV file with the columns arch and
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
@@ -119,7 +119,7 @@ def search(
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    of_space = find_space(space) if isinstance(space, str) else space
+    of_space = find_space(space)
     if of_space.decomposition is not None:
         shown.note(f"{of_space.name}: {of_space.decomposition}")
     scorer = scorer_for(of_space, loaded, batch_size, predictor)
@@ -210,9 +210,7 @@ class Scores:
             return
         named = isinstance(objective, str)
         self.name = objective if named else getattr(objective, "__qualname__", "of the search")
-        self.function = (
-            find_function(objective, "objective") if isinstance(objective, str) else objective
-        )
+        self.function = find_function(objective, "objective")
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)

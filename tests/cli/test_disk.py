@@ -27,7 +27,7 @@ COMMANDS = {
     "fit": ("fit", "{given}/points.csv", "--output", "{}.json"),
     "nas search scores": ("nas", "search", "nasbench201", MODEL, "--objective", "builtins:sum",
                           "--scores", "{}.csv", "--candidates", 200),
-    "nas score": ("nas", "score", "nasbench201", MODEL, "--best", 10, "--output", "{}.folder"),
+    "nas score": ("nas", "score", "nasbench201", MODEL, "--best", 10, "--output", "{}.txt"),
     "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--recipe", "paper", "--epochs", 1,
                 "--output", "{}.json"),
 }  # fmt: skip
