@@ -77,7 +77,7 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         words = (
             f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
         )
-        yield f"gradients of {', '.join(devices)} devices by {cost.strategy} over {words}"
+        yield f"gradients of {', '.join(devices)} devices over {words}"
 
 
 def _row(cost: Cost, option: TrainingPrediction) -> list[str]:

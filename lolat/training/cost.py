@@ -39,7 +39,6 @@ class Cost(Result):
     epochs: int
     optimizer: str
     coverage: float
-    strategy: str
     memory_bytes: int
     weights_bytes: int
     available_bytes: int | None
@@ -125,7 +124,6 @@ def cost(
         epochs=run.epochs,
         optimizer=run.optimizer,
         coverage=run.coverage,
-        strategy=run.strategy,
         memory_bytes=memory_bytes(graph, run.batch_size, optimizer),
         weights_bytes=parameters(graph) * FLOAT_BYTES,
         available_bytes=available,

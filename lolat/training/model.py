@@ -16,9 +16,8 @@ from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, parameters
 from lolat.graph.blocks import cut
-from lolat.training.exchange import check_strategy, exchange_ms, gradients
 from lolat.training.iteration import Optimizer, optimizer_named
-from lolat.training.link import Link
+from lolat.training.link import Link, exchange_ms, gradients
 
 # ---- The question.
 
@@ -28,9 +27,8 @@ class TrainingRun:
     """A training that is asked about; InputError for numbers that cannot be.
 
     `batch_size`: samples of an iteration on each device; `samples`: in the data set, None: iterations
-    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval; `strategy`: how
-    devices exchange gradients; `input_ms`: of the input pipeline for a sample, all workers of all devices
-    together.
+    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval; `input_ms`:
+    of the input pipeline for a sample, all workers of all devices together.
     """
 
     batch_size: int
@@ -39,7 +37,6 @@ class TrainingRun:
     optimizer: str = "sgd"
     coverage: float = COVERAGE
     validation: int | None = None
-    strategy: str = "ring"
     input_ms: float = 0.0
 
     def __post_init__(self) -> None:
@@ -54,7 +51,6 @@ class TrainingRun:
                 raise InputError(f"{arg(name)} {value!r}: expected a whole number from 1")
         self.check_batch(1)
         check_coverage(self.coverage)
-        check_strategy(self.strategy)
         if not 0.0 <= self.input_ms < math.inf:
             raise InputError(
                 f"{arg('input_ms_per_sample')} {self.input_ms:g}: expected 0 or more, such as 2.5"
@@ -218,7 +214,7 @@ def predict(
         sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
-        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link, run.strategy)
+        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
     parts_ms = alone.parts() | {"exchange": waited_ms}
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,

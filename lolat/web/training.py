@@ -47,8 +47,7 @@ def trainings(
 ) -> dict[str, Any]:
     """The answer of each ticked model that knows of training; InputError, with its field."""
     run = TrainingRun(
-        question.batch_size, question.samples, question.epochs, question.optimizer, question.coverage,
-        strategy=question.strategy,
+        question.batch_size, question.samples, question.epochs, question.optimizer, question.coverage
     )  # fmt: skip
     run.check_batch(question.devices)
     # Numbers of devices whose batches together are larger than the data set are left out.
@@ -126,7 +125,6 @@ def _command(question: Question, card: Card, file_name: str) -> str:
     link = question.link_gbps
     values = {
         "optimizer": question.optimizer,
-        "strategy": question.strategy,
         "link_gbps": f"{link:.12g}" if link else "",
         "coverage": f"{question.coverage:.12g}",
     }

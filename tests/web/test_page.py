@@ -130,8 +130,8 @@ WRONG = [
     ({"batch_size": "x"}, "batch_size"), ({"optimizer": "lion"}, "optimizer"),
     ({"devices": "0"}, "devices"),
     ({"compare": "1,x"}, "compare"), ({"compare": "2000,4096"}, "compare"),
-    ({"strategy": "star"}, "strategy"), ({"link_gbps": "0"}, "link_gbps"),
-    ({"link_gbps": "fast"}, "link_gbps"), ({"coverage": "1"}, "coverage"), ({"coverage": ""}, "coverage"),
+    ({"link_gbps": "0"}, "link_gbps"), ({"link_gbps": "fast"}, "link_gbps"),
+    ({"coverage": "1"}, "coverage"), ({"coverage": ""}, "coverage"),
 ]  # fmt: skip
 
 
