@@ -123,7 +123,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
     source = f" ({'; '.join(sorted(dated))})" if dated else ""
-    left_out = ", ".join(cost.not_included)
+    left_out = "storage, data transfer, setting up the machines"
     yield f"Price by the second: {plain(cost.prices or '')}{source}; without {left_out}."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.cost import NOT_INCLUDED, Cost, cost, frontier
+from lolat.training.cost import Cost, cost, frontier
 from lolat.training.model import BlockTime, TrainingPrediction, TrainingRun, iteration_blocks
 from lolat.units import dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import PRICES, DeviceModel, shown_path
@@ -105,7 +105,6 @@ def trainings(
             )
             for card in cards
         ],
-        "not_included": ", ".join(NOT_INCLUDED),
     }
 
 
