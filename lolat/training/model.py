@@ -15,7 +15,6 @@ from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, parameters
-from lolat.graph.blocks import cut
 from lolat.training.iteration import Optimizer, optimizer_named
 from lolat.training.link import Link, exchange_ms, gradients
 from lolat.training.prices import Rented
@@ -276,26 +275,3 @@ def _with_epochs(
         interval_s=interval_s,
         warnings=tuple(warnings),
     )
-
-
-# ---- Where an iteration's time goes.
-
-
-@dataclass(frozen=True)
-class BlockTime:
-    """A part of an iteration on one device: ms, and its share of the whole from 0 to 1."""
-
-    name: str
-    iteration_ms: float
-    share: float
-
-
-def iteration_blocks(
-    model: Training, graph: Graph, batch_size: int, optimizer: str
-) -> tuple[BlockTime, ...]:
-    """The blocks of `graph` in its order, then "update" and "call"; they add up to an iteration."""
-    iteration = model.iteration(graph, batch_size, optimizer_named(optimizer))
-    passes, total = iteration.passes, iteration.total
-    times = [(b.label, float(passes[list(b.operations)].sum())) for b in cut(graph)]
-    times += [("update", iteration.update), ("call", iteration.step)]
-    return tuple(BlockTime(name, t, t / total if total else 0.0) for name, t in times)

@@ -9,17 +9,15 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
-from lolat.training.epochs import EpochTraining
 from lolat.training.link import Link
 from lolat.training.model import (
     Training,
     TrainingPrediction,
     TrainingRun,
-    iteration_blocks,
     predict,
 )
 from tests import synthetic
-from tests.training import epoch_tables, known_device
+from tests.training import known_device
 from tests.training.known import KnownTraining
 from tests.training.test_estimate import model as estimated
 from tests.training.test_learning import model as measured
@@ -93,21 +91,6 @@ def test_devices_that_cannot_be(devices: Any) -> None:
     with pytest.raises(InputError) as caught:
         predict(known(), GRAPH, TrainingRun(10, 1000), devices, Link(10))
     assert caught.value.arguments[0] == "replicas"
-
-
-@pytest.mark.parametrize("batch_size", [1, 16])
-@pytest.mark.parametrize(
-    "model", [measured(), estimated(), EpochTraining(epoch_tables.document(), "m.json")]
-)
-def test_blocks_add_up_to_the_iteration(model: Training, batch_size: int) -> None:
-    blocks = iteration_blocks(model, GRAPH, batch_size, "adam")
-    prediction = asked(model, batch_size, optimizer="adam")
-    assert [b.name for b in blocks[-2:]] == ["update", "call"]
-    assert len(blocks) > 3
-    assert sum(b.iteration_ms for b in blocks) == pytest.approx(prediction.iteration_ms)
-    assert sum(b.share for b in blocks) == pytest.approx(1.0)
-    update = prediction.parts_ms["update"]
-    assert update is None or blocks[-2].iteration_ms == pytest.approx(update)
 
 
 def test_times_are_finite_for_any_batch() -> None:
