@@ -82,7 +82,6 @@ def cost(
     link_gbps: float | None = None,
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
-    accelerator: str | None = None,
     memory_gib: float | None = None,
     input_size: Any = None,
 ) -> Cost:
@@ -94,7 +93,7 @@ def cost(
     available = _available_bytes(document, memory_gib)
     for devices in replicas or (0,):
         run.check_batch(devices)
-    rental = _rental(document, price_per_hour, prices, accelerator)
+    rental = _rental(document, price_per_hour, prices)
     graph = readers.read(network, input_size)  # last, as it takes long
     options = []
     for devices in replicas:
@@ -149,7 +148,6 @@ def _rental(
     document: Mapping[str, Any],
     price_per_hour: float | None,
     prices: str | Prices | None,
-    accelerator: str | None,
 ) -> Rental | None:
     """Where the device is rented; None if the price list built in has nothing like it."""
     if price_per_hour is not None:
@@ -163,7 +161,7 @@ def _rental(
         offer = Offer("", "", 0, price_per_hour, source=source)
         return Rental(device_of(document), (offer,), source)
     price_list = prices if isinstance(prices, Prices) else read_prices(prices)
-    rental = find_rental(document, price_list, accelerator)
+    rental = find_rental(document, price_list)
     if rental is None and isinstance(prices, str):
         raise InputError(
             f"{price_list.prices} has no accelerator like {device_of(document)!r}, the model's device; "

@@ -27,8 +27,7 @@ class TrainingRun:
     """A training that is asked about; InputError for numbers that cannot be.
 
     `batch_size`: samples of an iteration on each device; `samples`: in the data set, None: iterations
-    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval; `input_ms`:
-    of the input pipeline for a sample, all workers of all devices together.
+    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval.
     """
 
     batch_size: int
@@ -37,7 +36,6 @@ class TrainingRun:
     optimizer: str = "sgd"
     coverage: float = COVERAGE
     validation: int | None = None
-    input_ms: float = 0.0
 
     def __post_init__(self) -> None:
         numbers = {
@@ -51,10 +49,6 @@ class TrainingRun:
                 raise InputError(f"{arg(name)} {value!r}: expected a whole number from 1")
         self.check_batch(1)
         check_coverage(self.coverage)
-        if not 0.0 <= self.input_ms < math.inf:
-            raise InputError(
-                f"{arg('input_ms_per_sample')} {self.input_ms:g}: expected 0 or more, such as 2.5"
-            )
         object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
 
     def check_batch(self, devices: int) -> None:
@@ -154,10 +148,9 @@ class TrainingPrediction:
     """A training on `devices` devices, linked by `link` (None: a given one) of `link_gbps` Gbit/s.
 
     `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
-    (what is waited for), and input, the wait for the next batch, where an input pipeline was given; they
-    add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass, part of no sum.
-    `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples; `startup_s`:
-    what the first epoch takes more; `total_s`: all epochs and that; `interval_s`: of `total_s`.
+    (what is waited for); they add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass,
+    part of no sum. `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples;
+    `startup_s`: what the first epoch takes more; `total_s`: all epochs and that, `interval_s` of it.
     `dollars`: of `total_s`, by what is `rented`. None: not asked for, or the model cannot tell.
     """
 
@@ -185,10 +178,8 @@ def predict(
     """A training on `devices` devices, which `link` joins (needed for several).
 
     Each device has its share of the samples, rounded up. Gradients travel while the backward pass goes on,
-    where the model tells how long that is. The input pipeline makes batches while the one before is trained
-    on, as `tf.data`'s prefetch and PyTorch's workers do: an iteration takes the longer of both. InputError
-    for zero devices, batches that together are larger than the data set, and an optimizer that was not
-    measured.
+    where the model tells how long that is. InputError for zero devices, batches that together are larger
+    than the data set, and an optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
@@ -200,19 +191,15 @@ def predict(
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
         waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
-    trained_ms = alone.total + waited_ms
-    input_ms = run.input_ms * run.batch_size * devices - trained_ms  # below 0: the pipeline waits
     parts_ms = alone.parts() | {"exchange": waited_ms}
-    if run.input_ms:
-        parts_ms["input"] = max(0.0, input_ms)
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
-        trained_ms + max(0.0, input_ms), parts_ms, hidden_ms,
+        alone.total + waited_ms, parts_ms, hidden_ms,
         warnings=model.warnings(graph, run.batch_size, optimizer),
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, alone.total, input_ms)
+    return _with_epochs(prediction, model, graph, run, alone.total)
 
 
 def _with_epochs(
@@ -221,13 +208,11 @@ def _with_epochs(
     graph: Graph,
     run: TrainingRun,
     alone_ms: float,
-    input_ms: float,
 ) -> TrainingPrediction:
     """With the times of epochs; the last iteration of each has what is left of a device's samples.
 
-    `alone_ms`: an iteration without its exchange; `input_ms`: how much longer the input pipeline takes for
-    its batches, below 0 if it is faster. The pipeline and the exchange are taken as certain: they follow
-    from what was given, so the interval is of the rest, and ends no earlier than the pipeline allows.
+    `alone_ms`: an iteration without its exchange. An exchange is taken as certain, as it follows from the
+    link: it is added to both ends of the interval of the rest.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
@@ -253,14 +238,10 @@ def _with_epochs(
     iterations = -(-run.samples // (prediction.devices * run.batch_size))
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
-    # The epoch's last batch waits as its share of a whole one.
-    input_s = run.samples / (run.batch_size * prediction.devices) * input_ms / 1e3
-    least_s = alone_s + exchanges_s + run.epochs * input_s if run.input_ms else 0.0
     interval_s = None
     try:
         factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
-        ends = (alone_s / factor + exchanges_s, alone_s * factor + exchanges_s)
-        interval_s = (max(ends[0], least_s), max(ends[1], least_s))
+        interval_s = (alone_s / factor + exchanges_s, alone_s * factor + exchanges_s)
     except InputError:
         warnings.append(
             f"no interval: too few points were left out of the fit for {100 * run.coverage:g} % coverage"
@@ -268,10 +249,10 @@ def _with_epochs(
     return replace(
         prediction,
         iterations=iterations,
-        epoch_s=epoch_s + exchange_s + max(0.0, input_s),
+        epoch_s=epoch_s + exchange_s,
         evaluation_s=evaluation_s,
         startup_s=startup_s,
-        total_s=max(alone_s + exchanges_s, least_s),
+        total_s=alone_s + exchanges_s,
         interval_s=interval_s,
         warnings=tuple(warnings),
     )

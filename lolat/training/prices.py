@@ -198,29 +198,18 @@ def device_of(document: Mapping[str, Any]) -> str:
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 
 
-def find_rental(
-    document: Mapping[str, Any], prices: Prices, accelerator: str | None = None
-) -> Rental | None:
+def find_rental(document: Mapping[str, Any], prices: Prices) -> Rental | None:
     """What a price list has for a model's device; None if it has nothing.
 
-    `accelerator`: its name in the list, if not as the device's name says. InputError where that is another
-    device, whose price says nothing of the model's times, or not in the list. Of processors: those with at
-    least the model's threads, as a smaller machine would be slower.
+    Of processors: those with at least the model's threads, as a smaller machine would be slower.
     """
     device = device_of(document)
-    name = accelerator or accelerator_of(device, prices)
+    name = accelerator_of(device, prices)
     if name is None:
         return None
     offers = offers_of(prices, name)
-    # One name may say more than the other: V100, V100-32GB.
-    if not (is_named(name, device) or is_named(device, name)):
-        raise InputError(
-            f"the price is of {plain(name)}, the times of the model are of "
-            f"{plain(str(document['device']))}; give a model of {plain(name)}, or {arg('price_per_hour')}",
-            code="other-device",
-        )
     if not offers[0].count:
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
-    return Rental(device, offers, f"{CPU if not offers[0].count else name} in {prices.prices}")
+    return Rental(device, offers, f"{name} in {prices.prices}")

@@ -165,8 +165,6 @@ def test_memory() -> None:
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        ({"accelerator": "H800"}, "price-per-hour"),
-        ({"accelerator": "A6000"}, "other-device"),
         ({"price_per_hour": 1, "prices": "x.csv"}, "price-per-hour"),
         ({"price_per_hour": -1}, "price-per-hour"),
         ({"memory_gib": 0}, "memory-gib"),

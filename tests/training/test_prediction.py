@@ -1,4 +1,4 @@
-"""A prediction of training by hand: epochs, intervals, several devices, the input pipeline, blocks."""
+"""A prediction of training by hand: epochs, intervals, several devices."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ def test_what_is_not_known_is_said() -> None:
         ({"samples": 80, "validation": 0}, "validation_samples"),
         ({"optimizer": "adamw"}, "optimizer"),
         ({"coverage": 1.0}, "coverage"),
-        ({"input_ms": -1.0}, "input_ms_per_sample"),
-        ({"input_ms": math.nan}, "input_ms_per_sample"),
     ],
 )
 def test_a_run_that_cannot_be(wrong: dict[str, Any], argument: str) -> None:
@@ -150,36 +148,3 @@ def test_buckets_travel_during_the_backward_pass() -> None:
 def test_gradients_that_are_ready_at_the_end_hide_nothing() -> None:
     found = two_devices([0, 0, 0, 0, 0, 90])
     assert (found.parts_ms["exchange"], found.hidden_ms) == pytest.approx((27, 0))
-
-
-# ---- The input pipeline: the longer of both sets the pace.
-
-
-@pytest.mark.parametrize(
-    ("input_ms", "devices", "iteration_ms", "epoch_s", "total_s", "interval"),
-    [
-        (5.0, 1, 50.0, 5.0, 15.0, (15.0, 15.0)),  # 50 ms a batch; the pipeline's time is certain
-        (1.5, 1, 20.0, 2.0, 6.0, (4.8, 7.5)),  # not seen: the pipeline alone would take 4.5 s
-        (1.9, 1, 20.0, 2.0, 6.0, (5.7, 7.5)),  # no less than the pipeline takes
-        (2.0, 4, 80.0, 2.0, 6.0, (6.0, 6.0)),  # 40 samples at a time, 25 times
-    ],
-)
-def test_the_longer_sets_the_pace(
-    input_ms: float, devices: int, iteration_ms: float, epoch_s: float, total_s: float,
-    interval: tuple[float, float],
-) -> None:  # fmt: skip
-    """100 iterations of 20 ms, three times; an exchange that takes nothing."""
-    run, fast = TrainingRun(10, 1000, 3, input_ms=input_ms), Link(1e12, 0.0)
-    found = predict(KnownTraining(sample_ms=2.0), GRAPH, run, devices, fast)
-    assert found.iteration_ms == pytest.approx(iteration_ms)
-    assert found.parts_ms["input"] == pytest.approx(iteration_ms - 20.0)
-    assert (found.epoch_s, found.total_s) == pytest.approx((epoch_s, total_s))
-    assert found.interval_s == pytest.approx(interval)
-
-
-def test_a_pipeline_without_samples_or_interval() -> None:
-    model = KnownTraining(sample_ms=2.0, factor=None)
-    found = asked(model, 10, input_ms=5.0)
-    assert (found.iteration_ms, found.epoch_s, found.total_s) == (50.0, None, None)
-    found = asked(model, 10, 1000, input_ms=5.0)
-    assert (found.total_s, found.interval_s) == (pytest.approx(5.0), None)
