@@ -57,13 +57,10 @@ class TrainingRun:
             raise InputError(f"{arg('replicas')} {devices!r}: expected a whole number from 1")
         if self.samples is not None and self.batch_size * devices > self.samples:
             fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
-            each = f" on each of {devices} devices" if devices > 1 else ""
             raise InputError(
-                f"a batch of {self.batch_size}{each} is larger than the data set of {self.samples} "
-                f"samples; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
+                f"{devices} x a batch of {self.batch_size} is more than the {self.samples} samples of the "
+                f"data set; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
                 code="batch-over-data",
-                batch_size=int(self.batch_size),
-                samples=int(self.samples),
             )
 
 
