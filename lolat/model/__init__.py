@@ -318,26 +318,21 @@ class Model(Result):
         coverage: float | None = None,
         *,
         replicas: int | Sequence[int] = 1,
-        strategy: str = "ring",
         link_gbps: float | None = None,
-        input_ms_per_sample: float = 0.0,
         validation_samples: int | None = None,
         memory_gib: float | None = None,
         price_per_hour: float | None = None,
         prices: str | None = None,
-        accelerator: str | None = None,
         input_size: InputSize = None,
     ) -> Cost:
         """How long training takes on each number of devices in `replicas`, its memory and its dollars.
 
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices exchange
-        gradients by `strategy` (ring, tree, one-to-all or mirrored) over links of `link_gbps` Gbit/s, if
-        None as such devices usually are linked. `input_ms_per_sample`: of the input pipeline beside
-        training. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
+        gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
         `price_per_hour`: US$ for one device; else the price in `prices` (a CSV file in the layout of
-        SkyPilot's catalog; None: the list of `lolat prices`) of `accelerator`, the model's device if
-        None.
+        SkyPilot's catalog; None: the list of `lolat prices`) of the model's device.
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
@@ -350,12 +345,12 @@ class Model(Result):
 
         run = TrainingRun(
             batch_size, samples, epochs, optimizer, COVERAGE if coverage is None else coverage,
-            validation_samples, strategy, input_ms_per_sample,
+            validation_samples,
         )  # fmt: skip
         return cost(
             training_of(self.document, self.source), network, run,
             [replicas] if isinstance(replicas, int) else replicas, link_gbps=link_gbps,
-            price_per_hour=price_per_hour, prices=prices, accelerator=accelerator, memory_gib=memory_gib,
+            price_per_hour=price_per_hour, prices=prices, memory_gib=memory_gib,
             input_size=input_size,
         )  # fmt: skip
 
