@@ -73,7 +73,7 @@ MODELS = ("epyc-2t", "a100-fp32", "rtx-3090-amp")
 KINDS = ("models", "networks", "files", "tables", "options")
 RIGHT = "right"
 """The kind of a case without damage: the seed is the number of its command."""
-NOT_DRAWN = {"--ray", "--output", "--port", "--html", "--csv", "--plot"}
+NOT_DRAWN = {"--ray", "--output", "--port", "--html", "--csv"}
 
 
 # ---- Right input
