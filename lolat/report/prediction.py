@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.model.summary import headline
-from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, familiar, rows
+from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import table_lines
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
@@ -22,13 +22,17 @@ def latency(prediction: Prediction) -> str:
     return milliseconds(prediction.latency_ms) + interval
 
 
-def totals(prediction: Prediction) -> str:
-    """The counts of the whole, and whether it is like what was measured."""
-    counts = prediction.counts
+def counts_words(counts: Mapping[str, int]) -> str:
+    """The counts of the whole."""
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
-        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
+        f"{quantity(counts['acts'])} convolution activations"
     )
+
+
+def totals(prediction: Prediction) -> str:
+    """The counts of the whole, and whether it is like what was measured."""
+    return f"{counts_words(prediction.counts)} · {domain_words(prediction)}"
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
@@ -54,7 +58,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[str]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
-    `depth`: fold by modules, so many names deep; with the figures of the network as other tools print them.
+    `depth`: fold by modules, so many names deep.
     """
     query = prediction.query
     yield prediction.title
@@ -62,8 +66,6 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield latency(prediction)
     yield totals(prediction)
     yield memory_words(prediction.memory)
-    if depth is not None:
-        yield str(familiar(query.graph))
     yield ""
     yield from block_table(prediction, depth)
     yield ""
