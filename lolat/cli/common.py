@@ -22,7 +22,7 @@ from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
 from lolat.io import FILES_APART
 from lolat.io.results import json_text, plain_data
-from lolat.io.writing import check_writable as check_writable
+from lolat.io.writing import check_file as check_file
 
 # ---- How a command ends: an error is one line on stderr and an exit code.
 

@@ -26,7 +26,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.intervals import COVERAGE
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, write_bytes
@@ -127,7 +127,7 @@ def score(
     job = Job(ranking, names, os.path.realpath(output), chunk or max(CHUNK, size // MOST_FILES))
     _claim(job, of_space, value if isinstance(value, str) else getattr(value, "__qualname__", None))
     with connected(ray) as module:
-        return _run(job, of_space, module, progress or Silent())
+        return _run(job, of_space, module, progress or Progress())
 
 
 @dataclass(frozen=True)

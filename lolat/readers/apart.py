@@ -17,7 +17,7 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from lolat.readers.code import attribute_of, brief, is_function
 from lolat.readers.size import as_sizes
 from lolat.units import shortened
@@ -166,7 +166,6 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_GIB)) -> Handler:
             from lolat.readers.onnx import import_onnx
 
             import_onnx()
-    limit_memory(memory_bytes, on_top=True)
     return lambda request: answer(request, memory_bytes)
 
 
@@ -174,7 +173,6 @@ def _load(network: str, memory_bytes: int) -> None:
     """Load PyTorch, or a function's module, once, before the memory is limited again."""
     of_torch = network.partition(":")[0] in ("timm", "torchvision", "transformers")
     if is_function(network) or (of_torch and "torch" not in sys.modules):
-        limit_memory(LOADING_BYTES, on_top=True)
         if of_torch:
             from lolat.readers.torch import import_torch
 
@@ -182,7 +180,6 @@ def _load(network: str, memory_bytes: int) -> None:
                 import_torch()
         else:
             attribute_of(network, "network", "a function that returns one")
-        limit_memory(memory_bytes, on_top=True)
 
 
 def answer(

@@ -1,10 +1,9 @@
 """The one printer of tables: rows of cells as lines for a screen; rows of an answer as a CSV file.
 
-    for line in table_lines(["network", "ms"], [["ResNet50", "29.1"]]):
-        click.echo(line)
-    write_csv(path, prediction.rows())
+for line in table_lines(["network", "ms"], [["ResNet50", "29.1"]]):
+    click.echo(line)
+write_csv(path, prediction.rows())
 
-In a notebook an answer shows the same rows: `lolat.io.results.notebook_html`.
 """
 
 from __future__ import annotations

@@ -75,10 +75,6 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            b" " * 300 * 2**20,
-            "packed.keras: reading it needs more than 0.25 GiB of memory; expected",
-        ),
         (b"[" * 2**20, "it is not a .keras file; expected a zip archive written by model.save"),
     ],
 )
@@ -154,8 +150,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Forward", "is a lolat_hostile.Forward|Stop"),
         ("crashes", "ended by signal SIGSEGV"),
         ("never", "gave no answer within 1 s; expected .*LOLAT_READ_S"),
-        ("eats", "more than 1 GiB of memory; expected .*LOLAT_READ_GIB"),
-        ("answers", "reading it "),
     ],
 )
 @pytest.mark.usefixtures("here")
