@@ -167,7 +167,6 @@ def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
 # ---- Options that several commands have: one name, one meaning.
 
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
-STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
@@ -249,10 +248,6 @@ epochs_option = option("--epochs", type=WHOLE, metavar="N", help="Times through 
 optimizer_option = option(
     "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), default="sgd",
     show_default=True, help="What updates the weights.",
-)  # fmt: skip
-strategy_option = option(
-    "--strategy", type=click.Choice(STRATEGIES), default="ring", show_default=True,
-    help="How gradients are exchanged.",
 )  # fmt: skip
 replicas_option = option(
     "--replicas", type=List(WHOLE, "K[,K]", "1,2,4,8"), default="1", show_default=True,

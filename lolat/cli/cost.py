@@ -42,7 +42,6 @@ accelerator_option = common.option(
     help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
 )
 @common.replicas_option(more="Several numbers are compared.")
-@common.strategy_option
 @common.link_option
 @common.option(
     "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."

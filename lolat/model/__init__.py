@@ -318,7 +318,6 @@ class Model(Result):
         coverage: float | None = None,
         *,
         replicas: int | Sequence[int] = 1,
-        strategy: str = "ring",
         link_gbps: float | None = None,
         input_ms_per_sample: float = 0.0,
         validation_samples: int | None = None,
@@ -332,9 +331,9 @@ class Model(Result):
 
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices exchange
-        gradients by `strategy` (ring, tree, one-to-all or mirrored) over links of `link_gbps` Gbit/s, if
-        None as such devices usually are linked. `input_ms_per_sample`: of the input pipeline beside
-        training. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
+        gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        `input_ms_per_sample`: of the input pipeline beside training. `validation_samples`: evaluated after
+        each epoch. `memory_gib`: of each device.
         `price_per_hour`: US$ for one device; else the price in `prices` (a CSV file in the layout of
         SkyPilot's catalog; None: the list of `lolat prices`) of `accelerator`, the model's device if
         None.
@@ -350,7 +349,7 @@ class Model(Result):
 
         run = TrainingRun(
             batch_size, samples, epochs, optimizer, COVERAGE if coverage is None else coverage,
-            validation_samples, strategy, input_ms_per_sample,
+            validation_samples, input_ms_per_sample,
         )  # fmt: skip
         return cost(
             training_of(self.document, self.source), network, run,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError, arg
+from lolat.errors import InputError, arg
 from lolat.fitting.intervals import Evidence, Interval, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -17,7 +17,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
-from lolat.model.file import OF_TRAINING, Noise, how_to_add
+from lolat.model.file import Noise
 from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
@@ -285,16 +285,10 @@ class MeasuredTraining(Training):
     the loop has one call for all.
     """
 
-    starts = True
-
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `training` is damaged."""
         self.document, self.source, self.name = document, source, str(document["device"])
-        try:
-            section: Section = converted(document["training"], Section, source, "$.training")
-        except ModelFileError as error:
-            again = how_to_add(document, source, OF_TRAINING)
-            raise ModelFileError(f"{error.message}; learn it again: {again}") from None
+        section: Section = converted(document["training"], Section, source, "$.training")
         self.section, self.epoch_ms = section, section.loop_ms.epoch
         self.forward, self.backward = map(_row, (section.forward_ms, section.backward_ms))
         self.latency = Model(document, source)

@@ -15,8 +15,7 @@ from lolat.errors import InputError
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, frontier
 from lolat.training.model import TrainingRun
-from lolat.training.prices import Offer, read_prices
-from lolat.training.rental import Rental
+from lolat.training.prices import Offer, Rental, read_prices
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device
