@@ -185,15 +185,6 @@ def option(*names: str, **about: Any) -> Any:
     return decorate
 
 
-def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
-    """The file of a plot; InputError now, rather than after minutes, where none can be drawn there."""
-    if path is not None and not ctx.resilient_parsing:
-        from lolat.report.plots import check_plot
-
-        check_plot(path)
-    return path
-
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -271,13 +262,6 @@ only_option = option(
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
-plot_option = option(
-    "--plot",
-    type=click.Path(),
-    callback=_check_plot,
-    metavar="FILE",
-    help="Draw it (.svg or .png).",
-)
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 network_options = stacked(
     model_argument, network_argument, batch_option(default=1, show_default=True), size_option,
