@@ -24,7 +24,7 @@ from lolat.errors import InputError, NetworkError
 from lolat.io import FILES_APART
 from lolat.readers import apart
 from lolat.readers.apart import Reader, is_apart, read_apart
-from microbench.check import Case, read_cases
+from microbench.check import read_cases
 from tests.cli.commands import valid_answer
 from tests.processes import is_running, wait_until
 from tests.readers.onnx_networks import model, node, saved
@@ -196,7 +196,7 @@ def by_command() -> Iterator[None]:
 
 def test_a_network_to_measure_is_read_apart(here: None, by_command: None) -> None:
     with pytest.raises(NetworkError, match="reading it exited with code 0"):
-        read_cases([Case("lolat_hostile:leaves")])
+        read_cases(["lolat_hostile:leaves"], [1])
 
 
 @pytest.mark.parametrize(
