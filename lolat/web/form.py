@@ -123,12 +123,6 @@ VARY_WORDS = {
     "batch": "batch size",
 }
 SOURCES = (("keras", "By name"), ("upload", "From a file"))
-STRATEGY_WORDS = {
-    "ring": "ring all-reduce",
-    "tree": "tree all-reduce",
-    "one-to-all": "one device gathers and sends",
-    "mirrored": "MirroredStrategy",
-}
 
 _ALL = (
     Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
@@ -156,7 +150,6 @@ _ALL = (
     Field("devices", "Devices", "1", parse=Numbers(most=MOST_DEVICES)),
     Field("compare", "Compare with", "1,2,4,8", "numbers of devices, with commas",
           parse=Numbers(most=MOST_DEVICES, longest=MOST_COMPARED)),
-    Field("strategy", "How gradients are exchanged", "ring", choices=tuple(STRATEGY_WORDS.items())),
     Field("link_gbps", "Link of a device, Gbit/s", "",
           "empty: as such devices are linked in one machine, and 10 between machines",
           parse=Numbers(least=0.001, whole=False, fewest=0)),

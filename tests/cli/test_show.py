@@ -15,7 +15,7 @@ from tests.readers.onnx_networks import model as onnx_model
 from tests.readers.onnx_networks import node, saved
 
 
-def test_show(lolat: Command, model: Path, tmp_path: Path) -> None:
+def test_show(lolat: Command, model: Path) -> None:
     out = lolat.text("show", model)
     assert out.startswith("desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %\n")
     assert "GMAC/s in convolutions" in out
@@ -27,10 +27,6 @@ def test_show(lolat: Command, model: Path, tmp_path: Path) -> None:
     names = [family["rate"]["name"] for family in answer["families"]["families"]]
     assert names == ["flops", "elements", "weights", "ops"]
     assert answer["state"] is None
-    plot = tmp_path / "fit.svg"
-    found = lolat.done("show", model, "--plot", plot)
-    assert found.err == f"lolat: drawn: {plot}\n"
-    assert "<svg" in plot.read_text()
 
 
 @pytest.fixture

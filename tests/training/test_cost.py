@@ -15,8 +15,7 @@ from lolat.errors import InputError
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, frontier
 from lolat.training.model import TrainingRun
-from lolat.training.prices import Offer, read_prices
-from lolat.training.rental import Rental
+from lolat.training.prices import Offer, Rental, read_prices
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device
@@ -166,8 +165,6 @@ def test_memory() -> None:
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        ({"accelerator": "H800"}, "price-per-hour"),
-        ({"accelerator": "A6000"}, "other-device"),
         ({"price_per_hour": 1, "prices": "x.csv"}, "price-per-hour"),
         ({"price_per_hour": -1}, "price-per-hour"),
         ({"memory_gib": 0}, "memory-gib"),
