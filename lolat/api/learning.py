@@ -12,8 +12,8 @@ from typing import Any
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.points import Point
 from lolat.io import paths
-from lolat.io.progress import Progress, Silent
-from lolat.io.writing import check_writable
+from lolat.io.progress import Progress
+from lolat.io.writing import check_file
 from lolat.model import Model
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
@@ -48,7 +48,7 @@ def learn(
     cannot be written or is of another device.
     """
     path = None if output is None else Path(output)
-    shown = progress or Silent()
+    shown = progress or Progress()
     model, is_new = learn_device(device, path, backend, options, training, restart, shown)
     for remark in model.document["warnings"] if is_new else ():
         shown.note(f"warning: {remark}")
@@ -202,7 +202,7 @@ def _backend_and_output(
 ) -> tuple[str, Path]:
     """The backend, and the model file: checked before minutes are spent."""
     if output is not None:  # before a GPU is looked for, which takes seconds
-        check_writable(output)
+        check_file(output, "output", make_folder=True)
     if name is None:
         backend, remark = worker.pick(device, options)
         if remark:
@@ -220,5 +220,5 @@ def _backend_and_output(
         if plain != USUAL:
             label = f"{label} {plain}"
         output = paths.local_folder() / f"{environment.slug(label)}.json"
-        check_writable(output)
+        check_file(output, "output", make_folder=True)
     return backend, output

@@ -28,13 +28,13 @@ from lolat.devices.tables import (
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
-from lolat.io.progress import Progress, Silent, Warn
+from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.io.tables import read_table
 from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
-from lolat.readers.many import Said
+from lolat.readers.children import Said
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
@@ -252,7 +252,7 @@ def evaluate(
     # Read before a framework is started.
     wanted = check.read_cases(check.cases(networks or DEFAULT_NETWORKS, sizes, input_size))
     references = check.references_of(_points(model), backend)
-    with Runner(backend, device, progress or Silent()) as runner:
+    with Runner(backend, device, progress or Progress()) as runner:
         measured = check.measure(runner, backend, wanted, references, check.EVALUATE)
         now = here | runner.environment
     found = environment.differences(model.device, where, now)
@@ -377,7 +377,7 @@ def evaluate_table(
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     """Whether `model` still holds on this machine; see `Model.doctor`."""
     began = time.monotonic()
-    found = _examined(model, progress or Silent(), began)
+    found = _examined(model, progress or Progress(), began)
     if found.ratio is not None:  # else it is of another device, and this one says nothing of it
         _keep(model, "doctor", found.ratio)
     return replace(found, seconds=round(time.monotonic() - began, 2))

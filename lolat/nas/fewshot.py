@@ -55,7 +55,7 @@ def read_archs(table: Table, space: Space) -> tuple[list[str], np.ndarray]:
     InputError names the line whose text is no network of the space.
     """
     archs = [row["arch"] for row in table]
-    return archs, space.parse(archs, lambda i: f"{table.source}, line {table.line(i)}")
+    return archs, space.parse(archs, lambda i: f"{table.source}, line {table.lines[i]}")
 
 
 def read_samples(path: AnyPath, space: Space) -> Samples:

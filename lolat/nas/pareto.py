@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import AnswerIsNo, not_written
+from lolat.errors import AnswerIsNo, arg
 from lolat.fitting.intervals import COVERAGE
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
+from lolat.io.writing import not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
@@ -116,7 +117,7 @@ def search(
 
     Raises AnswerIsNo where no candidate is within the time, InputError for a wrong argument.
     """
-    shown = progress or Silent()
+    shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
     of_space = find_space(space)
     if of_space.decomposition is not None:
@@ -200,7 +201,7 @@ class Scores:
 
         InputError for a wrong table, with its line, and where the function cannot be found.
         """
-        self.space, self.path, self.progress = space, path, progress or Silent()
+        self.space, self.path, self.progress = space, path, progress or Progress()
         self.computed, self.reused = 0, 0
         self.rows: np.ndarray | None = None
         self._known: dict[str, float] = {}
@@ -287,7 +288,7 @@ def _append(path: str | os.PathLike[str], arch: str, score: float) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise not_written(path, error, "scores") from error
+        raise not_written(error, f"{arg('scores')} {shown_path(path)}") from error
 
 
 # ---- The front as people read it.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
-from lolat.io.writing import AnyPath, check_writable, write_bytes
+from lolat.io.writing import AnyPath, check_file, write_bytes
 from lolat.model import Model, load
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
@@ -95,7 +94,7 @@ def score(
     loaded = load(model) if isinstance(model, str) else model
     scorer = scorer_for(of_space, loaded, batch_size, predictor)
     function = None if value is None else find_function(value, "value")
-    check_writable(Path(output))
+    check_file(output, "output", make_folder=True)
     decode: Callable[[Any], np.ndarray] = of_space.decode
     if among is None:
         count, pieces = scorer.grid.countable(), scorer.chunks()
@@ -103,7 +102,7 @@ def score(
         rows = read_archs(read_table(str(among), ("arch",)), of_space)[1]
         count, decode = len(rows), rows.__getitem__
         pieces = iter([(np.arange(count), rows, scorer.latency(rows))])
-    shown = progress or Silent()
+    shown = progress or Progress()
     if count > DECODED:
         shown.start("scoring", -(-count // DECODED))
     top = Scored.none()
