@@ -34,7 +34,7 @@ from lolat.io.tables import read_table
 from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
-from lolat.readers.many import Said
+from lolat.readers.children import Said
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain

@@ -20,7 +20,6 @@ from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
-from lolat.io import FILES_APART
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
 
@@ -106,18 +105,6 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
         return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
 
     return error.worded(option_of)
-
-
-def run_apart(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
-    """`run` where networks may be anybody's: those that may do harm are read in another process.
-
-    Not with LOLAT_DEBUG, which asks for a traceback: an error of a child process has none.
-    """
-    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
-    try:
-        return run(command, arguments, name)
-    finally:
-        FILES_APART.reset(before)
 
 
 def _discard_stdout() -> None:

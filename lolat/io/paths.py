@@ -23,7 +23,7 @@ STATE = ".state.json"
 
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
-    ("keras:", "timm:", "torchvision:", "transformers:", "generate:"),
+    ("keras:", "timm:", "torchvision:", "transformers:"),
     (".keras", ".onnx"),
 )
 """How names of networks begin or end."""

@@ -14,7 +14,7 @@ from typing import Any
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.units import did_you_mean, one_line
 
-PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
+PREFIXES = ("keras", "timm", "torchvision", "transformers")
 """What a name of a network begins with; others are modules."""
 
 

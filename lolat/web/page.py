@@ -10,8 +10,8 @@ from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.model.prediction import domain_words
-from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
+from lolat.readers.children import ENDINGS
 from lolat.report.bottlenecks import page
 from lolat.report.cost import fit_words
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural

@@ -104,8 +104,8 @@ def test_a_written_network_is_the_network(
 def test_a_written_network_of_keras_is_the_network(lolat: Command, tmp_path: Path) -> None:
     pytest.importorskip("keras")
     output = tmp_path / "net.json"
-    lolat.done("read", "generate:resnet?small=true", "--input-size", 64, "--output", output)
-    assert read(output) == read("generate:resnet?small=true", 64)
+    lolat.done("read", "keras:VGG16", "--input-size", 64, "--output", output)
+    assert read(output) == read("keras:VGG16", 64)
     assert read(output, 64) == read(output, (64, 64, 3)) == read(output)
 
 

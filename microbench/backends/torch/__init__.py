@@ -188,9 +188,7 @@ class TorchBackend:
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        is_other = spec.startswith(("keras:", "generate:")) or spec.lower().endswith(
-            (".keras", ".onnx")
-        )
+        is_other = spec.startswith("keras:") or spec.lower().endswith((".keras", ".onnx"))
         network = None if is_other else open_network(spec, input_size, weights=True)
         if network is None or not is_network(network.model):
             raise NetworkError(
