@@ -13,7 +13,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.fitting.intervals import LARGEST
 from lolat.graph import Graph
-from lolat.graph.counts import FEATURES, behavior, kind_label
+from lolat.graph.counts import FEATURES, behavior
 from lolat.graph.kinds import FREE
 from lolat.io.documents import Positive, Range
 from lolat.units import percent
@@ -121,17 +121,14 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
         """(position of an operation -> its kind) where no measured block had that kind, and (position ->
         its data type) where that is another than the measured ones.
-
-        A kind is measured by its own name too, where moving memory was not measured as a whole.
         """
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
         for position, operation in enumerate(graph.operations):
             if operation.kind in FREE:
                 continue
-            label = kind_label(operation)
-            if self.kinds and self.kinds.isdisjoint((behavior(operation), label)):
-                kinds[position] = label
+            if self.kinds and (kind := behavior(operation)) not in self.kinds:
+                kinds[position] = kind
             written = (graph.tensors[t].dtype for t in operation.outputs)
             other = next((t for t in written if "float" in t and t not in self.dtypes), None)
             if other is not None:

@@ -28,14 +28,14 @@ def row(**counts: int) -> np.ndarray:
 
 
 # 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
-OWN = [point(), point(("conv", "relu"), flops=10_000, ops=8)]
+OWN = [point(), point(("conv", "memory traffic"), flops=10_000, ops=8)]
 DOMAIN = Domain.of_points(OWN)
 
 
 def test_ranges_are_those_of_the_points() -> None:
     assert DOMAIN.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
     assert DOMAIN.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
-    assert DOMAIN.kinds == {"conv", "relu"}
+    assert DOMAIN.kinds == {"conv", "memory traffic"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def remarks_on(domain: Domain, graph: Graph) -> list[str]:
 
 
 def test_kinds_and_types_that_were_not_measured() -> None:
-    assert DOMAIN.unmeasured(chain_of(["conv", "relu"])) == ({}, {})
+    assert DOMAIN.unmeasured(chain_of(["conv", "relu", "max_pool", "flatten"])) == ({}, {})
     found = chain_of(["lstm", "gelu", "conv", "gelu"])
     assert DOMAIN.unmeasured(found) == ({0: "lstm", 1: "gelu", 3: "gelu"}, {})
     assert remarks_on(DOMAIN, found) == ["no measured block has gelu, lstm, 75 % of the time"]
@@ -100,15 +100,6 @@ def test_kinds_and_types_that_were_not_measured() -> None:
         "no measured block has lstm, 50 % of the time",
         "measured in float32, asked for float16",
     ]
-
-
-def test_moving_memory_is_one_kind_only_where_it_was_measured_as_such() -> None:
-    """What is known of a relu tells nothing of a pool; what was measured of blocks, of all of them."""
-    graph = chain_of(["conv", "relu", "add", "max_pool", "batch_norm", "flatten"])
-    kinds, _ = DOMAIN.unmeasured(graph)
-    assert kinds == {2: "add", 3: "max_pool", 4: "batch_norm"}
-    of_blocks = Domain.of_points([point(("conv", "memory traffic"))])
-    assert of_blocks.unmeasured(graph) == ({}, {})
 
 
 def test_points_whose_counts_do_not_tell_have_none() -> None:
