@@ -95,7 +95,7 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
-    memory, inside = analysis.liveness.memory(size), outside.inside_share
+    memory, inside = analysis.memory(size), outside.inside_share
     half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:

@@ -115,7 +115,6 @@ def _of_document(path: str, size: Any) -> Graph:
     document = read_json(path, expected)
     try:
         graph = Graph.from_dict(document)
-        graph.check_sizes()
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     if not is_of_size(graph, size):
