@@ -22,10 +22,8 @@ from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
-from lolat.units import milliseconds, plain
 
 BEST = 10  # of the result, unless another number is asked for
-LISTED = 20  # of them for people
 MOST_ROWS = 10_000_000  # of the table
 Value = Callable[[np.ndarray], np.ndarray]
 
@@ -169,17 +167,3 @@ def _write(
     cells = (map("{:.7g}".format, column) for column in columns.values())
     lines = zip(map(space.arch, rows), *cells, strict=True)
     write_bytes(output, to_csv(["arch", *columns], lines).encode())
-
-
-def lines(result: ScoreResult) -> Iterator[str]:
-    """The result as people read it, with LISTED of the best."""
-    yield result.words()
-    yield f"latencies by {result.source}"
-    yield ""
-    with_value = bool(result.best) and result.best[0].value is not UNSET
-    yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
-    for row in result.best[:LISTED]:
-        value = f"  {row.value:>10.6g}" if with_value else ""
-        yield f"{milliseconds(row.latency_ms):>10}{value}   {row.arch}"
-    yield ""
-    yield f"written: {plain(result.output)}"

@@ -16,7 +16,7 @@ from lolat.errors import AnswerIsNo, InputError
 from lolat.model import Model
 from lolat.nas import Space, search, spaces
 from lolat.nas.evolution import crowding, front, ranks
-from lolat.nas.pareto import Scores, SearchResult, lines
+from lolat.nas.pareto import Scores, SearchResult
 from lolat.nas.user_code import find_function, find_space
 from tests import synthetic
 from tests.nas.test_space import small
@@ -228,7 +228,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return score(candidate)
 
-    with pytest.raises(KeyboardInterrupt, match="16 new scores"):
+    with pytest.raises(KeyboardInterrupt):
         search(SPACE, MODEL, interrupted, scores=path, **options)
     with open(path, newline="") as file:
         assert len(list(csv.DictReader(file))) == 16
@@ -240,17 +240,16 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
 
-    def of_four() -> Scores:
+    def of_four() -> None:
         scores = Scores(SPACE, score, path)
         for row in ROWS[:4]:
             scores.score(row)
-        return scores
 
     of_four()
     text = path.read_bytes()
     path.write_bytes(text[:-3])
-    second = of_four()
-    assert (second.reused, second.computed) == (3, 1)
+    assert len(Scores(SPACE, score, path).known) == 3
+    of_four()
     assert path.read_bytes() == text
 
 
@@ -287,9 +286,6 @@ def test_the_front_is_of_whole_networks() -> None:
         whole = MODEL.predict(SPACE.network(candidate.candidate))
         assert candidate.latency_ms == pytest.approx(whole.latency_ms, abs=1e-9)
         assert candidate.interval_ms == whole.interval_ms
-    text = list(lines(result))
-    assert len([line for line in text if line.endswith(result.front[0].arch)]) == 1
-    assert max(map(len, text[1:-1])) < 80
 
 
 @pytest.mark.parametrize(
