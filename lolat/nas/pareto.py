@@ -133,11 +133,7 @@ def search(
     limit = math.inf if max_ms is None else max_ms
     times = scorer.latency(rows)
     if times.min() > limit:
-        raise AnswerIsNo(
-            f"no candidate of {of_space.name} is within {limit:g} ms; the fastest takes "
-            f"{times.min():.3g} ms",
-            replace(result, fastest_ms=float(times.min())).to_dict(),
-        )
+        raise _none_within(replace(result, fastest_ms=float(times.min())))
     archive = Archive(scorer, known.score, -1.0 if lower_is_better else 1.0)
     able = rows[times <= limit]
     if known.rows is None:
@@ -151,6 +147,14 @@ def search(
     unscored = int(np.isnan(archive.scores).sum())
     best = _front(archive, of_space, loaded)
     return replace(result, scored=len(archive) - unscored, unscored=unscored, front=best)
+
+
+def _none_within(result: SearchResult) -> AnswerIsNo:
+    return AnswerIsNo(
+        f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
+        f"{result.fastest_ms:.3g} ms",
+        result.to_dict(),
+    )
 
 
 def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate, ...]:

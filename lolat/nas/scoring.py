@@ -111,11 +111,7 @@ def score(
         within += len(scored.times)
         if best is None:
             written.append(scored)
-            if within > MOST_ROWS:
-                raise InputError(
-                    f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or "
-                    f"a smaller {arg('max_ms')}"
-                )
+            _require_few(within)
         if count > DECODED:
             shown.step()
     chosen = top if best is not None else Scored.joined(written)
@@ -126,6 +122,14 @@ def score(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
         within, str(output), tuple(map(BestCandidate, archs, top.times.tolist(), values_of)),
     )  # fmt: skip
+
+
+def _require_few(count: int) -> None:
+    if count > MOST_ROWS:
+        raise InputError(
+            f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a smaller "
+            f"{arg('max_ms')}"
+        )
 
 
 def _within(
