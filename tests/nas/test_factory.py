@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -166,16 +165,3 @@ def test_a_pytorch_factory() -> None:
     rows = space.decode(np.arange(4))
     expected = [36 * 27 * f + f * 36 * u for f in (4, 8) for u in (5, 6)]
     assert space.counts(rows)[:, 2].tolist() == expected
-
-
-def test_the_example_is_what_it_says() -> None:
-    pytest.importorskip("keras")
-    from examples import nas_search
-
-    made, classes = nas_search.images(40, 0)
-    assert made.shape == (40, nas_search.SIZE, nas_search.SIZE, 3)
-    assert set(classes) <= set(range(nas_search.CLASSES))
-    space = math.prod(map(len, nas_search.CHOICES.values()))
-    assert f"({space:,} in all)" in str(nas_search.__doc__)
-    first = {name: values[0] for name, values in nas_search.CHOICES.items()}
-    assert nas_search.network(**first).output_shape == (None, nas_search.CLASSES)

@@ -89,7 +89,7 @@ def test_whole_milliseconds_count_as_rounded() -> None:
 
 @pytest.mark.parametrize(
     ("count", "device", "least"),
-    [(1, everything, 0.75), (3, everything, 0.75), (10, layered, 0.8), (100, layered, 0.97)],
+    [(3, everything, 0.75), (100, layered, 0.97)],
 )
 def test_few_samples_rank_and_many_tell(count: int, device: Device, least: float) -> None:
     some = some_layers if device is layered else some_cells
@@ -219,16 +219,10 @@ def with_section(space: str, section: Any) -> Model:
     return Model(document, "m.json")
 
 
-MISSING = object()
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("costs",), MISSING), (("costs",), []),
-        (("costs", 0, "costs_ms"), [1.0]), (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0]),
-        (("costs", 0, "assumption"), "another"),
-        (("spreads_ms", "all"), [[1.0, 1.0]]), (("spreads_ms",), {}),
+        (("costs", 0, "costs_ms"), [1.0]), (("costs", 0, "assumption"), "another"), (("spreads_ms",), {}),
     ],
 )  # fmt: skip
 def test_a_damaged_section_is_refused(cells: NasModel, path: tuple[Any, ...], value: Any) -> None:
@@ -236,8 +230,6 @@ def test_a_damaged_section_is_refused(cells: NasModel, path: tuple[Any, ...], va
     for key in path[:-1]:
         holder = holder[key]
     holder[path[-1]] = value
-    if value is MISSING:
-        del holder[path[-1]]
     with pytest.raises(ModelFileError, match=r"^m\.json: "):
         from_model(with_section("nasbench201", section), CELLS)
 
