@@ -26,7 +26,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.predicting import as_batch_size, operations_ms
+from lolat.model.predicting import as_whole, operations_ms
 from lolat.nas.factory import MOST_NETWORKS, Decomposition, Finder, Networks, maker
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
@@ -243,7 +243,7 @@ class Space:
 
     def _table_counts(self, batch_size: int) -> list[np.ndarray]:
         """The counts of each table."""
-        batch_size = as_batch_size(batch_size)
+        batch_size = as_whole(batch_size)
         if batch_size not in self._counts:
             self._counts[batch_size] = [table.at(batch_size) for table in self.tables]
         return self._counts[batch_size]
@@ -266,7 +266,7 @@ class Space:
         """
         formula = model.predictor(predictor)
         if isinstance(formula, Kernels):
-            return formula, self._by_operation(formula, as_batch_size(batch_size))
+            return formula, self._by_operation(formula, as_whole(batch_size))
         columns = [COLUMNS.index(f) for f in formula.features]
         slopes = np.asarray(formula.slopes)
         counts = self._table_counts(batch_size)
