@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
 from lolat.model.budget import MOST_BATCH, VARY
-from lolat.readers.apart import ENDINGS
+from lolat.readers.children import ENDINGS
 from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import YOURS, DeviceModel
@@ -22,9 +22,7 @@ from lolat.web.networks import UPLOAD, NetworkKey
 MOST_DEVICES = 4096
 MOST_COMPARED = 16
 MOST_BATCHES = 8
-NETWORK = re.compile(
-    r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}|generate:\w+(\?[\w=&,.-]{0,500})?", re.ASCII
-)
+NETWORK = re.compile(r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ def spec_of(name: str) -> str:
     if not NETWORK.fullmatch(name):
         given = f"{shortened(name)!r} is no name of a network" if name else "no name is given"
         raise InputError(
-            f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME, torchvision:NAME "
-            'or generate:vgg?layers=2,2; a file is given under "From a file"'
+            f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME or "
+            'torchvision:NAME; a file is given under "From a file"'
         )
     return name if ":" in name else f"keras:{name}"
 
@@ -130,7 +128,7 @@ _ALL = (
     Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
     Field("source", "Where the network is from", "keras", choices=SOURCES),
     Field("name", "Name", "ResNet50",
-          "type to search; of keras.applications, or with timm:, torchvision: or generate: before it",
+          "type to search; of keras.applications, or with timm: or torchvision: before it",
           parse=spec_of),
     Field("size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           parse=SIZES),

@@ -59,42 +59,13 @@ def test_the_state_of_the_machine_is_told_and_corrects_nothing(
     alone = lolat.json(*ask)
     device.ratio = 1.2
     answer = lolat.json(*ask)
-    taken_out = answer["ratio_taken_out"]
-    assert answer == alone | {
-        "ratio": pytest.approx(1.2), "ratio_taken_out": taken_out, "cause": "machine",
-    }  # fmt: skip
-    assert taken_out["bias"] == pytest.approx(1.2 / 1.1 - 1)
-    assert (answer["verdict"], answer["limit"], alone["cause"]) == ("fair", 0.1, "unknown")
+    assert answer == alone | {"ratio": pytest.approx(1.2), "cause": "machine"}
+    assert (answer["verdict"], answer["limit"], alone["cause"]) == ("fair", 0.1, "formula")
     predicted = device.model.predict(synthetic.network(stages=1, size=32, name="keras:A"), 2)
     first = answer["networks"][0]
     assert first["predicted_ms"] == pytest.approx(predicted.latency_ms)
     assert first["interval_ms"] == pytest.approx(list(predicted.interval_ms))
     assert answer["noise"]["busy"] == 1.3
-
-
-def test_a_plot(
-    lolat: Command, model: Path, device: Measuring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plot = tmp_path / "plot.svg"
-    ask = ("evaluate", model, "keras:A", "--plot", plot)
-    assert lolat.done(*ask).err == f"lolat: drawn: {plot}\n"
-    assert "measured, ms" in plot.read_text()
-
-    def full(*unused: object, **named: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    failed = lolat(*ask, "--json")
-    assert failed.code == 1
-    assert json.loads(failed.out)["networks"], "the times are not lost"
-
-
-@pytest.mark.parametrize("name", ["plot.gif", "no/plot.svg"])
-def test_a_plot_that_cannot_be_drawn_is_found_out_before_measuring(
-    lolat: Command, model: Path, device: Measuring, tmp_path: Path, name: str
-) -> None:
-    assert "--plot" in lolat.refused("evaluate", model, "--plot", tmp_path / name)
-    assert device.calls == []
 
 
 def test_a_network_that_fails_is_listed(lolat: Command, model: Path, device: Measuring) -> None:
