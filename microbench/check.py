@@ -20,8 +20,8 @@ from lolat.graph.counts import count
 from lolat.io.progress import Progress
 from lolat.readers import read
 from microbench import backends
-from microbench.blocks import NETWORKS, Predefined, known_blocks
-from microbench.learn import REFERENCES
+from microbench.blocks import Predefined, known_blocks
+from microbench.learn import references
 from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
 from microbench.timing import BUSY, Levels, levels
 
@@ -77,22 +77,23 @@ class Measured:
     levels: Levels
 
 
-def cases(
+def read_cases(
     networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[int, ...] = ()
-) -> list[Case]:
-    """Every network at every batch size, none twice."""
-    sizes = list(dict.fromkeys(batch_sizes))
-    return [Case(spec, n, input_size) for spec in dict.fromkeys(networks) for n in sizes]
+) -> list[tuple[Case, Graph]]:
+    """Every network at every batch size, none twice, read; what is raised, see `lolat.readers.read`."""
+    graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}
+    sizes = dict.fromkeys(batch_sizes)
+    return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]
 
 
 def references_of(
-    points: Sequence[Point], backend: str, networks: Sequence[Predefined] = NETWORKS
+    points: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """The points of the REFERENCES, one of each, with their networks, as `backend` has these.
+    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them.
 
-    Where there are none of those, the points of all whole networks of this version.
+    A network whose counts are not those of this version is left out.
     """
-    known = {n.name: n for n in known_blocks(backend, networks)}
+    known = {n.name: n for n in known_blocks(backend, networks or references())}
     able: dict[str, tuple[Point, Graph]] = {}
     for point in points:
         if point.whole and point.name in known and point.name not in able:
@@ -100,14 +101,7 @@ def references_of(
             counts = count(graph).total(point.batch_size)._asdict()
             if all(point.counts.get(c) == counts[c] for c in SAME_COUNTS):
                 able[point.name] = point, graph
-    return [able[name] for name in able if name in REFERENCES] or list(able.values())
-
-
-def read_cases(cases: Sequence[Case]) -> list[tuple[Case, Graph]]:
-    """The cases with their networks; what is raised, see `lolat.readers.read`."""
-    keys = dict.fromkeys((case.spec, case.input_size) for case in cases)
-    graphs = {key: read(*key) for key in keys}
-    return [(case, graphs[case.spec, case.input_size]) for case in cases]
+    return list(able.values())
 
 
 def measure(

@@ -15,7 +15,6 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
 from lolat.io.progress import Progress
-from lolat.units import changed, off
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
 from microbench.journal import Journal
@@ -25,11 +24,9 @@ from microbench.timing import Level, Levels, Visit, levels
 USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 # From these values on there is a warning.
-BUSY_LOAD = 0.6  # the load average a processor, before a run
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 APART = 0.08  # how far repeated measurements are apart
 OTHERS = 0.2  # processors that other programs use
-MOVED = 0.1  # how much faster or slower the machine became
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
@@ -82,7 +79,7 @@ def measure_blocks(
         if (key := job_key(b.name, n)) in measured.jobs
     ]
     noise = noise_of(measured)
-    remarks = warnings(outcome.environment, noise, outcome.failures)
+    remarks = warnings(noise, outcome.failures)
     return MeasuredBlocks(points, outcome.environment, noise, remarks, journal)
 
 
@@ -181,25 +178,14 @@ def noise_of(measured: Levels) -> dict[str, Any]:
     `floor`: the median over the points of how far two halves of a point's samples are apart, the machine's
     state taken out. `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of
     the run, as factors of the usual. `others`: how many processors other programs used; it corrects
-    nothing. `trend`: the last quarter of the run over the first.
+    nothing.
     """
-    names = ("floor", "quiet", "busy", "others", "trend")
-    return {name: round(getattr(measured, name), 4) for name in names}
+    return {n: round(getattr(measured, n), 4) for n in ("floor", "quiet", "busy", "others")}
 
 
-def warnings(
-    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
-) -> list[str]:
+def warnings(noise: Mapping[str, Any], failures: Mapping[str, str]) -> list[str]:
     """Remarks on a run, each with what to do about it."""
     remarks = []
-    load = where.get("load_at_start")
-    # Those of the machine, whose load it is; a framework may have been given fewer.
-    threads = where.get("processor", {}).get("threads", where["threads"])
-    if load is not None and load > BUSY_LOAD * threads:
-        remarks.append(
-            f"the machine was busy before the run (load {load} on {threads} threads): close other "
-            "programs and run again"
-        )
     factor = noise["busy"] / noise["quiet"]
     if factor > UNSTEADY or noise["floor"] > APART:
         remarks.append(
@@ -210,14 +196,8 @@ def warnings(
         )
     if noise["others"] > OTHERS:
         remarks.append(
-            f"other programs used {noise['others']:.1f} of {threads} processors while learning, and the "
-            "times are with them: learn again when they have ended, or keep this for a machine that is "
-            "as busy"
-        )
-    if off(noise["trend"]) > MOVED:
-        remarks.append(
-            f"the machine became {changed(noise['trend'])} while learning (the last quarter of the run "
-            "against the first): heat, or neighbors on a virtual machine; learn again when it has settled"
+            f"other programs used {noise['others']:.1f} processors while learning, and the times are with "
+            "them: learn again when they have ended, or keep this for a machine that is as busy"
         )
     if failures:
         key, reason = next(iter(failures.items()))
@@ -226,18 +206,3 @@ def warnings(
             f"{reason}); the model is fitted on the others"
         )
     return remarks
-
-
-def repeatability_warning(repeatability: float, ratio: float | None) -> list[str]:
-    """A remark where times do not repeat well; `ratio`: of the networks timed again at the end."""
-    if repeatability <= MOVED:
-        return []
-    again = ""
-    if ratio is not None and off(ratio) > MOVED:
-        again = (
-            f"the same networks, timed again by another process, took {ratio:.2f} times as long; "
-        )
-    return [
-        f"{again}times on this machine repeat within {100 * repeatability:.0f} %, and a prediction cannot "
-        "be surer: close other programs and learn again"
-    ]

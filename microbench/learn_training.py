@@ -196,7 +196,7 @@ def _section(
             by_kind[type(point)].append(point)
     passes, updates, epochs = by_kind.values()
     noise = noise_of(measured)
-    remarks = warnings(outcome.environment, noise, outcome.failures)
+    remarks = warnings(noise, outcome.failures)
     all_points = Points(passes, updates, epochs, list(starts))
     return training_section(all_points, outcome.environment, noise, remarks)
 

@@ -138,15 +138,13 @@ class Levels:
     """Every job's level by key, and how slow the machine was.
 
     `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
-    factors of the usual; `others`: how many processors other programs used; `trend`: the last quarter of
-    the run over the first.
+    factors of the usual; `others`: how many processors other programs used.
     """
 
     jobs: Mapping[str, Level]
     quiet: float
     busy: float
     others: float = 0.0
-    trend: float = 1.0
 
     @property
     def floor(self) -> float:
@@ -184,13 +182,7 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
     }
     low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
     others = _others(v for taken in visits.values() for v in taken)
-    return Levels(jobs, low, high, others, _trend(slowness))
-
-
-def _trend(slowness: np.ndarray) -> float:
-    """The last quarter of a run over its first; `slowness`: logarithms in the order of time."""
-    part = max(len(slowness) // 4, 1)
-    return float(np.exp(np.median(slowness[-part:]) - np.median(slowness[:part])))
+    return Levels(jobs, low, high, others)
 
 
 def _others(visits: Iterable[Visit]) -> float:

@@ -30,18 +30,8 @@ class Worker:
     def __init__(self, backend: str, device: str) -> None:
         self.backend = backends.create(backend, device)
         self.calls: dict[str, Callable[[], object]] = {}
-        self.has_failed = False
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do one request. An error is answered; what it held is free when the next request comes."""
-        if self.has_failed:
-            self.backend.tidy()
-        self.has_failed = True
-        answer = self.do(request)
-        self.has_failed = False
-        return answer
-
-    def do(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request."""
         match request["do"]:
             case "environment":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
 from lolat.model import Model
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
+from lolat.model.state import LIMIT
+from lolat.units import percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks
 from microbench.journal import interruptible
@@ -95,46 +97,28 @@ def _learn_latencies(
         points, where, noise, warnings, journal = learn_blocks.measure_blocks(
             backend, device, journal_path, time.time(), restart, progress
         )
-        noise, remarks = _repeated(points, noise, backend, device, progress)
+        progress.note("timing some networks once more, by another process")
+        try:
+            again = check.measure_again(points, backend, device, progress)
+        except LolatError as error:
+            again = ()
+            warnings.append(f"networks could not be timed once more: {error}")
+        noise["repeatability"] = round(check.repeatability(again, noise), 4)
+        if noise["repeatability"] > LIMIT:
+            warnings.append(
+                f"times on this machine repeat within {percent(noise['repeatability'])}, and a prediction "
+                "cannot be surer: close other programs and learn again"
+            )
         where["seconds"] = round(time.monotonic() - started, 1)
         label = environment.label_of(device, where)
-        document = fitting.model_document(
-            target.stem, label, points, where, noise, [*warnings, *remarks]
-        )
-        kept = {section: old[section] for section in SECTIONS if section in old}
-        if "training" in kept and environment.differences(
-            label, kept["training"]["environment"], where
-        ):
-            del kept["training"]  # times of two frameworks are not mixed
-        document |= kept
+        document = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        document |= {section: old[section] for section in SECTIONS if section in old}
+        training = document.get("training")
+        if training and environment.differences(label, training["environment"], where):
+            del document["training"]  # times of two frameworks are not mixed
         write(target, document)
     journal.remove()
     return document
-
-
-def _repeated(
-    points: Sequence[Point], noise: Mapping[str, Any], backend: str, device: str, progress: Progress
-) -> tuple[dict[str, Any], list[str]]:
-    """(`noise` with how well times repeat here, remarks): some networks are timed once more."""
-    progress.note("timing some networks once more, by another process")
-    remarks = []
-    again: Sequence[check.NetworkAgain] = ()
-    try:
-        again = check.measure_again(points, backend, device, progress)
-    except LolatError as error:
-        remarks.append(f"networks could not be timed once more: {error}")
-    repeatability = round(check.repeatability(again, noise), 4)
-    remarks += learn_blocks.repeatability_warning(repeatability, check.median_ratio(again))
-    rows = [
-        {
-            "name": a.name,
-            "batch_size": a.batch_size,
-            "first_ms": a.learned_ms,
-            "last_ms": round(a.now_ms, 6),
-        }
-        for a in again
-    ]
-    return {**noise, "repeatability": repeatability, **({"again": rows} if rows else {})}, remarks
 
 
 def _add_training(
@@ -176,22 +160,19 @@ def _model_in(target: Path, device: str, backend: str, restart: bool) -> dict[st
         return document
     if restart:
         return {}
-    own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
     raise InputError(
-        f"{target} is a model of another device: {label}, and this is {own}; give another "
-        f"{arg('output')}, or {arg('restart')} to replace it",
+        f"{target} is a model of another device: {label}; give another {arg('output')}, or "
+        f"{arg('restart')} to replace it",
         code="other-device",
     )
 
 
 def _refuse_other(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
     """InputError where training would be measured otherwise than the latencies of the file were."""
-    found = environment.differences(str(document["device"]), document["environment"], where)
-    if found:
-        each = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in found)
+    if found := environment.differences(str(document["device"]), document["environment"], where):
         raise InputError(
-            f"the model was learned elsewhere ({each}) and times of two places are not to be mixed; "
-            f"give the {arg('backend')} and options that it was learned with, another {arg('output')}, or "
+            f"times of two places are not to be mixed: {'; '.join(map(str, found))}; give the "
+            f"{arg('backend')} and options that the model was learned with, another {arg('output')}, or "
             f"{arg('restart')} to learn all anew",
             code="other-device",
         )
@@ -209,16 +190,17 @@ def _backend_and_output(
             progress.note(remark)
     else:
         backend = backends.joined(name, options)
-    backends.check_threads(backends.threads_of(backend), device)
+    threads = backends.threads_of(backend)
+    backends.check_threads(threads, device)
     if output is None:
         # The name of a GPU is not known before its backend has started.
-        label = device
-        if device == "cpu":
-            threads = {"threads": backends.threads_of(backend)}
-            label = f"cpu {environment.label_of(device, threads)}"
-        plain = backends.without_threads(backend)
-        if plain != USUAL:
-            label = f"{label} {plain}"
-        output = paths.local_folder() / f"{environment.slug(label)}.json"
+        words = (
+            f"cpu {environment.label_of(device, {'threads': threads})}"
+            if device == "cpu"
+            else device
+        )
+        words += f" {backends.without_threads(backend)}".removesuffix(f" {USUAL}")
+        file_name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+        output = paths.local_folder() / f"{file_name}.json"
         check_file(output, "output", make_folder=True)
     return backend, output

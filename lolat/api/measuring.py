@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -50,12 +49,10 @@ EXAMPLES = {
 }
 """Backend without networks of its own -> whose they may be, and how one is given."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
-TAKEN_OUT = ("median", "bias", "within_10_percent")
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
-FEW = 3  # networks below which a diagnosis says that they are few
 
 
-Cause = Literal["machine", "domain", "noise", "level", "formula", "unknown"] | None
+Cause = Literal["machine", "domain", "noise", "formula"] | None
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,9 @@ class Evaluation(Result):
     """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
     `summary`: relative errors (0.05 is 5 %) as `predict` answers, and how it ranks; `ratio`: how many times
-    as long as learned the model's own networks took meanwhile, the median, None where it has none;
-    `ratio_taken_out`: the errors of predictions times that ratio; `limit`: how far the ratio may be from 1.
-    `verdict`: good, fair or poor; `cause`: of an error that is not good, one of machine (which moved beyond
-    the limit), domain, noise, level (of the machine, within the limit), formula, unknown.
+    as long as learned the model's own networks took meanwhile, the median, None where it has none; `limit`:
+    how far the ratio may be from 1. `verdict`: good, fair or poor; `cause`: of an error that is not good,
+    one of machine (which moved beyond the limit), domain, noise, formula.
     """
 
     model: str
@@ -92,12 +88,10 @@ class Evaluation(Result):
     predictor: str
     ratio: float | None
     limit: float
-    ratio_taken_out: Mapping[str, float | None] | None
     verdict: Literal["good", "fair", "poor"]
     cause: Cause
     networks: tuple[EvaluatedNetwork, ...]
     summary: Mapping[str, float | None]
-    inside_interval: int
     intervals: IntervalsKept | None
     noise_floor: float | None
     failures: Mapping[str, str]
@@ -171,22 +165,18 @@ class TableEvaluation(Result):
 class Diagnosis(Result):
     """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
 
-    `measured`: what the networks alone say; `ratio`: new over learned time, the median over the networks;
-    the model holds where it is within `limit` of 1: 10 %, or what the model's own repeated measurements
-    differ by where that is more. `differences`: from when it was learned.
+    `ratio`: new over learned time, the median over the networks; the model holds where it is within `limit`
+    of 1: 10 %, or what the model's own repeated measurements differ by where that is more; `spread`: the
+    least and the largest ratio. `differences`: from when it was learned.
     """
 
     model: str
     device: str
     verdict: str
     ratio: float | None
-    measured: str | None
     spread: tuple[float, float] | None
     limit: float
     networks: tuple[NetworkAgain, ...]
-    unrest: float | None
-    seconds: float
-    starting_seconds: float
     differences: tuple[Difference, ...]
     failures: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -238,7 +228,7 @@ def evaluate(
         _warn_of(known, warn)
     sizes = batch_sizes or DEFAULT_BATCH_SIZES
     # Read before a framework is started.
-    wanted = check.read_cases(check.cases(networks or DEFAULT_NETWORKS, sizes, input_size))
+    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, input_size)
     references = check.references_of(_points(model), backend)
     with Runner(backend, device, progress or Progress()) as runner:
         measured = check.measure(runner, backend, wanted, references, check.EVALUATE)
@@ -260,31 +250,20 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         reasons = "; ".join(f"{key}: {reason}" for key, reason in measured.failures.items())
         raise MeasuringError(f"no network could be measured ({reasons})")
     rows = tuple(_evaluated(model, n) for n in measured.networks)
-    predicted, times = (
-        np.array([getattr(r, k) for r in rows]) for k in ("predicted_ms", "measured_ms")
-    )
-    errors, limit, floor = (
-        figures(predicted, times),
-        limit_of(model.document),
-        noise_floor(model.document),
-    )
-    taken_out = None if ratio is None else figures(ratio * predicted, times)
+    columns = ([getattr(r, k) for r in rows] for k in ("predicted_ms", "measured_ms"))
+    errors = figures(*map(np.array, columns))
+    limit, floor, error = limit_of(model.document), noise_floor(model.document), errors["median"]
     outside = sum(r.in_domain is False for r in rows) / len(rows)
-    error = errors["median"]
     return Evaluation(
         model=model.name,
         device=model.device,
         predictor=model.default,
         ratio=ratio,
         limit=limit,
-        ratio_taken_out=taken_out and {k: taken_out[k] for k in TAKEN_OUT},
         verdict="good" if error <= GOOD else "fair" if error <= FAIR else "poor",
-        cause=cause_of(
-            error, taken_out["median"] if taken_out else None, ratio, limit, floor or 0.0, outside
-        ),
+        cause=cause_of(error, ratio, limit, floor or 0.0, outside),
         networks=rows,
         summary=errors,
-        inside_interval=sum(r.inside is True for r in rows),
         intervals=intervals(rows),
         noise_floor=floor,
         failures=dict(measured.failures),
@@ -293,17 +272,11 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
 
 
 def cause_of(
-    error: float,
-    taken_out: float | None,
-    ratio: float | None,
-    limit: float,
-    floor: float,
-    outside: float,
+    error: float, ratio: float | None, limit: float, floor: float, outside: float
 ) -> Cause:
     """The cause of a median `error`; None where it is good.
 
-    `taken_out`: the error with the ratio taken out, None where that is not known. `floor`: the noise
-    floor. `outside`: the share of the networks outside the measured domain.
+    `floor`: the noise floor. `outside`: the share of the networks outside the measured domain.
     """
     if error <= GOOD:
         return None
@@ -311,11 +284,7 @@ def cause_of(
         return "machine"
     if outside > 0.5:
         return "domain"
-    if taken_out is not None and taken_out <= GOOD:
-        return "level"
-    if floor > error / 2:
-        return "noise"
-    return "unknown" if taken_out is None else "formula"
+    return "noise" if floor > error / 2 else "formula"
 
 
 def _evaluated(model: Model, network: MeasuredNetwork) -> EvaluatedNetwork:
@@ -360,16 +329,7 @@ def evaluate_table(
 
 
 def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
-    """Whether `model` still holds on this machine; see `Model.doctor`."""
-    began = time.monotonic()
-    found = _examined(model, progress or Progress(), began)
-    if found.ratio is not None:  # else it is of another device, and this one says nothing of it
-        _keep(model, "doctor", found.ratio)
-    return replace(found, seconds=round(time.monotonic() - began, 2))
-
-
-def _examined(model: Model, progress: Progress, began: float) -> Diagnosis:
-    """Measure some of the model's networks again.
+    """Measure some of the model's networks again: whether `model` still holds on this machine.
 
     On another device nothing is measured, for nothing can be expected to hold. With another version, number
     of threads or flag of the framework it is, and the difference is listed. A GPU that is not there is a
@@ -377,68 +337,61 @@ def _examined(model: Model, progress: Progress, began: float) -> Diagnosis:
     """
     where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
-    points = _points(model)
-    references = check.references_of(points, backend)
+    references = check.references_of(_points(model), backend)
     if not references:
         raise InputError(
-            f"none of the model's {len(points)} points is a whole network of this version, so there is "
-            "nothing to measure again; expected a model learned by measuring: lolat learn cpu"
+            f"{model.name} has no whole network of this version to measure again; expected a model learned "
+            "by measuring: lolat learn cpu"
         )
     here = environment.here(where, device)
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
         return diagnosis(model, other)
     try:
-        runner = Runner(backend, device, progress)
+        runner = Runner(backend, device, progress or Progress())
     except DeviceError as error:
         if device == "cpu":
             raise
         return diagnosis(model, (Difference("device", model.device, None),), remark=str(error))
     with runner:
-        starting_s = time.monotonic() - began
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
             return diagnosis(model, found)
         measured = check.measure(runner, backend, (), references, check.DOCTOR)
-    return diagnosis(model, found, measured, round(starting_s, 2))
+    result = diagnosis(model, found, measured)
+    if result.ratio is not None:
+        _keep(model, "doctor", result.ratio)
+    return result
 
 
 def diagnosis(
     model: Model,
     differences: Sequence[Difference],
     measured: check.Measured | None = None,
-    starting_seconds: float = 0.0,
     remark: str = "",
 ) -> Diagnosis:
     """The verdict; without `measured` the device is another one, or not there (`remark`: why)."""
     again = measured.again if measured else ()
-    limit, ratio = limit_of(model.document), check.median_ratio(again)
-    unrest = measured.levels.busy / measured.levels.quiet if measured else None
-    others = measured.levels.others if measured else 0.0
-    verdict = None
-    if ratio is not None:
-        # Other programs, or a machine that changes meanwhile, are a state and no drift.
-        is_settled = others <= OTHERS and (unrest or 1.0) <= UNSTEADY
-        verdict = OK if off(ratio) <= limit else DRIFTED if is_settled else UNSETTLED
     failures = dict(measured.failures) if measured else {}
+    limit, ratio = limit_of(model.document), check.median_ratio(again)
     warnings = [remark] if remark else []
     warnings += [f"{key} could not be measured again: {why}" for key, why in failures.items()]
-    if again and others > OTHERS:
-        warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
-    if 0 < len(again) < FEW:
-        warnings.append(f"only {len(again)} of the model's networks could be measured again")
+    verdict = OTHER
+    if measured and ratio is not None and not differences:
+        # Other programs, or a machine that changes meanwhile, are a state and no drift.
+        others, unrest = measured.levels.others, measured.levels.busy / measured.levels.quiet
+        verdict = DRIFTED if others <= OTHERS and unrest <= UNSTEADY else UNSETTLED
+        verdict = OK if off(ratio) <= limit else verdict
+        if others > OTHERS:
+            warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]
     return Diagnosis(
         model=model.name,
         device=model.device,
-        verdict=OTHER if differences or verdict is None else verdict,
+        verdict=verdict,
         ratio=ratio,
-        measured=verdict,
         spread=(min(ratios), max(ratios)) if ratios else None,
         limit=limit,
         networks=again,
-        unrest=unrest,
-        seconds=0.0,
-        starting_seconds=starting_seconds,
         differences=tuple(differences),
         failures=failures,
         warnings=tuple(warnings),

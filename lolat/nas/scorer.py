@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.fitting.predictors.formula import Formula
 from lolat.nas.grid import CHUNK, Grid
 
@@ -44,22 +43,14 @@ class Scorer(ABC):
         InputError for a row that is not a candidate; it names the row.
         """
 
-    @property
-    def size(self) -> int:
-        """How many candidates there are."""
-        return self.grid.size
-
     def chunks(
         self, start: int = 0, stop: int | None = None, length: int = DECODED
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(indices, rows, latencies) of all candidates from `start` to before `stop`, `length` at a time.
 
-        InputError where an int64 cannot index the space, or the range lies outside it.
+        InputError where an int64 cannot index the space.
         """
-        size = self.grid.countable()
-        end = size if stop is None else stop
-        if not 0 <= start <= end <= size:
-            raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
+        end = self.grid.countable() if stop is None else stop
         for first in range(start, end, length):
             indices = np.arange(first, min(first + length, end), dtype=np.int64)
             rows = self.grid.between(first, first + len(indices))
@@ -133,25 +124,20 @@ class TableScorer(Scorer):
         """See `Scorer`."""
         rows = np.asarray(candidates)
         self.grid.require_shape(rows)
-        times = np.empty(len(rows))
+        sizes, unsigned = np.asarray(self.grid.sizes), rows.dtype.str.replace("i", "u")
+        integer = np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.int64
+        times = np.full(len(rows), self.constant)
         for start in range(0, len(rows), CHUNK):
-            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
+            # Unsigned, a negative number is a large one.
+            columns = np.ascontiguousarray(rows[start : start + CHUNK].T).view(unsigned)
+            if (columns.max(axis=1) >= sizes).any():
+                self.grid.checked(rows)
+            columns = columns.astype(integer, copy=False)
+            for look_up in self.look_ups:
+                found = look_up.table.take(look_up.index(columns), mode="clip")
+                times[start : start + CHUNK] += found
+        self.formula.bend(times)
         return times
-
-    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
-        """Latencies of a few candidates, of which the first is number `start`."""
-        columns = np.ascontiguousarray(rows.T)
-        # Unsigned, a negative number is a large one.
-        columns = columns.view(columns.dtype.str.replace("i", "u"))
-        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
-            self.grid.checked(rows, lambda row: f"row {start + row}")
-        if columns.dtype.itemsize > 2:
-            small = max(self.grid.sizes) <= SMALL_INDEX
-            columns = columns.astype(np.uint16 if small else np.uint32)
-        out.fill(self.constant)
-        for look_up in self.look_ups:
-            out += look_up.table.take(look_up.index(columns), mode="clip")
-        self.formula.bend(out)
 
 
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:

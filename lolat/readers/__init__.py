@@ -45,8 +45,8 @@ def read(network: Any, input_size: Any = None) -> Graph:
     ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
     `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
-    another one is wanted; for several inputs a list of shapes, or a dict of them by name. Raises
-    NetworkError when it cannot be read.
+    another one is wanted; for several inputs a list of shapes. Raises NetworkError when it cannot be
+    read.
 
     A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
     """
@@ -152,12 +152,9 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def _hint(spec: str) -> str:
-    """What somebody may have meant: a name without its package or near one, a function of a file."""
+    """What somebody may have meant: a name without its package, or near one."""
     from lolat.readers.cache import shipped_networks
 
-    module = spec.removesuffix(".py").removeprefix("./").replace("/", ".")
-    if spec.endswith(".py") and all(part.isidentifier() for part in module.split(".")):
-        return f"for a function in it that returns a network: {module}:FUNCTION; "
     whole = {known.lower(): known for known in shipped_networks()}
     bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
     hint = did_you_mean(spec.lower(), bare | whole, "")

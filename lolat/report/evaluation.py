@@ -33,11 +33,8 @@ def evaluation_lines(result: Evaluation) -> Iterator[str]:
     kept = result.intervals
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
     yield f"as predicted: {_errors(result.summary)}{inside}"
-    if result.ratio is None or result.ratio_taken_out is None:
-        yield "machine meanwhile: not known, the model has no networks of its own that tell"
-    else:
-        ratio = times_as_long(result.ratio)
-        yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
+    if result.ratio is not None:
+        yield f"machine meanwhile: {times_as_long(result.ratio)}"
     yield verdict(result)
     yield ""
     yield from _details(result)
@@ -90,10 +87,7 @@ def _causes(result: Evaluation) -> dict[str, str]:
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": "half of that or more is noise of the points that it was learned from: close other "
         "programs and learn again",
-        "level": f"most of that is the machine's level, which is within {limit} of the learned one, as it "
-        "usually is",
-        "formula": f"the machine is as it was, so the formula lacks something here: {ways}; {fit}",
-        "unknown": f"nothing tells whether the machine or the formula is the cause: {ways}; learn again",
+        "formula": f"the formula lacks something here: {ways}; {fit}",
     }
 
 
@@ -117,12 +111,6 @@ def _figure(value: float | None) -> str:
 
 # ---- `lolat doctor`: whether a model still holds
 
-MEASURED = {
-    "ok": "The networks hold all the same",
-    "drifted": "The networks do not hold",
-    "unsettled": "The machine is busy or unsteady, so the networks say little",
-}
-
 
 def doctor_lines(model: Model, model_name: str, result: Diagnosis) -> Iterator[str]:
     """What `doctor` prints: the model, its networks then and now, the verdict, what to do."""
@@ -139,10 +127,6 @@ def doctor_lines(model: Model, model_name: str, result: Diagnosis) -> Iterator[s
     yield from _answer(result)
     device = "gpu" if model.document["environment"].get("device") == "gpu" else "cpu"
     yield from _advice(result, quote(plain(model_name)), f"`lolat learn {device}`")
-    starting = result.starting_seconds
-    yield f"{result.seconds:.1f} s" + (
-        f", {starting:.1f} of them starting the framework" if starting else ""
-    )
 
 
 def _median(result: Diagnosis) -> str:
@@ -159,8 +143,8 @@ def _answer(result: Diagnosis) -> Iterator[str]:
         limit = f"up to {percent(result.limit)} is how far this model's own repeated times differ"
     if result.verdict == "another machine":
         yield "another machine: " + "; ".join(plain(str(d)) for d in result.differences)
-        if result.measured is not None:
-            yield f"{MEASURED[result.measured]}: {_median(result)}."
+        if result.ratio is not None:
+            yield f"The networks are {_median(result)}."
     elif result.verdict == "ok":
         yield "ok: the model holds on this machine."
         yield f"The networks are {_median(result)}; {limit}."

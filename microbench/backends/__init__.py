@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +38,16 @@ THREADS = "threads="
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
+FLAGS = (
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS",
+    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
+    "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN",
+)  # fmt: skip
+"""Environment variables that make times different."""
 CLASSES = 10
 """Of the networks that are timed for the loop around them."""
 WAKING_ELEMENTS = 2**15
@@ -86,9 +95,6 @@ class Backend(Protocol):
 
     def available_bytes(self) -> int | None:
         """Free memory of a device that has its own; None where it is the host's, or not known."""
-
-    def tidy(self) -> None:
-        """Give back the memory of a call that failed."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
@@ -145,7 +151,7 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if unknown:
         known = f"it has {', '.join(map(with_dashes, own))}" if own else "it has no options"
         raise InputError(f"the {name} backend has no {', '.join(unknown)}; {known}")
-    threads = [f"{THREADS}{_thread_count(o)}" for o in options if o.startswith(THREADS)]
+    threads = [o for o in options if o.startswith(THREADS)]
     return "+".join([name, *(o for o in own if o in options), *threads[-1:]])
 
 
@@ -166,8 +172,13 @@ def of_model(environment: Mapping[str, Any]) -> str:
 
 def threads_of(backend: str) -> int | None:
     """How many threads `backend` is to use; None where that was not asked for."""
-    counts = [_thread_count(o) for o in split(backend)[1] if o.startswith(THREADS)]
-    return counts[-1] if counts else None
+    for option in split(backend)[1]:
+        if option.startswith(THREADS):
+            digits = option.removeprefix(THREADS)
+            if not digits.isdecimal():
+                raise InputError(f"{arg('threads')} {digits}: expected a number of threads")
+            return int(digits)
+    return None
 
 
 def without_threads(backend: str) -> str:
@@ -188,16 +199,6 @@ def check_threads(threads: int | None, device: str) -> None:
             f"{arg('threads')} {threads}: expected a number from 1 to {cpu_count()}, the processors of "
             "this process"
         )
-
-
-def _thread_count(option: str) -> int:
-    """N of `threads=N`; InputError where it is no whole number from 1."""
-    digits = option.removeprefix(THREADS)
-    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", digits):
-        raise InputError(
-            f"{arg('threads')} {digits}: expected a whole number of threads, 1 or more"
-        )
-    return int(digits)
 
 
 # ---- Objects
@@ -243,11 +244,11 @@ def imported(package: str, who: str) -> Any:
         ) from error
 
 
-def environment_of(asked: int | None, used: int, flags: Sequence[str]) -> dict[str, Any]:
-    """The fields that every backend's environment has: the variables `flags` that are set, and the threads
-    of one operation, `used` and `asked` for.
+def environment_of(asked: int | None, used: int) -> dict[str, Any]:
+    """The fields that every backend's environment has: FLAGS that are set, and the threads of one
+    operation, `used` and `asked` for.
     """
-    fields = {"flags": {n: os.environ[n] for n in flags if n in os.environ}, "threads": used}
+    fields = {"flags": {n: os.environ[n] for n in FLAGS if n in os.environ}, "threads": used}
     return fields if asked is None else {**fields, "threads_asked": asked}
 
 

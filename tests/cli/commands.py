@@ -160,7 +160,7 @@ class Measuring:
         real = environment.differences
         patch.setattr("lolat.api.measuring.Runner", self.runner)
         patch.setattr(check, "references_of", self.references_of)
-        patch.setattr(check, "read_cases", lambda cases: cases)
+        patch.setattr(check, "read_cases", self.read_cases)
         patch.setattr(check, "measure", self.measure)
         patch.setattr(environment, "differences", lambda *a: self.differences or real(*a))
 
@@ -182,6 +182,9 @@ class Measuring:
 
     def references_of(self, points: Sequence[Point], backend: str) -> list[tuple[Point, Any]]:
         return [] if self.ratio is None else [(p, None) for p in points[: self.networks]]
+
+    def read_cases(self, networks: Any, batch_sizes: Any, input_size: Any) -> list[check.Case]:
+        return [check.Case(spec, n, input_size) for spec in networks for n in batch_sizes]
 
     def measure(
         self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any, _: Any

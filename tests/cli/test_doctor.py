@@ -79,7 +79,7 @@ def test_a_gpu_that_is_not_there_is_a_difference(
 def test_where_there_is_nothing_to_measure(
     lolat: Command, model: Path, measuring: Measuring
 ) -> None:
-    assert "none of the model's 105 points" in lolat.refused("doctor", model)
+    assert "no whole network of this version" in lolat.refused("doctor", model)
     measuring.ratio, measuring.error = 1.0, DeviceError("no cpu here")
     assert lolat.refused("doctor", model) == "lolat: no cpu here", (
         "without a CPU there is no answer"
@@ -120,6 +120,4 @@ def test_from_the_file_to_the_verdict(
     assert (answer["verdict"], answer["ratio"]) == (verdict, pytest.approx(now_ms / 2))
     assert sorted(n["name"] for n in answer["networks"]) == sorted(REFERENCES)
     assert [n["now_ms"] for n in answer["networks"]] == pytest.approx([now_ms] * 5)
-    assert answer["unrest"] == pytest.approx(1.0)
-    assert answer["seconds"] >= answer["starting_seconds"] >= 0
     assert all(w.closed for w in desk.workers)

@@ -191,8 +191,9 @@ def test_a_model_of_another_device_is_left_as_it_is(
     write(output, read(output) | other)
     content = output.read_bytes()
     said = lolat.refused(*LEARN, output, *TRAINING)
-    name = other.get("device", HERE)
-    assert f"{output} is a model of another device: {name}, and this is {HERE}; give a" in said
+    assert (
+        f"{output} is a model of another device: {other.get('device', HERE)}; give another" in said
+    )
     assert output.read_bytes() == content
     assert machine.calls == []
     learn(lolat, output, "--restart")
@@ -212,9 +213,8 @@ def test_another_framework_is_refused_before_measuring(
     found = lolat(*LEARN, output, *TRAINING)
     assert (found.code, found.out) == (2, "")
     said = found.err.splitlines()[-1]
-    assert f"({field}: {value}, here {machine.environment[field]})" in said
+    assert f"{value}, here it is {machine.environment[field] or 'none'}" in said
     assert "not to be mixed" in said
-    assert "--restart" in said
     assert machine.calls == []
     assert output.read_bytes() == content
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from microbench import environment
 from tests.microbench.fakes import FakeDevice
 
 
@@ -24,5 +23,4 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """What every run measures, in place of this machine."""
     fake = FakeDevice()
     monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
-    monkeypatch.setattr(environment, "load", lambda: 0.0)
     return fake

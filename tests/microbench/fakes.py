@@ -179,9 +179,6 @@ class Fake:
     def available_bytes(self) -> int | None:
         return 12345
 
-    def tidy(self) -> None:
-        self.tidied = True
-
     def prepare_graph(self, graph: Any, batch_size: int) -> Prepared:
         return Prepared(lambda: None)
 

@@ -51,8 +51,7 @@ def test_a_backend_with_options_is_one_word(name: str, options: list[str], writt
         ("tensorflow+half", ["tensorflow", "half", "jit"]),
         ("torch+jit", ["torch", "jit", "compile, channels_last, half"]),
         ("onnxruntime+jit", ["onnxruntime", "jit", "no options"]),
-        *((f"torch+threads={n}", [f"threads {n}".rstrip(), "1 or more"])
-          for n in ("0", "-1", "x", "", "1.5", "²", "9" * 5000)),
+        *((f"torch+threads={n}", [f"threads {n}", "a number"]) for n in ("0", "-1", "x")),
     ],
 )  # fmt: skip
 def test_a_backend_that_there_is_not(written: str, words: list[str]) -> None:

@@ -346,13 +346,3 @@ def test_a_worker_that_died_is_no_other_program() -> None:
         assert v.others_s is not None
         object.__setattr__(v, "others_s", v.others_s + 90.0)
     assert levels(visits).others == pytest.approx(0.4, abs=1e-6)
-
-
-# ---- a machine that becomes slower ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("factor", [1.0, 1.5, 0.7])
-def test_how_the_machine_went_from_the_first_quarter_to_the_last(factor: float) -> None:
-    """The speed changes in the middle, so that the quarters at the ends are whole."""
-    found = levels(measured(JOBS, 20, lambda at: factor if at > 0.5 else 1.0))
-    assert found.trend == pytest.approx(factor, rel=0.02)

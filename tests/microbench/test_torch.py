@@ -17,7 +17,6 @@ import pytest
 from lolat.errors import DeviceError
 from microbench.backends import create
 from microbench.backends import torch as torch_cuda
-from microbench.backends.torch import libraries
 from tests.microbench.fakes import small
 from tests.processes import python
 
@@ -25,14 +24,6 @@ torch: Any = pytest.importorskip("torch")
 torch_networks: Any = importlib.import_module("examples.torch_networks")
 
 # ---- options and environment ---------------------------------------------------------------------
-
-
-def test_onednn_switched_off_is_seen() -> None:
-    found = libraries(torch)
-    assert found["onednn"] == torch.backends.mkldnn.is_available()
-    assert found["cpu_capability"] in torch.__config__.show(), "as PyTorch says in another place"
-    with torch.backends.mkldnn.flags(enabled=False):
-        assert libraries(torch) == found | {"onednn_enabled": False}
 
 
 def test_every_batch_size_is_compiled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +129,6 @@ class FakeCuda:
     def synchronize(self, place: str) -> None:
         self.calls.append(f"synchronize {place}")
 
-    def empty_cache(self) -> None:
-        self.calls.append("empty_cache")
-
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
@@ -186,8 +174,6 @@ def test_the_environment_names_the_device(cuda: FakeCuda, monkeypatch: pytest.Mo
 def test_free_memory_is_what_the_device_and_pytorch_have_left(cuda: FakeCuda) -> None:
     backend = create("torch", "gpu")
     assert backend.available_bytes() == (3 << 30) + (1 << 30) - (1 << 28)
-    backend.tidy()
-    assert cuda.calls == ["empty_cache"]
 
 
 # ---- memory of the host ---------------------------------------------------------------------------

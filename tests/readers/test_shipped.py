@@ -59,7 +59,7 @@ def test_its_own_size_however_it_is_written_and_no_other(network: str) -> None:
     assert graph.tensors[graph.inputs[0]].shape == (1, *shape)
     for size in ((224,), (224, 224), shape):
         assert shipped_graph(network, size) == graph
-    for size in ((192,), shape[::-1], {"x": (224,)}, ((224,), (224,))):
+    for size in ((192,), shape[::-1], ((224,), (224,))):
         assert shipped_graph(network, size) is None
 
 

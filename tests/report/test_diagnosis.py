@@ -39,7 +39,7 @@ def judged(
         for i, (ms, r) in enumerate(zip(sizes, ratios, strict=True))
     )
     run = Levels({"a": Level(1.0, 0.0)}, 1.0, unrest, others)
-    return diagnosis(model, differences, Measured((), again, failures or {}, run), 5.0)
+    return diagnosis(model, differences, Measured((), again, failures or {}, run))
 
 
 def printed(result: Diagnosis, model: Model = MODEL) -> str:
@@ -70,7 +70,7 @@ def test_the_figures_by_hand() -> None:
     result = judged(1.0, 1.2, 0.9, 1.1)
     assert result.ratio == pytest.approx(1.05)
     assert result.spread == pytest.approx((0.9, 1.2))
-    assert (result.limit, result.unrest, result.starting_seconds) == (0.1, 1.1, 5.0)
+    assert result.limit == 0.1
     assert result.rows()[1] == {
         "name": "network 1", "batch_size": 1, "learned_ms": 4.0, "now_ms": 4.8, "ratio": 1.2,
     }  # fmt: skip
@@ -116,20 +116,16 @@ def test_another_machine_is_said_with_its_differences() -> None:
     away = (Difference("processor", "a rack", "a desk"), Difference("threads", 64, 2))
     result = diagnosis(MODEL, away, remark="no gpu here")
     assert (result.verdict, result.holds, result.networks) == ("another machine", False, ())
-    assert (result.ratio, result.spread, result.measured) == (None,) * 3
+    assert (result.ratio, result.spread) == (None, None)
     text = printed(result)
     assert "this is another processor: learned on a rack, here a desk" in text
     assert "learned with threads 64, here it is 2" in text
     assert "note: no gpu here" in text
 
 
-@pytest.mark.parametrize(
-    ("ratio", "others", "measured"),
-    [(1.02, 0.1, "ok"), (2.0, 0.1, "drifted"), (2.0, 0.9, "unsettled")],
-)
-def test_another_version_is_said_with_the_times(ratio: float, others: float, measured: str) -> None:
-    result = judged(*(ratio,) * 5, differences=(VERSION,), others=others)
-    assert (result.verdict, result.measured) == ("another machine", measured)
+def test_another_version_is_said_with_the_times() -> None:
+    result = judged(*(2.0,) * 5, differences=(VERSION,))
+    assert (result.verdict, result.ratio) == ("another machine", 2.0)
     text = printed(result)
     assert "learned with framework version 2.20.0, here it is 2.21.0" in text
     assert "network 3" in text

@@ -16,11 +16,7 @@ from lolat.readers.torch import import_torch
 from lolat.units import shortened
 from microbench.backends import Prepared, at_batch, environment_of, imported
 from microbench.backends.torch.layers import block_module
-from microbench.environment import core_count, cpu_count
-
-FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
-         "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES")  # fmt: skip
-"""Environment variables that make times different."""
+from microbench.environment import cpu_count
 
 
 class OnnxRuntimeBackend:
@@ -29,7 +25,7 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
 
     def __init__(self, device: str, threads: int | None = None) -> None:
-        """`threads`: None for as many as cores. MissingPackageError or DeviceError: not there."""
+        """`threads`: None for the usual number. MissingPackageError or DeviceError: not there."""
         self.runtime = runtime = imported("onnxruntime", "the onnxruntime backend")
         self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
@@ -40,7 +36,7 @@ class OnnxRuntimeBackend:
             mend = "use `lolat learn cpu`, or install onnxruntime-gpu"
             raise DeviceError(f"no {device} here: {why}; {mend}", why=why)
         self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None
-        # Within an operation; between operations, which run one after the other. 0: as many as cores.
+        # Within an operation; between operations, which run one after the other. 0: the usual number.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
         # Sessions share their memory, so that a hundred of them fit, and their threads.
         arena, usual = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
@@ -53,23 +49,18 @@ class OnnxRuntimeBackend:
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
-        used = self.threads or core_count() or cpu_count()
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
             "execution_provider": self.provider, "shared_threads": self.shares_threads,
             "inter_op_threads": self.pools[1],
-            "libraries": {"build": str(self.runtime.get_build_info())},
             "optimisation": self.runtime.SessionOptions().graph_optimization_level.name,
-            **environment_of(self.threads, used, FLAGS),
+            **environment_of(self.threads, self.threads or cpu_count()),
             **({"device_name": self.gpu.get_device_name()} if self.gpu else {}),
         }  # fmt: skip
 
     def available_bytes(self) -> int | None:
         """Free memory of a GPU that PyTorch finds too; None for the host."""
         return int(self.gpu.mem_get_info()[0]) if self.gpu else None
-
-    def tidy(self) -> None:
-        """Nothing: ONNX Runtime uses the memory of a failed call again."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +17,6 @@ from lolat.units import shortened
 from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, imported
 from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
-
-FLAGS = (
-    "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "KMP_AFFINITY", "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",
-)  # fmt: skip
-"""Environment variables that make times different."""
 
 
 class TensorFlowBackend:
@@ -78,8 +69,7 @@ class TensorFlowBackend:
             "keras_version": self.keras.__version__,
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
-            "libraries": self.libraries(),
-            **environment_of(self.threads, self.threads_used(), FLAGS),
+            **environment_of(self.threads, self.threads_used()),
             **({"device_name": name} if name else {}),
         }
 
@@ -90,26 +80,9 @@ class TensorFlowBackend:
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
         return set_here or of_variable or cpu_count()
 
-    def libraries(self) -> dict[str, Any]:
-        """How TensorFlow was built, as it says, and whether oneDNN computes: "onednn", where it says so.
-
-        Unasked, it does so on processors with some instruction sets only.
-        """
-        facts = {
-            k: v if isinstance(v, bool | int | str) else str(v)
-            for k, v in dict(self.tf.sysconfig.get_build_info()).items()
-        }
-        with contextlib.suppress(Exception):  # TensorFlow's own affair, not of its public interface
-            ports = importlib.import_module("tensorflow.python.util._pywrap_util_port")
-            facts["onednn"] = bool(ports.IsMklEnabled())
-        return facts
-
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
         return None
-
-    def tidy(self) -> None:
-        """Nothing: TensorFlow uses the memory of a failed call again."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""

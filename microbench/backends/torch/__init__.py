@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,6 @@ from lolat.units import shortened
 from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of
 from microbench.backends.torch.layers import block_module
 
-FLAGS = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
-    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
-    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
-)  # fmt: skip
-"""Environment variables that make times different."""
 PLACE = "cuda:0"
 """The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
 MOST_COMPILED = 10_000
@@ -34,13 +25,6 @@ MOST_COMPILED = 10_000
 LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
           "accumulated_cache_size_limit")  # fmt: skip
 """What PyTorch's versions call that."""
-VERSIONS = {
-    "onednn_version": r"(?:MKL-DNN|oneDNN) v(\S+)",
-    "mkl_version": r"Math Kernel Library Version (\S+)",
-    "openmp_version": r"- OpenMP (\d+)",
-    "blas": r"BLAS_INFO=(\w+)",
-}
-"""Where `torch.__config__.show()` says them."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 
@@ -52,8 +36,6 @@ class Device:
     place: str = "cpu"
     wait: Callable[[], object] = lambda: None
     """Until the device has done everything that it was asked for."""
-    tidy: Callable[[], object] = lambda: None
-    """Give back what PyTorch holds unused."""
     free_bytes: Callable[[], int | None] = lambda: None
     """What the device has free, and what PyTorch holds back there unused; None: the host says that."""
     environment: Callable[[], dict[str, Any]] = dict
@@ -87,24 +69,7 @@ def cuda_device(torch: Any) -> Device:
         }
 
     wait = partial(cuda.synchronize, PLACE)
-    return Device(PLACE, wait, lambda: cuda.empty_cache(), free_bytes, environment)
-
-
-def libraries(torch: Any) -> dict[str, Any]:
-    """oneDNN (PyTorch's mkldnn), MKL, OpenMP and BLAS; `cpu_capability`: of PyTorch's own kernels.
-
-    As PyTorch says: which are built in, and switched on. What this version does not say is left out.
-    """
-    backends, built = torch.backends, torch.__config__.show()
-    matches = {name: re.search(pattern, built) for name, pattern in VERSIONS.items()}
-    return {
-        **{name: match.group(1) for name, match in matches.items() if match},
-        "onednn": bool(backends.mkldnn.is_available()),
-        "onednn_enabled": bool(backends.mkldnn.enabled),
-        "mkl": bool(backends.mkl.is_available()),
-        "openmp": bool(backends.openmp.is_available()),
-        "cpu_capability": str(backends.cpu.get_cpu_capability()),
-    }
+    return Device(PLACE, wait, free_bytes, environment)
 
 
 def keep_freed_memory() -> bool:
@@ -160,19 +125,14 @@ class TorchBackend:
             "inter_op_threads": torch.get_num_interop_threads(),
             "float32_products": torch.get_float32_matmul_precision(),
             "keeps_freed_memory": self.keeps_memory,
-            "libraries": libraries(torch),
             **self.options,
-            **environment_of(self.threads, torch.get_num_threads(), FLAGS),
+            **environment_of(self.threads, torch.get_num_threads()),
             **self.device.environment(),
         }
 
     def available_bytes(self) -> int | None:
         """Free memory of the CUDA device; None for the host."""
         return self.device.free_bytes()
-
-    def tidy(self) -> None:
-        """Give back the device's memory that PyTorch holds unused."""
-        self.device.tidy()
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
