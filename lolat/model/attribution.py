@@ -29,7 +29,6 @@ from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.001  # of the time of the network or the block; a smaller saving is left out
 HALF = 0.5  # of the channels, that a narrower network or block has
-MOST_LISTED = 8  # blocks in an error
 
 AtSize = Callable[[int], Graph]
 """Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
@@ -207,22 +206,14 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block by its label, its name, or the beginning of the name of one block alone.
-
-    InputError where there is none, or several begin so.
-    """
+    """The position of a block by its label or its name; InputError where there is none."""
     labels, names = [b.label for b in analysis.blocks], [b.name for b in analysis.blocks]
-    begins = [i for i, whole in enumerate(names) if name and whole.startswith(name)]
     for known in (labels, names):
         if name in known:
             return known.index(name)
-    if len(begins) == 1:
-        return begins[0]
-    listed = [labels[i] for i in begins] or labels
-    some = ", ".join([*listed[:MOST_LISTED], *["..."] * (len(listed) > MOST_LISTED)])
-    hint = did_you_mean(name, {label: label for label in listed}, f"expected one of {some}")
-    which = f"the beginning of {len(begins)} blocks" if begins else "no block"
-    raise InputError(f"{arg('block')} {name!r} is {which} of {analysis.graph.name!r}; {hint}")
+    some = f"expected one of {', '.join(labels)}"
+    hint = did_you_mean(name, {label: label for label in labels}, some)
+    raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
 
 
 # ---- Changes that a designer would try to make a block or a network faster.
