@@ -105,7 +105,7 @@ endif
 # The stamps say what is installed. What the tests need holds all that learning needs.
 $(VENV)/.lolat-learn: pyproject.toml | venv
 	@echo "installing LoLat and TensorFlow into $(VENV) (once; some minutes on a slow line)" >&2
-	@$(PIP) install --quiet --editable '.[tensorflow,plot]'
+	@$(PIP) install --quiet --editable '.[tensorflow]'
 	@touch $@
 
 $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv

@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.cli.common import run_apart  # noqa: E402
+from lolat.cli.common import run  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
 
 PARTS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -38,7 +38,7 @@ def count(arguments: list[str]) -> tuple[int, int, int]:
 
     sys.setprofile(profile)
     try:
-        run_apart(lolat, arguments, "lolat")
+        run(lolat, arguments, "lolat")
     finally:
         sys.setprofile(None)
     return len(functions), len({file for file, _ in functions}), deepest

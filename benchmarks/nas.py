@@ -5,7 +5,6 @@ Both sides of a ratio are measured in turns; single times are given for scale on
 
 from __future__ import annotations
 
-import resource
 import time
 
 import numpy as np
@@ -14,7 +13,7 @@ import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
-from lolat.nas.spaces import fbnet, mobile, nasbench201
+from lolat.nas.spaces import fbnet, nasbench201
 
 ROWS = 1_000_000
 
@@ -74,29 +73,8 @@ def table_of(space: Space, scorer: Scorer) -> np.ndarray:
     return found
 
 
-def streamed(model: lolat.Model, count: int) -> list[str]:
-    """A row of the table: the best of `count` candidates by index, and what memory that takes."""
-    scorer = mobile.space(
-        widths=(0.75, 1.0),
-        depths=(2, 3),
-        kernels=(3, 5),
-        expansions=(3, 6),
-        resolutions=(160, 192, 224),
-    ).scorer(model)
-    scorer.best(10, stop=count // 100)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    scorer.best(10, max_ms=20.0, value=lambda rows: rows[:, 1].astype(float), stop=count)
-    seconds = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    words = f"best 10 of {count:,} candidates of {len(scorer.grid.sizes)} positions by their index"
-    each = f"{seconds:.1f} s, {1e9 * seconds / count:.0f} ns a candidate"
-    added = f"{(after - before) / 1024:.1f} MiB ({each})"
-    return [f"{words}: added to the peak memory of {count // 100:,}", added]
-
-
 @benchmark("scorer", "nas", "few-shot")
-def scorer(model: str = "epyc-2t", candidates: str = "100000000") -> Tables:
+def scorer(model: str = "epyc-2t") -> Tables:
     """How fast candidates are scored, beside bare NumPy."""
     known = lolat.load(model)
     seconds, built = from_strings(known)
@@ -104,6 +82,5 @@ def scorer(model: str = "epyc-2t", candidates: str = "100000000") -> Tables:
     lines = [
         ["all 15,625 NAS-Bench-201 networks from their strings", took],
         *against_numpy(fbnet.space(), known),
-        streamed(known, int(candidates)),
     ]
     return {"speed": (["what", "measured"], lines)}

@@ -23,7 +23,7 @@ import numpy as np
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
 from lolat.nas.grid import Grid
-from lolat.nas.scorer import compiled
+from lolat.nas.scorer import Scored, best_of, compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000
@@ -110,7 +110,9 @@ def search(model: lolat.Model) -> list[str]:
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
     scorer = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
     start = time.process_time()
-    scorer.best(10, start=10**12, stop=10**12 + CANDIDATES)
+    best = Scored.none()
+    for indices, _, times in scorer.chunks(10**12, 10**12 + CANDIDATES):
+        best = best_of(best, Scored(indices, times, -times), 10)
     seconds = (time.process_time() - start) / CANDIDATES * 1e9
     asked = f"the ten fastest of 10^9 candidates of {POSITIONS} positions, a core"
     return [f"{asked}; linear, so from {CANDIDATES:,} of them", f"{seconds:.0f} s"]
@@ -127,6 +129,7 @@ def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
     batch_sizes = itertools.count(1)
     known.predict(graph)
     fresh = each(lambda: known.predict(graph, next(batch_sizes)).latency_ms, 200)
+    again = each(lambda: known.predict(graph, 200).latency_ms, 5000)
     lines = [
         ["import lolat, load a model, answer once, in a new process / `import numpy`",
          f"{answer / plain:.2f} ({1e3 * answer:.0f} ms / {1e3 * plain:.0f} ms)"],
@@ -135,6 +138,7 @@ def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
         ["its peak memory / its input", f"{memory:.2f}"],
         ["one query from counts", f"{counts:.1f} µs"],
         ["one query of ResNet-50, a counted Graph, at another batch size", f"{fresh:.0f} µs"],
+        ["the same, asked again", f"{again:.1f} µs"],
         *torch_readers(),
         search(known),
     ]  # fmt: skip

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import lolat
+from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
 from lolat.fitting.intervals import COVERAGE, conformal_quantile
-from lolat.readers.generated import FAMILIES
 from lolat.training.epochs import epoch_row, fit_terms, operation_rows
 from lolat.training.iteration import OPTIMIZERS
 
@@ -46,7 +46,7 @@ class Data:
 
 
 def network_of(row: dict[str, str]) -> str:
-    """NETWORK of a row: its configuration, in the keys of `generate:`."""
+    """The network of a row: its configuration, in the keys of `benchmarks.generated`."""
     family, said = row["family"], []
     keys = {f"{family}_layers": "layers", "hidden_layers": "hidden", "input_shape": "input",
             "output_shape": "output"}  # fmt: skip
@@ -61,7 +61,7 @@ def network_of(row: dict[str, str]) -> str:
 
 
 def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(families, rows as `lolat fit` reads them) of the study's table."""
+    """(families, rows) of the study's table."""
     with open(path, newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     rows = [
@@ -84,7 +84,7 @@ def counted(families: list[str], rows: list[dict[str, str]]) -> Data:
     for row in rows:
         graph = graphs.get(row["network"])
         if graph is None:
-            graph = graphs[row["network"]] = lolat.read(row["network"])
+            graph = graphs[row["network"]] = lolat.read(build(row["network"]))
         batch_size, samples = int(row["batch_size"]), int(row["samples"])
         full = samples - samples % batch_size  # the last batch was left out
         found.append(epoch_row(graph, batch_size, full, OPTIMIZERS[OPTIMIZER]))

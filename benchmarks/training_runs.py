@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.model import load
 from lolat.readers import open_network, read
@@ -91,7 +92,10 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
 
     backend = TensorFlowBackend("cpu")
     tf, keras = backend.tf, backend.keras
-    model = open_network(run.network, run.size, weights=True).model
+    if run.network.startswith(generated.PREFIX):
+        model = generated.build(run.network, weights=True)
+    else:
+        model = open_network(run.network, run.size, weights=True).model
     generator = np.random.default_rng(0)
     x = generator.standard_normal((run.samples, *model.input_shape[1:]), dtype=np.float32)
     y = generator.integers(0, model.output_shape[-1], run.samples)
@@ -172,7 +176,8 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
     rows = []
     for run in runs:
         found = known[json.dumps(asdict(run))]
-        graph = read(run.network, run.size)
+        is_generated = run.network.startswith(generated.PREFIX)
+        graph = read(generated.build(run.network) if is_generated else run.network, run.size)
         asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
         told, optimizer = predict(model, graph, asked), optimizer_named(run.optimizer)
         whole, quarter = (

@@ -7,7 +7,6 @@ A message names the wrong value, the expected one and the remedy, in that order.
 from __future__ import annotations
 
 import copy
-import errno
 import json
 import re
 import shlex
@@ -165,13 +164,6 @@ def install(extra: str) -> str:
     return f"pip install {shlex.quote(f'lolat[{extra}]{_address()}')}"
 
 
-def newer() -> str:
-    """How to get a newer LoLat, in words: pip finds no release of it."""
-    return (
-        "get a newer LoLat (git pull in its checkout, or install it again from where this one came)"
-    )
-
-
 def _address() -> str:
     """The place that pip installed this LoLat from (a wheel, a folder, a repository), behind an @."""
     from importlib import metadata  # takes some ten milliseconds
@@ -183,14 +175,3 @@ def _address() -> str:
     origin = json.loads(text) if text else {}
     system = origin.get("vcs_info", {}).get("vcs")
     return f" @ {system}+{origin['url']}" if system else f" @ {origin['url']}" if origin else ""
-
-
-def not_written(path: object, error: OSError, argument: str) -> LolatError:
-    """The error of a file that cannot be written, that of an argument; a full disk is no wrong call."""
-    about: dict[str, Any] = {"code": "not-written", "path": str(path)}
-    if error.errno == errno.ENOSPC:
-        return LolatError(
-            f"{path} is not whole: the disk is full; make room and run it again", **about
-        )
-    why = error.strerror or error
-    return InputError(f"cannot write {path}: {why}; give {arg(argument)} elsewhere", **about)

@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from lolat.errors import not_written
+from lolat.errors import arg
 from lolat.io.paths import near
+from lolat.io.writing import not_written, shown_path
 
 OLDEST_S = 24 * 3600.0
 
@@ -76,7 +77,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            raise not_written(self.path, error, "output") from error
+            raise not_written(error, f"{arg('output')} {shown_path(self.path)}") from error
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.graph.counts import FEATURES, count
 from lolat.io.process import ProcessDied, RequestFailed
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from microbench.journal import Journal
 from microbench.timing import Visit, loops
 from microbench.worker import WorkerProcess
@@ -141,7 +141,7 @@ class Runner:
     ) -> None:
         """Start the worker; LolatError when backend or device are not there."""
         self._start = lambda: WorkerProcess(backend, device)
-        self.progress: Progress = progress or Silent()
+        self.progress: Progress = progress or Progress()
         self.worker = self._start()
         self.estimates_ms: dict[str, float] = {}
         """Rough times of the jobs that the present worker has prepared."""

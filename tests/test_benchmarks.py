@@ -1,4 +1,4 @@
-"""Scripts in benchmarks/: what compare, importing and fuzz find."""
+"""Scripts in benchmarks/: what compare and importing find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import compare, fuzz
+from benchmarks import compare
 from lolat.devices.tables import read_networks, read_operations
 from lolat.fitting.points import Point, known_features, matrix, times
 from tests import synthetic
@@ -90,23 +90,6 @@ def test_spaces_of_help(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "fbnet_latency.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))
     assert [(r["arch"], float(r["phone_1"])) for r in rows] == [("0" * 22, 1.5), ("8" * 22, 2.5)]
-
-
-# ---- fuzz.py: by itself it runs as many cases as one likes.
-
-
-@pytest.mark.slow
-def test_right_commands_answer_and_damaged_input_ends_in_one_line() -> None:
-    """Every command without damage too, or damaged input would be refused for another reason."""
-    pytest.importorskip("onnx")
-    cases = [f"{fuzz.RIGHT}:{number}" for number in range(len(fuzz.right_commands()))]
-    cases += [f"{kind}:{seed}" for kind in fuzz.KINDS for seed in range(8)]
-    words = [word for case in cases for word in ("--case", case)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.fuzz", *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---- predictors side by side

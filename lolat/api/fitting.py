@@ -36,7 +36,7 @@ from lolat.model import Model
 from lolat.model.file import SECTIONS, UNKNOWN, merged, read, write
 from lolat.model.learning import model_document
 from lolat.readers import read as read_network
-from lolat.readers.many import Said
+from lolat.readers.children import Said
 from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural

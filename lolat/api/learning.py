@@ -12,8 +12,8 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, arg
 from lolat.io import paths
-from lolat.io.progress import Progress, Silent
-from lolat.io.writing import check_writable
+from lolat.io.progress import Progress
+from lolat.io.writing import check_file
 from lolat.model import Model
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
@@ -51,7 +51,7 @@ def learn(
     cannot be written or is of another device.
     """
     path = None if output is None else Path(output)
-    shown = progress or Silent()
+    shown = progress or Progress()
     model, is_new = learn_device(device, path, backend, options, training, restart, shown)
     for remark in model.document["warnings"] if is_new else ():
         shown.note(f"warning: {remark}")
@@ -182,7 +182,7 @@ def _backend_and_output(
 ) -> tuple[str, Path]:
     """The backend, and the model file: checked before minutes are spent."""
     if output is not None:  # before a GPU is looked for, which takes seconds
-        check_writable(output)
+        check_file(output, "output", make_folder=True)
     if name is None:
         backend, remark = worker.pick(device, options)
         if remark:
@@ -201,5 +201,5 @@ def _backend_and_output(
         words += f" {backend.replace(f'+threads={threads}', '')}".removesuffix(f" {USUAL}")
         file_name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
         output = paths.local_folder() / f"{file_name}.json"
-        check_writable(output)
+        check_file(output, "output", make_folder=True)
     return backend, output

@@ -27,13 +27,13 @@ from lolat.devices.tables import (
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
-from lolat.io.progress import Progress, Silent, Warn
+from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, dict_of, plain_data
 from lolat.io.tables import read_table
 from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
-from lolat.readers.many import Said
+from lolat.readers.children import Said
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
@@ -234,7 +234,7 @@ def evaluate(
     # Read before a framework is started.
     wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, input_size)
     references = check.references_of(_points(model), backend)
-    with Runner(backend, device, progress or Silent()) as runner:
+    with Runner(backend, device, progress or Progress()) as runner:
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
             warn(f"warning: {difference}")
@@ -354,7 +354,7 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
         return diagnosis(model, other)
     try:
-        runner = Runner(backend, device, progress or Silent())
+        runner = Runner(backend, device, progress or Progress())
     except DeviceError as error:
         if device == "cpu":
             raise

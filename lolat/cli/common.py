@@ -20,9 +20,8 @@ from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
-from lolat.io import FILES_APART
 from lolat.io.results import json_text, plain_data
-from lolat.io.writing import check_writable as check_writable
+from lolat.io.writing import check_file as check_file
 
 # ---- How a command ends: an error is one line on stderr and an exit code.
 
@@ -108,18 +107,6 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
     return error.worded(option_of)
 
 
-def run_apart(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
-    """`run` where networks may be anybody's: those that may do harm are read in another process.
-
-    Not with LOLAT_DEBUG, which asks for a traceback: an error of a child process has none.
-    """
-    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
-    try:
-        return run(command, arguments, name)
-    finally:
-        FILES_APART.reset(before)
-
-
 def _discard_stdout() -> None:
     """Forget what stdout did not take; the interpreter would try again at its end and complain."""
     try:
@@ -167,7 +154,6 @@ def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
 # ---- Options that several commands have: one name, one meaning.
 
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
-STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
@@ -197,15 +183,6 @@ def option(*names: str, **about: Any) -> Any:
         return made if target is None else made(target)
 
     return decorate
-
-
-def _check_plot(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
-    """The file of a plot; InputError now, rather than after minutes, where none can be drawn there."""
-    if path is not None and not ctx.resilient_parsing:
-        from lolat.report.plots import check_plot
-
-        check_plot(path)
-    return path
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -259,10 +236,6 @@ optimizer_option = option(
     "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), default="sgd",
     show_default=True, help="What updates the weights.",
 )  # fmt: skip
-strategy_option = option(
-    "--strategy", type=click.Choice(STRATEGIES), default="ring", show_default=True,
-    help="How gradients are exchanged.",
-)  # fmt: skip
 replicas_option = option(
     "--replicas", type=List(WHOLE, "K[,K]", "1,2,4,8"), default="1", show_default=True,
     help="Devices that train together.",
@@ -289,13 +262,6 @@ only_option = option(
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
-plot_option = option(
-    "--plot",
-    type=click.Path(),
-    callback=_check_plot,
-    metavar="FILE",
-    help="Draw it (.svg or .png).",
-)
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 network_options = stacked(
     model_argument, network_argument, batch_option(default=1, show_default=True), size_option,

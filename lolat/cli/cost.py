@@ -10,9 +10,6 @@ prices_option = common.option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
-accelerator_option = common.option(
-    "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
-)
 
 
 @common.command(
@@ -26,14 +23,6 @@ accelerator_option = common.option(
 @common.epochs_option(default=1, show_default=True)
 @common.optimizer_option
 @common.option("--validation-samples", type=common.WHOLE, help="Evaluated after each epoch.")
-@common.option(
-    "--input-ms-per-sample",
-    default=0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="MS",
-    help="Time of the input pipeline beside training; a device that is faster waits for it.",
-)
 @common.coverage_option
 @common.option(
     "--memory-gib",
@@ -42,13 +31,11 @@ accelerator_option = common.option(
     help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
 )
 @common.replicas_option(more="Several numbers are compared.")
-@common.strategy_option
 @common.link_option
 @common.option(
     "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
 )
 @prices_option
-@accelerator_option(more="By the model's device if not given.")
 @common.size_option
 @common.json_option
 def cost(
@@ -70,7 +57,9 @@ def cost(
 
 @common.command("lolat prices --accelerator V100")
 @prices_option
-@accelerator_option(more="Only it.")
+@common.option(
+    "--accelerator", metavar="NAME", help="Only it, such as V100; cpu: instances without one."
+)
 @common.json_option
 def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
     """What instances cost an hour: from FILE, or else from a small built-in table."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.batches_option(more="1 and 4 if not given.")
 @common.size_option
-@common.plot_option(more="Measured against predicted.")
 @common.option(
     "--table",
     type=click.Path(),
@@ -47,7 +46,6 @@ def evaluate(
     networks: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
-    plot: str | None,
     table: str | None,
     only: tuple[str, ...] | None,
     predictions: str | None,
@@ -65,7 +63,7 @@ def evaluate(
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
-    measured_only = (networks, batch_sizes, input_size, plot)
+    measured_only = (networks, batch_sizes, input_size)
     table_only = (only, predictions, predictor, training)
     if table is None:
         if any(table_only):
@@ -86,7 +84,6 @@ def _measured(
     networks: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
-    plot: str | None,
     as_json: bool,
 ) -> None:
     """Measure networks, and compare."""
@@ -99,12 +96,6 @@ def _measured(
     ) as bar:
         result = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=common.say)
     common.answer("evaluation", result, as_json, evaluation_lines(result))
-    if plot is not None:  # last: the times are on the screen whatever happens to the plot
-        from lolat.report.plots import evaluation_plot
-
-        title = f"{len(result.networks)} networks on {loaded.device}"
-        evaluation_plot(result.to_dict()["networks"], title, plot)
-        common.say(f"drawn: {plot}")
 
 
 def _of_table(

@@ -54,7 +54,7 @@ def fit(
     from lolat.io.paths import called, near
     from lolat.report.device import learned
 
-    common.check_writable(output)
+    common.check_file(output, "output", make_folder=True)
     with common.progress() as bar:
         made = lolat.fit(
             tables, output, name=name, facts=facts, skip=skip, said=common.counting(bar), warn=common.say,

@@ -72,4 +72,4 @@ def learn(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `learn_model.py`."""
-    return common.run_apart(learn, arguments, "learn_model.py")
+    return common.run(learn, arguments, "learn_model.py")

@@ -82,8 +82,7 @@ def lolat(context: click.Context) -> None:
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
     timm's, or torchvision:), transformers:CONFIG.json, a .keras or .onnx file, what `lolat read` wrote,
-    generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
-    which returns a Keras or PyTorch network.
+    or package.module:callable, which returns a Keras or PyTorch network.
     """
     if context.invoked_subcommand is None:
         click.echo(FIRST)
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    sys.exit(common.run_apart(lolat, arguments, "lolat"))
+    sys.exit(common.run(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

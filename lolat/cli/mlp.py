@@ -83,7 +83,7 @@ def fit(
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.training import about_training, learn, split
 
-    common.check_writable(output)
+    common.check_file(output, "output", make_folder=True)
     text = read_table(table)
     rows = rows_of(parse(text), only)
     devices = known(rows["gpu"].tolist(), merged(DEVICES, read_devices(facts) if facts else {}))
@@ -218,7 +218,7 @@ def _of_table(
     from lolat.mlp.table import TIME
 
     if output is not None:
-        common.check_writable(output)
+        common.check_file(output, "output", make_folder=True)
     text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)

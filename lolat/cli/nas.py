@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates.
 
-    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32, as HW-NAS-Bench has it), ofa, mobile, or
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32, as HW-NAS-Bench has it), ofa, or
     package.module:callable that returns a lolat.nas.Space.
     """
 
@@ -147,27 +147,24 @@ def search(
         common.say(f"written: {output}")
 
 
-# ---- `lolat nas score`: all candidates of a space, or those of a table, on a cluster if need be.
+# ---- `lolat nas score`: all candidates of a space, or those of a table.
 
 
 @common.command(
-    "lolat nas score nasbench201 epyc-2t --output scores --best 100",
+    "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
 )
 @common.space_argument
 @common.model_argument
-@common.output_option(
-    required=True, more="A folder of Parquet files; with --among a CSV table. With --ray on several "
-    "machines, a folder that they share.",
-)  # fmt: skip
+@common.output_option(required=True, more="A CSV table.")
 @common.option(
     "--among", metavar="ARCHS", type=click.Path(path_type=Path),
-    help="Only the networks of a CSV table (or .csv.gz) with the column arch, in its order.",
+    help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
 )  # fmt: skip
 @common.max_ms_option(more="Only candidates within it.")
 @common.option(
     "--best", type=click.IntRange(1, 100_000), metavar="N",
-    help="Write only the N best of each file: the fastest, or those of the largest --value.",
+    help="Only the N best, the best first: the fastest, or those of the largest --value.",
 )  # fmt: skip
 @common.option(
     "--value", metavar="FUNCTION",
@@ -175,28 +172,17 @@ def search(
 )  # fmt: skip
 @common.batch_option(default=1, show_default=True)
 @common.predictor_option
-@common.option(
-    "--ray", is_flag=False, flag_value="", default=None, metavar="[ADDRESS]",
-    help="On the Ray cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or on all "
-    "CPUs of this machine.",
-)  # fmt: skip
 @common.json_option
 def score(
     space: str, model: str, output: Path, among: Path | None, max_ms: float | None,
-    best: int | None, value: str | None, batch_size: int, predictor: str | None, ray: str | None,
-    as_json: bool,
+    best: int | None, value: str | None, batch_size: int, predictor: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best.
-
-    A run that was interrupted goes on when the same command is given again.
-    """
+    """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
     from lolat.nas import scoring
 
-    if among is not None and ray is not None:
-        raise click.UsageError("--among and --ray do not go together")
     with common.progress() as bar:
         result = scoring.score(
             space, model, output, among=among, max_ms=max_ms, best=best, value=value,
-            batch_size=batch_size, predictor=predictor, ray=ray, progress=bar,
+            batch_size=batch_size, predictor=predictor, progress=bar,
         )  # fmt: skip
     common.answer("nas-score", result, as_json, scoring.lines(result))

@@ -145,7 +145,7 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
 
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
-    "lolat report local mynet.keras keras:MobileNetV2 --html report.html",
+    "lolat report local mynet.keras --html report.html",
 )
 @several_options
 @common.csv_option(more="A row for each block.")
@@ -167,15 +167,14 @@ def report(
     names = dict.fromkeys((model, *devices))
     if html_file is not None:
         check_file(html_file, "html")
-        if len(names) * len(set(networks)) > 2 or len(batch_sizes) > 1:
+        if len(names) * len(set(networks)) * len(batch_sizes) > 1:
             raise InputError(
-                f"{arg('html')} has at most two devices or two networks beside each other, at one batch "
-                f"size; give one --device or one more NETWORK, or leave {arg('html')} out"
+                f"{arg('html')} is of one answer; give one network, device and batch size"
             )
     models = [opened(name, launch) for name in names]
     predictions = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
     if html_file is not None and predictions.answers:
-        predictions[0].write_html(html_file, *predictions.answers[1:])
+        predictions[0].write_html(html_file)
     if csv_file is not None:
         from lolat.report.tables import write_csv
 

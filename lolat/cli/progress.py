@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import click
 
+from lolat.io.progress import Progress
+
 LONGEST_WORD = 200
 """Characters of a word: no path that people use is longer, but the contents of damaged files are."""
 QUIET = "lolat.quiet"
@@ -41,7 +43,7 @@ def complain(text: str) -> None:
         click.echo(f"lolat: {line}", err=True)
 
 
-class Show:
+class Show(Progress):
     """How far a run is, on stderr: a bar on a terminal, elsewhere a line now and then."""
 
     def __init__(self, takes: str = "") -> None:

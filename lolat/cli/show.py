@@ -15,9 +15,8 @@ from lolat.cli import common
 @common.command("lolat show epyc-2t", "lolat show local --formula")
 @common.model_argument
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
-@common.plot_option(more="Points and fit.")
 @common.json_option
-def show(model: str, formula: bool, plot: str | None, as_json: bool) -> None:
+def show(model: str, formula: bool, as_json: bool) -> None:
     """What MODEL knows of its device: how far off it is, where the time goes, what was measured.
 
     With --formula how it computes a time: families of work with a rate each, and below how far each kind of
@@ -28,11 +27,6 @@ def show(model: str, formula: bool, plot: str | None, as_json: bool) -> None:
     loaded = lolat.load(model)
     lines = formula_lines if formula else describe
     common.answer("model-summary", loaded, as_json, lines(loaded))
-    if plot is not None:
-        from lolat.report.plots import fit_plot
-
-        fit_plot(loaded, plot)
-        common.say(f"drawn: {plot}")
 
 
 @common.command("lolat models")

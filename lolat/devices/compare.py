@@ -22,7 +22,7 @@ from lolat.io.tables import to_csv
 from lolat.model import Model
 from lolat.model.predicting import within
 from lolat.readers import read
-from lolat.readers.many import Said
+from lolat.readers.children import Said
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 

@@ -28,8 +28,7 @@ from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.readers.cache import Cache
-from lolat.readers.many import Said, arrays_of
+from lolat.readers.children import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
 
 # ---- Networks.
@@ -321,7 +320,7 @@ def _read(networks: Collection[Network], said: Said | None) -> dict[Network, Cou
         specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
         flags = (mode.fused, mode.channels_last, mode.training)
         name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
-        for network, array in arrays_of(specs, name, partial(_packed, mode), Cache(), said=said):
+        for network, array in arrays_of(specs, name, partial(_packed, mode), said):
             counts = array if isinstance(array, LolatError) else _unpacked(array)
             counted[(*network, mode)] = counts
     return counted

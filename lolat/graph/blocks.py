@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph
 from lolat.graph.kinds import FREE, HEAVY
 from lolat.graph.naming import (
     Names,
@@ -28,9 +28,6 @@ from lolat.graph.naming import (
 
 SERIAL = 7
 """As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
-
-DECODING = ("resize", "transposed_conv")
-"""Kinds that enlarge an image, as the decoder of a U-Net does: two pieces in a row are enough there."""
 
 CROWDED = 32
 """More heavy operations than this are no block, however they hang together."""
@@ -88,25 +85,7 @@ class Flow:
             if self.reads[p]:
                 self.writes[p] = tuple(root[t] for t in operation.outputs)
         self.heavy = [o.kind in HEAVY for o in operations]
-        self.depthwise = [self._depthwise_before(o) for o in operations]
-        self.units = [h and d < 0 for h, d in zip(self.heavy, self.depthwise, strict=True)]
-        self.units_before = [0, *accumulate(self.units)]
-
-    def _depthwise_before(self, operation: Operation) -> int:
-        """Where the depthwise convolution is of which this is the pointwise half; -1: nowhere."""
-        if operation.kind != "dense" and (
-            operation.kind != "conv" or set(operation.attributes.get("kernel", ())) != {1}
-        ):
-            return -1
-        for _ in range(4):  # a normalization, an activation, a squeeze-excite may stand between
-            images = [t for t in operation.inputs if not is_flat(self.graph.tensors[t].shape)]
-            at = self.writer.get(images[0], -1) if images else -1
-            if at < 0 or self.graph.operations[at].kind == "depthwise_conv":
-                return at
-            operation = self.graph.operations[at]
-            if operation.kind in HEAVY or len(images) > 1:
-                return -1
-        return -1
+        self.heavy_before = [0, *accumulate(self.heavy)]
 
     def crossing(self, start: int, end: int, far: int | None = None) -> list[int]:
         """For each boundary inside operations start..end-1: how many tensors cross it.
@@ -153,11 +132,11 @@ class Flow:
             change[min(use.get(i, end), end) - start] -= 1
             change[source[i - start] + 1 - start if source[i - start] >= 0 else 0] += 1
             change[i - start] -= 1
-        pieces, seen = 0, self.units_before[start]
+        pieces, seen = 0, self.heavy_before[start]
         others = list(accumulate(change))
         for i in alive:
-            if others[i - start] == 0 and self.units_before[i + 1] > seen:
-                pieces, seen = pieces + 1, self.units_before[i + 1]
+            if others[i - start] == 0 and self.heavy_before[i + 1] > seen:
+                pieces, seen = pieces + 1, self.heavy_before[i + 1]
         return pieces
 
     def is_serial(self, start: int, end: int, inside: bool) -> bool:
@@ -165,8 +144,7 @@ class Flow:
 
         `inside`: they are part of such a row.
         """
-        decodes = any(o.kind in DECODING for o in self.graph.operations[start:end])
-        return self.serial_pieces(start, end) >= (2 if decodes else SERIAL - 2 * inside)
+        return self.serial_pieces(start, end) >= SERIAL - 2 * inside
 
 
 def segments(flow: Flow) -> list[list[int]]:
@@ -180,7 +158,7 @@ def segments(flow: Flow) -> list[list[int]]:
             simple = inside = flow.is_serial(start, end, inside)
             if simple:
                 crossing = flow.crossing(start, end, (end - start) // 2)
-            elif flow.units_before[end] - flow.units_before[start] <= CROWDED:
+            elif flow.heavy_before[end] - flow.heavy_before[start] <= CROWDED:
                 crossing = []
         if not crossing:
             done.append((start, end))
@@ -237,15 +215,12 @@ class Grouping:
     def __init__(self, graph: Graph, flow: Flow) -> None:
         self.graph = graph
         self.flow = flow
-        self.names = Names(graph, flow.units)
+        self.names = Names(graph, flow.heavy)
         self.branches: Counter[str | None] = Counter()
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = [self._element(piece) for piece in pieces]
-        for element, following in zip(elements[-2::-1], elements[:0:-1], strict=True):
-            if following.label and self.names.ends_like(element.positions[-1], following.label):
-                element.label = following.label
         self.branches.update(e.label for e in elements if e.branching)
         at = self._head(elements)
         body, tail = self._joined(elements[:at]), elements[at:]
@@ -256,7 +231,7 @@ class Grouping:
         return self._with_ends(body, bool(head)) + head
 
     def _element(self, positions: list[int]) -> Group:
-        units = sum(self.flow.units[p] for p in positions)
+        units = sum(self.flow.heavy[p] for p in positions)
         if len(positions) == 1:
             return Group(positions, self.names.of_operation(positions[0]), units)
         return Group(positions, self.names.of_segment(positions), units, int(units > 1))
@@ -329,9 +304,10 @@ class Grouping:
         ):
             stage = self.branches[group.label] > 3 and element.branching
             return not stage
-        if len(element.positions) == 1 and self.flow.depthwise[position] in group.positions:
-            return group.units == 1 or not (group.label and element.label)
-        return False
+        # The pointwise half of a separable convolution.
+        heavy = [self.graph.operations[p] for p in group.positions if self.flow.heavy[p]]
+        kernel = self.graph.operations[position].attributes.get("kernel", ())
+        return [o.kind for o in heavy] == ["depthwise_conv"] and {*kernel} == {1}
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
         """Whether an element is the squeeze-excite, a module of its own, in the module before it."""

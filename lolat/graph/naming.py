@@ -40,7 +40,6 @@ _TOKEN = re.compile(r"[^/_.]+")
 _DIMENSIONS = re.compile(
     r"(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d", re.IGNORECASE
 )
-_NUMBERED = re.compile(r"(.*?)(?:[_:](\d+))?", re.DOTALL)
 _PART = re.compile(r"_(?:depthwise|pointwise)$")  # how readers call the two halves of a separable
 
 
@@ -55,21 +54,21 @@ class Names:
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
         self.operations = graph.operations
-        self.texts = _without_network([informative(o) for o in graph.operations], units)
+        self.texts = [informative(o) for o in graph.operations]
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
         self.below = Counter(  # heavy operations below each beginning of a name
             b for p, o in enumerate(graph.operations) if o.kind in HEAVY for b in self.beginnings[p]
         )
-        self.numbered = [
-            [b for (b, t), (_, n) in pairwise([*tokens, ("", "")]) if self._is_number(b, t, n)]
+        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
+            [
+                b
+                for (b, token), (_, after) in pairwise([*tokens, ("", "")])
+                if _has_number(token) or (f"{b}_1" in self.below and not _has_number(after))
+            ]
             for tokens in split
         ]
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
-
-    def _is_number(self, beginning: str, token: str, after: str) -> bool:
-        """Whether a beginning ends in a number, or is the first of "block", "block_1" ..."""
-        return _has_number(token) or (f"{beginning}_1" in self.below and not _has_number(after))
 
     def of_operation(self, position: int) -> str | None:
         """The label of one operation of a chain: the longest that other heavy ones share."""
@@ -93,33 +92,8 @@ class Names:
         votes = _votes((b, n) for p, n in weights.items() for b in self.numbered[p])
         if agreed := [b for b, n in votes.items() if n >= 0.55 * total]:
             return max(_chosen(agreed) or agreed, key=len)
-        at_end = self._at_end(weights, 0.6 * total)
-        if at_end is not None:
-            return at_end
         votes = _votes((b, n) for p, n in weights.items() if (b := self.of_operation(p)))
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
-
-    def _at_end(self, weights: dict[int, int], needed: float) -> str | None:
-        """The number at the end of most names, with the last word that most of them have."""
-        tokens = {p: _TOKEN.findall(_PART.sub("", self.texts[p])) for p in weights}
-        ends = _votes((t[-1], weights[p]) for p, t in tokens.items())
-        number, votes = max(ends.items(), key=lambda item: item[1], default=("", 0))
-        if votes < needed or not number.isdigit():
-            return None
-        last: dict[str, int] = {}
-        for parts in tokens.values():
-            last.update((t, max(i, last.get(t, 0))) for i, t in enumerate(parts[:-1]))
-        words = _votes((t, weights[p]) for p, parts in tokens.items() for t in set(parts[:-1]))
-        common = [w for w, n in words.items() if n >= needed and not _has_number(w)]
-        return (
-            f"{max(_chosen(common) or common, key=last.__getitem__)}_{number}" if common else None
-        )
-
-    def ends_like(self, position: int, label: str) -> bool:
-        """Whether a name belongs to a label that stands at the end of names ("normal_conv_1_5")."""
-        word, _, number = label.rpartition("_")
-        tokens = _TOKEN.findall(self.texts[position])
-        return bool(word) and tokens[-1:] == [number] and word in tokens
 
 
 def _chosen(names: Iterable[str]) -> list[str]:
@@ -152,43 +126,18 @@ def informative(operation: Operation) -> str:
     return "/".join(kept) if any(map(_TOKEN.search, kept)) else ""
 
 
-def _without_network(texts: list[str], units: Sequence[bool]) -> list[str]:
-    """Names without the name of the network, or of the one large network inside this one."""
-    heads = [t.partition("/") for t in texts]
-    outer = Counter(h for (h, slash, _), u in zip(heads, units, strict=True) if u and slash)
-    large = [name for name, n in outer.items() if n > LARGEST]
-    if len(large) == 1:
-        texts = [rest if h == large[0] else t for t, (h, _, rest) in zip(texts, heads, strict=True)]
-    split = [_TOKEN.findall(text) for text in texts if text]
-    shared = 0
-    while len(split) > 2 and all(
-        len(t) > shared + 1 and t[shared] == split[0][shared] and t[shared + 1][0].isalpha()
-        for t in split
-    ):
-        shared += 1
-    return [t and t[list(_TOKEN.finditer(t))[shared].start() :] for t in texts] if shared else texts
-
-
 def is_generic(label: str | None) -> bool:
     """Whether a label says no more than the kind of a layer ("conv1")."""
     return label is None or bool(_kinds(_GENERIC).fullmatch(label))
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block that nobody named: its heavy layers as the framework numbered them."""
-    heavy = [o for o in operations if o.kind in HEAVY] or list(operations)
-    paths = {o.path.rpartition("/")[2] for o in heavy}
-    path = min(paths)
-    if len(paths) == 1 and (_kinds(_AUTOMATIC).fullmatch(path) or (path and len(heavy) > 1)):
-        return path  # a layer that consists of several operations, such as attention
-    names = dict.fromkeys(_PART.sub("", o.name) or o.kind for o in heavy)
-    split = [(*_NUMBERED.fullmatch(name).groups(), name) for name in names]  # type: ignore[union-attr]
-    ((most, _),) = Counter(base for base, _, _ in split).most_common(1)
-    numbered = sorted((int(n or 0), name) for base, n, name in split if base == most)
-    (first, label), (last, name) = numbered[0], numbered[-1]
-    if len(numbered) == 1:
-        return label
-    return f"{label}-{last if first else name}"
+    """A label for a block that nobody named: its first heavy layer as the framework numbered it."""
+    heavy = next((o for o in operations if o.kind in HEAVY), operations[0])
+    layer = heavy.path.rpartition("/")[2]
+    if _kinds(_AUTOMATIC).fullmatch(layer):
+        return layer  # it consists of several operations, such as attention
+    return _PART.sub("", heavy.name) or heavy.kind
 
 
 def unique(labels: Sequence[str]) -> list[str]:

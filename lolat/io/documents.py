@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
-import stat
 from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -19,10 +18,7 @@ from lolat.errors import ModelFileError
 from lolat.io.writing import reason_of, shown_path
 from lolat.units import one_line
 
-# Real models are a few hundred kilobytes. Parsing takes several times the file's size in memory.
-LARGEST_BYTES = 64 * 2**20
 _LINE = 100
-SHOWN = 60
 
 LEAST, MOST = 1e-30, 1e30
 """Beyond them is no time, size or rate of any device; results from numbers between them stay finite."""
@@ -38,27 +34,16 @@ class NotJsonError(ModelFileError):
     """A file that is something else than JSON, a table maybe."""
 
 
-def read_json(
-    path: str | PathLike[str], expected: str, largest_bytes: int = LARGEST_BYTES, hint: str = ""
-) -> Any:
+def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     """The document in the file at `path`, unchecked.
 
     ModelFileError, one line that names the file and ends in `expected`: the file cannot be read (`hint`
-    says how to get one), is larger than `largest_bytes`, or is no whole JSON. NotJsonError where it
-    does not even begin as an object.
+    says how to get one), or is no whole JSON. NotJsonError where it does not even begin as an object.
     """
     source = shown_path(path)
     try:
-        status = os.stat(
-            path
-        )  # before it is opened: a pipe that nobody writes to would wait for ever
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no regular file")
-        if status.st_size > largest_bytes:
-            raise ValueError(f"it is larger than {largest_bytes // 2**20} MiB")
-        with open(path, "rb") as file:
-            # Some editors put a byte order mark in front of UTF-8; it does no harm.
-            content = file.read().removeprefix(codecs.BOM_UTF8)
+        # Some editors put a byte order mark in front of UTF-8; it does no harm.
+        content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as error:
         hint = f" ({hint})" if hint and isinstance(error, FileNotFoundError) else ""
         raise ModelFileError(f"{source}: {reason_of(error)}; {expected}{hint}") from None
@@ -80,23 +65,6 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
         message = one_line(error)
     at = message.replace("`$", f"`{place}") if "`$" in message else f"{message} - at `{place}`"
     raise ModelFileError(f"{source}: {at}")
-
-
-def fits(document: Any, shape: Any) -> bool:
-    """Whether `document` is as `shape` says."""
-    try:
-        msgspec.convert(document, shape)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def show(value: Any) -> str:
-    """`value` as it stands in a message: on one line, and short."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
-    text = " ".join(json.dumps(value).split())
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 # ---- Writing

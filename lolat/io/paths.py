@@ -6,6 +6,7 @@ LoLat is installed: the package's own data, and the user's data folder. Nothing 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -22,10 +23,16 @@ STATE = ".state.json"
 
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
-    ("keras:", "timm:", "torchvision:", "transformers:", "generate:"),
+    ("keras:", "timm:", "torchvision:", "transformers:"),
     (".keras", ".onnx"),
 )
 """How names of networks begin or end."""
+_XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
+_FOLDERS = {
+    "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
+    "darwin": {"data": ("", "Library/Application Support"), "cache": ("", "Library/Caches")},
+}
+"""System -> kind of folder -> (the environment variable that names it, where it is in the home folder)."""
 
 
 def repository_root() -> Path | None:
@@ -41,7 +48,7 @@ def local_folder() -> Path:
     Raises InputError where the user has no home folder and the environment names no other place.
     """
     root = repository_root()
-    return root / "models" / "local" if root else _user_data_folder() / "lolat" / "models"
+    return root / "models" / "local" if root else _user_folder("data") / "models"
 
 
 def shipped_folder() -> Path:
@@ -111,14 +118,9 @@ def cache_folder() -> Path | None:
     """
     if named := os.environ.get("LOLAT_CACHE", ""):
         return None if named == OFF else Path(os.path.abspath(named))
-    try:
-        if sys.platform == "win32":
-            return _user_folder("LOCALAPPDATA", "AppData/Local") / "lolat" / "cache"
-        if sys.platform == "darwin":
-            return _user_folder("", "Library/Caches") / "lolat"
-        return _user_folder("XDG_CACHE_HOME", ".cache") / "lolat"
-    except InputError:
-        return None
+    with contextlib.suppress(InputError):
+        return _user_folder("cache")
+    return None
 
 
 def _newest_local() -> Path:
@@ -162,25 +164,15 @@ def _not_found(name: str, names: list[str]) -> str:
     return f"{shown_path(name)}: {wrong}; {hint + ' ' if hint else ''}{expected}"
 
 
-def _user_data_folder() -> Path:
-    """Where this system keeps a user's data: XDG's rule, or Windows' or macOS' own folder."""
-    if sys.platform == "win32":
-        return _user_folder("LOCALAPPDATA", "AppData/Local")
-    if sys.platform == "darwin":
-        return _user_folder("", "Library/Application Support")
-    return _user_folder("XDG_DATA_HOME", ".local/share")
+def _user_folder(kind: str) -> Path:
+    """The folder of LoLat among this system's caches ("cache") or a user's data ("data").
 
-
-def _user_folder(variable: str, usual: str) -> Path:
-    """The folder of an environment variable, or the `usual` one in the user's home.
-
-    The XDG specification has a relative path ignored.
+    By the XDG specification, which has a relative path ignored; Windows and macOS have their own.
     """
-    named = os.environ.get(variable, "") if variable else ""
-    if os.path.isabs(named):
-        return Path(named)
+    variable, usual = _FOLDERS.get(sys.platform, _XDG)[kind]
+    named = os.environ.get(variable, "")
     try:
-        return Path.home() / usual
+        return (Path(named) if os.path.isabs(named) else Path.home() / usual) / "lolat"
     except RuntimeError:
         raise InputError(
             "no home folder is known for this user; expected one to keep models in: set HOME, or "

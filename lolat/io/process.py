@@ -3,25 +3,21 @@
 The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and
 returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, so that no
 output or input of a network's code comes between them. A child may die (out of memory, a crash in a
-kernel) without its parent. It ends when its parent ends; where it is busy in C then, at the limit of its
-request.
+kernel) without its parent, and ends when its parent ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import pkgutil
 import queue
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -32,12 +28,8 @@ Handler = Callable[[Any], Any]
 """The function of a child that answers a request; request and answer are JSON data."""
 
 START_LIMIT_S = 180.0
-LOOK_S = 1.0
-"""Between looks at whether a child still lives."""
 ENDING_S = 5.0
 """For a child that closed its pipes to end: frameworks take long to go, on a busy machine longer."""
-ALONE_S = 10.0
-"""After the limit of a request, until a child without a parent ends."""
 LAST_LINES_BYTES = 4096
 
 # The child imports from where its parent does; -P, so that no file of the working directory does harm.
@@ -58,11 +50,6 @@ class RequestFailed(Exception):
         """`answer`: the exception as `errors.to_dict` returns it."""
         super().__init__(errors.worded(answer["error"]))
         self.answer = answer
-
-    @property
-    def kind(self) -> str:
-        """The name of the exception's class."""
-        return str(self.answer["kind"])
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
         """The same error of LoLat that it was in the child; `otherwise` for any other exception."""
@@ -85,24 +72,22 @@ class Child:
     ) -> None:
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
-        `name`: its name in messages. Its temporary files are in a folder of its own, which goes with it.
-        `environment`: further variables. `shows_errors`: its stderr (and stdout) go to ours; otherwise the
-        last line is for messages.
+        `name`: its name in messages. `environment`: further variables. `shows_errors`: its stderr (and
+        stdout) go to ours; otherwise the last line is for messages.
         """
         self.name = name
-        self.folder = tempfile.mkdtemp(prefix="lolat-")  # frameworks leave files when ended
         self._errors: IO[bytes] | None = None
         if not shows_errors:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", START_CODE, path, self.folder, start, *arguments],
+            [sys.executable, "-P", "-c", START_CODE, path, start, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **(environment or {}), "TMPDIR": self.folder},
+            env={**os.environ, **(environment or {})},
             start_new_session=True,  # a signal to the terminal's group is the parent's to handle
         )
         assert self._process.stdin is not None
@@ -128,7 +113,7 @@ class Child:
     def request(self, document: Any, limit_s: float) -> Any:
         """The handler's answer. ProcessDied, RequestFailed; after `limit_s` the child is ended."""
         self.ready()
-        return self._exchange(json.dumps([limit_s, document]) + "\n", limit_s)
+        return self._exchange(json.dumps(document) + "\n", limit_s)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
@@ -138,7 +123,6 @@ class Child:
         self._answers.close()
         if self._errors is not None:
             self._errors.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Child:
         return self
@@ -147,36 +131,25 @@ class Child:
         self.close()
 
     def _exchange(self, line: str, limit_s: float) -> Any:
-        """Write a line, read one."""
-        done, late = threading.Event(), threading.Event()
+        """Write a line, read one; when its time is over the child is ended, so that neither waits on."""
+        is_late = threading.Event()
 
-        def watch() -> None:
-            """End the child when its time is over, and processes that it left with its pipes."""
-            end = time.monotonic() + limit_s
-            while not done.wait(max(0.0, min(LOOK_S, end - time.monotonic()))):
-                if time.monotonic() >= end:
-                    late.set()
-                if late.is_set() or not self.is_running():
-                    self._kill()
-                    return
+        def end() -> None:
+            is_late.set()
+            self._kill()
 
-        threading.Thread(target=watch, daemon=True).start()
-        said = ""
+        timer = threading.Timer(limit_s, end)
+        timer.daemon = True
+        timer.start()
         try:
             self._requests.write(line)
             self._requests.flush()
-            said = self._answers.readline()
-            answer = json.loads(said)
-            if not isinstance(answer, dict) or not answer.keys() & {"answer", "kind"}:
-                raise ValueError
-        except (OSError, ValueError, RecursionError):
-            # Nothing, half a line of a dying process, a line of the network's code, or closed meanwhile.
-            how = self._end(LOOK_S if said else ENDING_S)
-            if late.is_set():
-                how = f"gave no answer within {limit_s:g} s"
+            answer = json.loads(self._answers.readline())
+        except (OSError, ValueError):  # nothing, half a line of a dying process, or closed
+            how = f"gave no answer within {limit_s:g} s" if is_late.is_set() else self._end()
             raise ProcessDied(f"{self.name} {how}") from None
         finally:
-            done.set()
+            timer.cancel()
         if "error" in answer:
             raise RequestFailed(answer)
         return answer["answer"]
@@ -188,10 +161,10 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def _end(self, limit_s: float) -> str:
-        """How the process ended, with its last line; after `limit_s` it is ended."""
+    def _end(self) -> str:
+        """How the process ended, with its last line."""
         try:
-            code = self._process.wait(limit_s)
+            code = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
             self._kill()
             return "stopped answering"
@@ -214,7 +187,7 @@ class Child:
 
 def serve() -> None:
     """Make ready as the command line says, then answer requests until the parent closes the pipe."""
-    folder, start, *arguments = sys.argv[1:]
+    start, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     incoming = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -224,36 +197,25 @@ def serve() -> None:
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:
-        try:
+        with contextlib.suppress(ValueError):  # half a line of a parent that died
             for line in incoming:
                 requests.put(json.loads(line))
-        finally:  # the parent is gone, or done with us
-            shutil.rmtree(folder, ignore_errors=True)
-            os._exit(0)
+        os._exit(0)  # the parent is gone, or done with us
 
     def answer(function: Handler, request: Any) -> None:
-        line = json.dumps(_answer(function, request)) + "\n"
-        try:
-            answers.write(line)
+        with contextlib.suppress(OSError):  # nobody reads it: `listen` ends this process
+            answers.write(json.dumps(_answer(function, request)) + "\n")
             answers.flush()
-        except OSError:  # nobody reads it: `listen` ends this process
-            listener.join()
 
     handlers: list[Handler] = []
 
     def make_ready(_: Any) -> None:
         handlers.append(pkgutil.resolve_name(start)(*arguments))
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    threading.Thread(target=listen, daemon=True).start()
     answer(make_ready, None)
-    nowhere = open(os.devnull, "w", encoding="ascii")  # noqa: SIM115 - for as long as the process lives
     while handlers:
-        limit_s, request = requests.get()
-        # No thread of Python runs while a framework is busy in C; this one is no thread of Python.
-        faulthandler.dump_traceback_later(limit_s + ALONE_S, exit=True, file=nowhere)
-        answer(handlers[0], request)
-        faulthandler.cancel_dump_traceback_later()
+        answer(handlers[0], requests.get())
 
 
 def _answer(handler: Handler, request: Any) -> dict[str, Any]:
@@ -267,19 +229,3 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
     except Exception as error:
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
         return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}
-
-
-def limit_memory(size_bytes: int, on_top: bool = False) -> None:
-    """Let this process have at most `size_bytes` of data, where the system has such a limit.
-
-    `on_top`: of its present data. An allocation beyond it is a MemoryError.
-    """
-    with contextlib.suppress(ImportError, OSError, ValueError, IndexError):
-        import resource
-
-        if on_top:
-            with open("/proc/self/statm", encoding="ascii") as file:
-                size_bytes += int(file.read().split()[5]) * resource.getpagesize()
-        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        soft = size_bytes if hard == resource.RLIM_INFINITY else min(size_bytes, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 Warn = Callable[[str], object]
 """Is told at once what a person should know."""
 
 
-class Progress(Protocol):
-    """Is told of stages, of their steps, and of what a person should know."""
+class Progress:
+    """Is told of stages, of their steps, and of what a person should know; this one shows nothing."""
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""
@@ -20,16 +19,3 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """A remark for the user."""
-
-
-class Silent:
-    """A `Progress` that shows nothing."""
-
-    def start(self, text: str, total: int) -> None:
-        """A stage begins."""
-
-    def step(self) -> None:
-        """A step of it is done."""
-
-    def note(self, text: str) -> None:
-        """A remark."""

@@ -1,10 +1,9 @@
-"""The class of all answers: plain data, rows of a table, a line of words, a table in notebooks."""
+"""The class of all answers: plain data, rows of a table, a line of words."""
 
 from __future__ import annotations
 
 import html
 import json
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -13,12 +12,10 @@ from typing import Any
 from msgspec import UNSET
 
 from lolat.errors import LolatError
-from lolat.units import plain, plural
+from lolat.units import plain
 
 VERSION = 1
 """Of every JSON answer; it is raised where a reader of this one would read another wrongly."""
-MOST_ROWS = 12  # shown in a notebook
-MOST_COLUMNS = 6
 
 
 class Result:
@@ -40,10 +37,6 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.words()}>"
-
-    def _repr_html_(self) -> str:
-        """The words and the first rows, as notebooks show them."""
-        return notebook_html(self.words(), self.rows())
 
 
 def keys(kind: type) -> dict[str, str]:
@@ -82,26 +75,6 @@ def plain_data(value: Any) -> Any:
     return value
 
 
-def notebook_html(words: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A small table under `words`; every text in it is escaped."""
-    lines = "".join(element("div", line) for line in words.splitlines())
-    if not rows:
-        return f"<div>{lines}</div>"
-    heads = [name for name, value in rows[0].items() if not isinstance(value, (dict, list))]
-    heads = heads[:MOST_COLUMNS]
-    shown = [[_cell(row.get(name)) for name in heads] for row in rows[:MOST_ROWS]]
-    more = len(rows) - len(shown)
-    all_rows = plural(len(rows), "row")
-    caption = f"the first {len(shown)} of {all_rows}" if more > 0 else all_rows
-    return f"<div>{lines}{table(caption, heads, shown)}</div>"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else ""
-    return "" if value is None else str(value)
-
-
 def json_text(kind: str, answer: Mapping[str, Any]) -> str:
     """An answer as strict JSON on one line, with its schema, `lolat-KIND`, and version in front.
 
@@ -118,7 +91,7 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
         ) from error
 
 
-# ---- Elements and tables of HTML, for pages and for notebooks; text is escaped where it goes in.
+# ---- Elements of HTML; text is escaped where it goes in.
 
 
 def escape(text: str) -> str:
@@ -130,18 +103,3 @@ def element(tag: str, text: str = "", **attributes: str) -> str:
     """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
     written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
     return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"
-
-
-def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with a caption; the first cell of a row is its head."""
-    top = "".join(element("th", head, scope="col") for head in heads)
-    lines = []
-    for head, *texts in rows:
-        cells = [element("th", head, scope="row"), *(element("td", text) for text in texts)]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    # What scrolls must be reachable by the keyboard, and have a name.
-    region = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
-    return (
-        f"{region}<table>{element('caption', caption)}<thead><tr>{top}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )

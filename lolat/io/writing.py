@@ -46,7 +46,7 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
                 os.unlink(temporary)
             raise
     except (OSError, ValueError) as error:
-        raise _refused(error, shown_path(path)) from None
+        raise not_written(error, shown_path(path)) from None
 
 
 def write_text(path: AnyPath, text: str) -> None:
@@ -63,7 +63,7 @@ def write_text(path: AnyPath, text: str) -> None:
         with open(path, "wb") as file:
             file.write(text.encode())
     except OSError as error:
-        raise _refused(error, shown_path(path)) from None
+        raise not_written(error, shown_path(path)) from None
 
 
 def shown_path(path: AnyPath) -> str:
@@ -80,30 +80,23 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
-def check_file(path: AnyPath | None, argument: str) -> None:
+def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -> None:
     """InputError now rather than after minutes, if the file of an argument cannot be written.
 
-    No error where no file is given; its folder must exist.
+    No error where no file is given. `make_folder`: its folder is made; else it must exist.
     """
-    if path is not None:
-        _check(Path(path), argument, make_folder=False)
-
-
-def check_writable(path: Path, argument: str = "output") -> None:
-    """The same; its folder is made."""
-    _check(path, argument, make_folder=True)
-
-
-def _check(path: Path, argument: str, make_folder: bool) -> None:
+    if path is None:
+        return
+    folder = Path(path).parent
     try:
         _check_target(os.path.realpath(path))
         if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() and not os.access(path.parent, os.W_OK):
-            code = errno.EACCES if path.parent.is_dir() else errno.ENOENT
-            raise OSError(code, os.strerror(code), path.parent)
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.path.exists(path) and not os.access(folder, os.W_OK):
+            code = errno.EACCES if folder.is_dir() else errno.ENOENT
+            raise OSError(code, os.strerror(code), folder)
     except (OSError, ValueError) as error:
-        raise _refused(error, f"{arg(argument)} {shown_path(path)}") from error
+        raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
 
 
 def _check_target(target: str) -> None:
@@ -121,7 +114,7 @@ def _check_target(target: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
 
 
-def _refused(error: OSError | ValueError, source: str) -> LolatError:
+def not_written(error: OSError | ValueError, source: str) -> LolatError:
     """The error of a file that was not written."""
     is_mistake = isinstance(error, ValueError) or error.errno in _MISTAKES
     reason = reason_of(error)

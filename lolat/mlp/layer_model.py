@@ -89,7 +89,6 @@ class Perceptron(msgspec.Struct, frozen=True):
 
 SCHEMA = "lolat-layer-model"
 VERSION = 1
-LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
 
 
@@ -198,7 +197,7 @@ def ranges(table: LayerTable) -> dict[str, list[Any]]:
 
 def read_layer_model(path: str | Path) -> LayerModel:
     """The model in a file. ModelFileError, one line that names the path, if it is not a whole one."""
-    source, document = shown_path(path), read_json(path, _EXPECTED, LARGEST_BYTES)
+    source, document = shown_path(path), read_json(path, _EXPECTED)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA or document.get("version") != VERSION:
         raise ModelFileError(f"{source}: is not a layer model of version {VERSION}; {_EXPECTED}")

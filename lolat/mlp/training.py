@@ -18,7 +18,7 @@ import numpy as np
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from lolat.mlp.layer_model import Evaluation, Layer, LayerModel, Perceptron, evaluate, ranges
 from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
 from lolat.mlp.table import LayerTable
@@ -196,7 +196,7 @@ def learn(
     if plan.strangers:
         _, of_strangers = recipe.features(table, Facts(devices, trained=()))
         strange = (of_strangers - mean) / scale
-    network, losses, tries = _trained(plan, x, y, strange, seed, epochs, progress or Silent())
+    network, losses, tries = _trained(plan, x, y, strange, seed, epochs, progress or Progress())
     about = {"seed": seed, "epochs": epochs, "rows": len(table)}
     return LayerModel(
         layer=table.layer,  # type: ignore[arg-type]

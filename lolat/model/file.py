@@ -29,11 +29,11 @@ from lolat.io.documents import (
     Positive,
     converted,
     read_json,
-    show,
     to_json,
 )
 from lolat.io.paths import near, shipped_folder
 from lolat.io.writing import AnyPath, shown_path, write_bytes
+from lolat.units import shortened
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
@@ -116,8 +116,8 @@ def validate(document: Any, source: str) -> None:
     schema, version = marks.get("schema"), marks.get("version")
     if (schema, version) != (SCHEMA, FORMAT_VERSION):
         raise ModelFileError(
-            f"{source}: schema {show(schema)}, version {show(version)} is not a LoLat model of version "
-            f"{FORMAT_VERSION}; make one with `lolat learn cpu` or `lolat fit TABLE.csv`",
+            f"{source}: schema {shortened(repr(schema))}, version {shortened(repr(version))} is not a "
+            f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
             code="not-a-model",
         )
     # A file that knows something else may lack latencies.

@@ -186,14 +186,14 @@ class Prediction(Result):
 
         write_csv(path, self.rows())
 
-    def write_html(self, path: str | os.PathLike[str], against: Prediction | None = None) -> None:
-        """Write a page to explore the blocks, alone or beside another prediction of the same batch size.
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page to explore the blocks: one file that loads nothing.
 
-        The page is one file that loads nothing. Raises InputError where it cannot be written.
+        Raises InputError where it cannot be written.
         """
         from lolat.report.bottlenecks import page
 
-        write_text(path, page([self] if against is None else [self, against]))
+        write_text(path, page(self))
 
 
 @dataclass(frozen=True, repr=False)

@@ -55,7 +55,7 @@ def read_archs(table: Table, space: Space) -> tuple[list[str], np.ndarray]:
     InputError names the line whose text is no network of the space.
     """
     archs = [row["arch"] for row in table]
-    return archs, space.parse(archs, lambda i: f"{table.source}, line {table.line(i)}")
+    return archs, space.parse(archs, lambda i: f"{table.source}, line {table.lines[i]}")
 
 
 def read_samples(path: AnyPath, space: Space) -> Samples:
@@ -288,7 +288,7 @@ def fit(
     device's model file, made or added to; None writes none. `name`: of the device, where the file is new.
     Returns a `NasModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """  # fmt: skip
-    of_space = find_space(space) if isinstance(space, str) else space
+    of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
     explanations = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(

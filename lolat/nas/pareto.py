@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import AnswerIsNo, not_written
+from lolat.errors import AnswerIsNo, arg
 from lolat.fitting.intervals import COVERAGE
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
+from lolat.io.writing import not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
@@ -105,7 +106,7 @@ def search(
 ) -> SearchResult:
     """The fastest candidates of a space at each score, and the best at each latency, on a device.
 
-    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa, mobile) or "package.module:callable".
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa) or "package.module:callable".
     `model`: a `Model`, or what `lolat.load` takes. `objective`: a CSV file with the columns arch and
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
@@ -116,9 +117,9 @@ def search(
 
     Raises AnswerIsNo where no candidate is within the time, InputError for a wrong argument.
     """
-    shown = progress or Silent()
+    shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    of_space = find_space(space) if isinstance(space, str) else space
+    of_space = find_space(space)
     if of_space.decomposition is not None:
         shown.note(f"{of_space.name}: {of_space.decomposition}")
     scorer = scorer_for(of_space, loaded, batch_size, predictor)
@@ -200,7 +201,7 @@ class Scores:
 
         InputError for a wrong table, with its line, and where the function cannot be found.
         """
-        self.space, self.path, self.progress = space, path, progress or Silent()
+        self.space, self.path, self.progress = space, path, progress or Progress()
         self.computed, self.reused = 0, 0
         self.rows: np.ndarray | None = None
         self._known: dict[str, float] = {}
@@ -209,9 +210,7 @@ class Scores:
             return
         named = isinstance(objective, str)
         self.name = objective if named else getattr(objective, "__qualname__", "of the search")
-        self.function = (
-            find_function(objective, "objective") if isinstance(objective, str) else objective
-        )
+        self.function = find_function(objective, "objective")
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
@@ -289,7 +288,7 @@ def _append(path: str | os.PathLike[str], arch: str, score: float) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise not_written(path, error, "scores") from error
+        raise not_written(error, f"{arg('scores')} {shown_path(path)}") from error
 
 
 # ---- The front as people read it.

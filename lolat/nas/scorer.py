@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.fitting.predictors.formula import Formula
 from lolat.nas.grid import CHUNK, Grid
 
@@ -21,8 +20,6 @@ DECODED = 16 * CHUNK  # of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB
 SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
 
-Ranked = tuple[float, int, float]
-"""(-value, index, latency in ms): of two, the smaller one is better; of equal values the first."""
 Times = tuple[tuple[int, ...], np.ndarray]
 """Positions, and the milliseconds of each combination of their choices."""
 
@@ -46,64 +43,48 @@ class Scorer(ABC):
         InputError for a row that is not a candidate; it names the row.
         """
 
-    @property
-    def size(self) -> int:
-        """How many candidates there are."""
-        return self.grid.size
-
     def chunks(
         self, start: int = 0, stop: int | None = None, length: int = DECODED
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(indices, rows, latencies) of all candidates from `start` to before `stop`, `length` at a time.
 
-        InputError where an int64 cannot index the space, or the range lies outside it.
+        InputError where an int64 cannot index the space.
         """
-        size = self.grid.countable()
-        end = size if stop is None else stop
-        if not 0 <= start <= end <= size:
-            raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
+        end = self.grid.countable() if stop is None else stop
         for first in range(start, end, length):
             indices = np.arange(first, min(first + length, end), dtype=np.int64)
             rows = self.grid.between(first, first + len(indices))
             yield indices, rows, self.latency(rows)
 
-    def best(
-        self,
-        k: int,
-        max_ms: float = math.inf,
-        value: Callable[[np.ndarray], np.ndarray] | None = None,
-        start: int = 0,
-        stop: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The `k` best candidates of a range of indices: (k, positions), their latencies, their values.
 
-        `value`: the number to be large, (n,) from (n, positions); without it the fastest are the best. Only
-        candidates of at most `max_ms` count. Best first, of equal ones the first; fewer than `k` where
-        there are no more. The memory does not depend on the range.
-        """
-        if k < 1:
-            raise InputError(f"best {k}: expected a whole number from 1")
-        best: list[Ranked] = []
-        for indices, rows, times in self.chunks(start, stop):
-            able = times <= max_ms
-            values = -times[able] if value is None else np.asarray(value(rows[able]), float)
-            best = best_of(best, values, indices[able], times[able], k)
-        rows = self.grid.decode(np.array([index for _, index, _ in best], np.int64))
-        return rows, np.array([t for *_, t in best]), np.array([-v for v, *_ in best])
+class Scored(NamedTuple):
+    """Candidates: (n,) `indices`, `times` in ms, `values`, of which the largest is best."""
+
+    indices: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def none(cls) -> Scored:
+        """No candidate."""
+        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Scored]) -> Scored:
+        """The candidates of all pieces."""
+        return cls(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
-def best_of(
-    best: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
-) -> list[Ranked]:
-    """The `k` best of those before and of a piece, best first; a NaN value is never among them."""
-    least = -best[-1][0] if len(best) == k else -math.inf
-    able = np.flatnonzero(values >= least)  # false for a NaN
-    if len(able) > k:
-        least = np.partition(values[able], len(able) - k)[len(able) - k]
-        able = able[values[able] >= least]
-    order = able[np.lexsort((indices[able], -values[able]))][:k]
-    ranked = [(-float(values[i]), int(indices[i]), float(times[i])) for i in order]
-    return sorted([*best, *ranked])[:k]
+def best_of(best: Scored, piece: Scored, k: int) -> Scored:
+    """The `k` best of those before and of a piece, best first, of equal ones the smaller index.
+
+    A NaN value is never among them.
+    """
+    least = best.values[-1] if len(best.values) == k else -math.inf
+    able = piece.values >= least  # false for a NaN
+    both = Scored.joined([best, Scored(*(column[able] for column in piece))])
+    order = np.lexsort((both.indices, -both.values))[:k]
+    return Scored(*(column[order] for column in both))
 
 
 # ---- By the formula of inference: tables of milliseconds, merged.
@@ -143,25 +124,20 @@ class TableScorer(Scorer):
         """See `Scorer`."""
         rows = np.asarray(candidates)
         self.grid.require_shape(rows)
-        times = np.empty(len(rows))
+        sizes, unsigned = np.asarray(self.grid.sizes), rows.dtype.str.replace("i", "u")
+        integer = np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.int64
+        times = np.full(len(rows), self.constant)
         for start in range(0, len(rows), CHUNK):
-            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
+            # Unsigned, a negative number is a large one.
+            columns = np.ascontiguousarray(rows[start : start + CHUNK].T).view(unsigned)
+            if (columns.max(axis=1) >= sizes).any():
+                self.grid.checked(rows)
+            columns = columns.astype(integer, copy=False)
+            for look_up in self.look_ups:
+                found = look_up.table.take(look_up.index(columns), mode="clip")
+                times[start : start + CHUNK] += found
+        self.formula.bend(times)
         return times
-
-    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
-        """Latencies of a few candidates, of which the first is number `start`."""
-        columns = np.ascontiguousarray(rows.T)
-        # Unsigned, a negative number is a large one.
-        columns = columns.view(columns.dtype.str.replace("i", "u"))
-        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
-            self.grid.checked(rows, lambda row: f"row {start + row}")
-        if columns.dtype.itemsize > 2:
-            small = max(self.grid.sizes) <= SMALL_INDEX
-            columns = columns.astype(np.uint16 if small else np.uint32)
-        out.fill(self.constant)
-        for look_up in self.look_ups:
-            out += look_up.table.take(look_up.index(columns), mode="clip")
-        self.formula.bend(out)
 
 
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:

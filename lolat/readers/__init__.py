@@ -1,9 +1,8 @@
 """Reads a framework's network into a Graph: one module per framework, imported when it is asked for.
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
-`generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), `timm:NAME`, `torchvision:NAME`,
-`transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a `.keras` or `.onnx` file, a `.json`
-file that `lolat read` wrote, or `package.module:callable`.
+`timm:NAME`, `torchvision:NAME`, `transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a
+`.keras` or `.onnx` file, a `.json` file that `lolat read` wrote, or `package.module:callable`.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, ModelFileError, NetworkError
+from lolat.errors import InputError, LolatError, ModelFileError, NetworkError
 from lolat.graph import Graph
-from lolat.io import FILES_APART
 from lolat.io.documents import read_json
-from lolat.readers.code import attribute_of, called, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief, called, is_function, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras or .onnx file, "
-    "what `lolat read` wrote (.json), or package.module:callable (a function that returns a Keras or "
-    "PyTorch network)"
+    "a .keras or .onnx file, what `lolat read` wrote (.json), or package.module:callable (a function that "
+    "returns a Keras or PyTorch network)"
 )
 
 
@@ -48,8 +45,8 @@ def read(network: Any, input_size: Any = None) -> Graph:
     ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
     `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
-    another one is wanted; for several inputs a list of shapes, or a dict of them by name. Raises
-    NetworkError when it cannot be read.
+    another one is wanted; for several inputs a list of shapes. Raises NetworkError when it cannot be
+    read.
 
     A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
     """
@@ -65,13 +62,13 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def read_now(spec: str, size: Any) -> Graph:
-    """The network that a string names; in a process of its own what may do harm, where it is read so."""
-    if FILES_APART.get():
-        from lolat.readers.apart import is_apart, read_apart
-
-        if is_apart(spec):
-            return read_apart(spec, size)
-    return open_network(spec, size).graph()
+    """The network that a string names; NetworkError for whatever a framework raises."""
+    try:
+        return open_network(spec, size).graph()
+    except LolatError:
+        raise
+    except Exception as error:
+        raise NetworkError(f"{shortened(spec)} cannot be read ({brief(error)})") from error
 
 
 def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
@@ -82,10 +79,6 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
         from lolat.readers import keras
 
         return _of_object(keras.application(name, size, weights), name, size)
-    if prefix == "generate":
-        from lolat.readers import generated
-
-        return _of_object(generated.build(*generated.parse(name, size), weights), name, ())
     if prefix in ("timm", "torchvision", "transformers"):
         from lolat.readers.torch.named import named
 
@@ -159,12 +152,9 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def _hint(spec: str) -> str:
-    """What somebody may have meant: a name without its package or near one, a function of a file."""
+    """What somebody may have meant: a name without its package, or near one."""
     from lolat.readers.cache import shipped_networks
 
-    module = spec.removesuffix(".py").removeprefix("./").replace("/", ".")
-    if spec.endswith(".py") and all(part.isidentifier() for part in module.split(".")):
-        return f"for a function in it that returns a network: {module}:FUNCTION; "
     whole = {known.lower(): known for known in shipped_networks()}
     bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
     hint = did_you_mean(spec.lower(), bare | whole, "")

@@ -7,14 +7,14 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError
-from lolat.units import did_you_mean, one_line
+from lolat.units import one_line
 
-PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
+PREFIXES = ("keras", "timm", "torchvision", "transformers")
 """What a name of a network begins with; others are modules."""
 
 
@@ -47,10 +47,8 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
-            names = {n: n for n in dir(value) if not n.startswith("_")}
-            hint = did_you_mean(part, names, f"expected {expected}")
             raise NetworkError(
-                f"module {module!r} has no {attribute!r} ({what} {spec!r}); {hint}",
+                f"module {module!r} has no {attribute!r} ({what} {spec!r}); expected {expected}",
                 code="user-code",
             )
         value = getattr(value, part)
@@ -71,16 +69,9 @@ def called(spec: str, function: Callable[[], Any]) -> Any:
         ) from error
 
 
-@contextlib.contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """What is written to stdout goes to stderr, what code in C or os.write puts there too."""
-    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a program without them
-            stdout = os.dup(1)
-            stack.callback(os.close, stdout)
-            os.dup2(2, 1)
-            stack.callback(os.dup2, stdout, 1)
-        yield
+def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
+    """What is printed meanwhile goes to stderr: stdout may be promised to JSON."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def _import_keras_before(module: str) -> None:

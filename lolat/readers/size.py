@@ -25,9 +25,7 @@ def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
 
 
 def as_sizes(size: Any) -> Any:
-    """An input size as `as_size` gives it, or several: a tuple of them, or a dict by the input's name."""
-    if isinstance(size, Mapping):
-        return {str(name): as_size(one) for name, one in size.items()}
+    """An input size as `as_size` gives it, or a tuple of several."""
     several = isinstance(size, Sequence) and not isinstance(size, str)
     if several and any(isinstance(one, Sequence) for one in size):
         return tuple(as_size(one) for one in size)
@@ -69,15 +67,14 @@ def filled(
 
 def _by_name(inputs: Mapping[str, Shape], size: Any, network: str) -> dict[str, tuple[int, ...]]:
     """The size of each input that gets one."""
-    if size and (isinstance(size, Mapping) or not isinstance(size[0], int)):
-        sizes = dict(size) if isinstance(size, Mapping) else dict(zip(inputs, size, strict=False))
-        if sizes.keys() != inputs.keys() or len(size) != len(inputs):
+    if size and not isinstance(size[0], int):
+        if len(size) != len(inputs):
             raise NetworkError(
                 f"{network!r} has the inputs {', '.join(inputs)}; give each of them a size with "
                 f"{arg('input_size')}",
                 code="input-size",
             )
-        return sizes
+        return dict(zip(inputs, size, strict=True))
     flexible = [name for name, shape in inputs.items() if None in shape or len(shape) > 1]
     return dict.fromkeys(flexible or inputs, size) if size else {}
 
@@ -98,8 +95,6 @@ def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...
 
 def _shown(size: Any) -> str:
     """A size as a user writes it."""
-    if isinstance(size, Mapping):
-        return "; ".join(f"{name}: {_shown(one)}" for name, one in size.items())
     return ",".join(map(str, size)) if isinstance(size[0], int) else "; ".join(map(_shown, size))
 
 
@@ -108,7 +103,5 @@ def is_of_size(graph: Graph, size: Any) -> bool:
     shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
     if not size or [size] == shapes:
         return True
-    if not isinstance(size, tuple):
-        return False  # by name, which a graph's inputs have not
     sides = size * 2 if len(size) == 1 else size
     return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])

@@ -77,7 +77,7 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         words = (
             f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
         )
-        yield f"gradients of {', '.join(devices)} devices by {cost.strategy} over {words}"
+        yield f"gradients of {', '.join(devices)} devices over {words}"
 
 
 def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
@@ -123,7 +123,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
     source = f" ({'; '.join(sorted(dated))})" if dated else ""
-    left_out = ", ".join(cost.not_included)
+    left_out = "storage, data transfer, setting up the machines"
     yield f"Price by the second: {plain(cost.prices or '')}{source}; without {left_out}."
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.model.summary import headline
-from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, familiar, rows
+from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import table_lines
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
@@ -22,13 +20,17 @@ def latency(prediction: Prediction) -> str:
     return milliseconds(prediction.latency_ms) + interval
 
 
-def totals(prediction: Prediction) -> str:
-    """The counts of the whole, and whether it is like what was measured."""
-    counts = prediction.counts
+def counts_words(counts: Mapping[str, int]) -> str:
+    """The counts of the whole."""
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
-        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
+        f"{quantity(counts['acts'])} convolution activations"
     )
+
+
+def totals(prediction: Prediction) -> str:
+    """The counts of the whole, and whether it is like what was measured."""
+    return f"{counts_words(prediction.counts)} · {domain_words(prediction)}"
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
@@ -54,7 +56,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[str]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
-    `depth`: fold by modules, so many names deep; with the figures of the network as other tools print them.
+    `depth`: fold by modules, so many names deep.
     """
     query = prediction.query
     yield prediction.title
@@ -62,8 +64,6 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield latency(prediction)
     yield totals(prediction)
     yield memory_words(prediction.memory)
-    if depth is not None:
-        yield str(familiar(query.graph))
     yield ""
     yield from block_table(prediction, depth)
     yield ""
@@ -113,56 +113,30 @@ def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
 
     The column "vs. first" says how long a sample takes, over the first line's.
     """
-    networks = _network_names(predictions)
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
     lines = []
-    for p, network in zip(predictions, networks, strict=True):
+    notes: dict[str, dict[str, None]] = {}
+    names = [" on ".join((plain(p.query.network), _device(p))) for p in predictions]
+    for p, name in zip(predictions, names, strict=True):
         sample_ms = p.latency_ms / p.batch_size
         lines.append(
-            [network, p.query.model.label, str(p.batch_size), digits(p.latency_ms),
+            [plain(p.query.network), _device(p), str(p.batch_size), digits(p.latency_ms),
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",
-             f"{sample_ms / first:.2f}x" if first else "", _domain(p),
-             "" if p.memory is None else byte_size(p.memory.total_bytes)]
+             f"{sample_ms / first:.2f}x" if first else "",
+             "host-bound" if p.host_bound else DOMAIN[p.in_domain],
+             byte_size(p.memory.total_bytes)]
         )  # fmt: skip
+        for warning in p.warnings:
+            notes.setdefault(_OF_TIME.sub("", plain(warning)), {})[name] = None
     coverages = {p.coverage for p in predictions} - {None}
     sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     heads = ["network", "device", "batch", "ms", sure, "ms a sample", "vs. first"]
     yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 7})
-    notes: dict[str, list[int]] = {}
-    for i, p in enumerate(predictions):
-        for warning in p.warnings:
-            notes.setdefault(_OF_TIME.sub("", plain(warning)), []).append(i)
     for note, members in notes.items():
-        names = dict.fromkeys(_name(i, predictions, networks) for i in members)
-        whose = "" if len(members) == len(predictions) else f" ({', '.join(names)})"
+        whose = "" if len(members) == len(set(names)) else f" ({', '.join(members)})"
         yield f"note{whose}: {note}"
-
-
-def _domain(prediction: Prediction) -> str:
-    """Whether the network is like what was measured, in a word."""
-    if prediction.host_bound:
-        return "host-bound"
-    share = prediction.inside_share
-    if share is None or share > 1.0 - NEGLIGIBLE_SHARE:
-        return DOMAIN[prediction.in_domain]
-    where = "mostly" if prediction.in_domain else DOMAIN[False]
-    return f"{where}, {math.floor(100 * share)} %"
-
-
-def _network_names(predictions: Sequence[Prediction]) -> list[str]:
-    """The networks' names; as they were given where two have one name."""
-    networks = {p.query.network for p in predictions}
-    unlike = len({p.network for p in predictions}) == len(networks)
-    return [plain(p.network if unlike else p.query.network) for p in predictions]
-
-
-def _name(i: int, predictions: Sequence[Prediction], networks: Sequence[str]) -> str:
-    """What tells a prediction from those of other networks and devices."""
-    devices = [plain(p.query.model.label) for p in predictions]
-    parts = [names[i] for names in (networks, devices) if len(set(names)) > 1]
-    return " on ".join(parts or [networks[i]])
 
 
 def blocks_side_by_side(
@@ -173,11 +147,8 @@ def blocks_side_by_side(
     Of two predictions also the ratio of the second to the first.
     """
     columns = [rows(p, depth) for p in predictions]
-    devices, batches = ({key(p) for p in predictions} for key in (_device, _batch))
-    heads = [
-        " ".join([_device(p)] * (len(devices) > 1) + [_batch(p)] * (len(batches) > 1))
-        for p in predictions
-    ]
+    batches = len({p.batch_size for p in predictions}) > 1
+    heads = [f"{_device(p)} batch {p.batch_size}" if batches else _device(p) for p in predictions]
     lines = [
         [row.label, clipped(row.summary), *_times([c[i].latency_ms for c in columns])]
         for i, row in enumerate(columns[0])
@@ -189,10 +160,6 @@ def blocks_side_by_side(
 
 def _device(prediction: Prediction) -> str:
     return plain(prediction.query.model.label)
-
-
-def _batch(prediction: Prediction) -> str:
-    return f"batch {prediction.batch_size}"
 
 
 def _times(times_ms: Sequence[float]) -> list[str]:

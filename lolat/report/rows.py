@@ -6,49 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
-from lolat.graph import Graph
-from lolat.graph.analysis import analyze, parameters
-from lolat.graph.blocks import Block
-from lolat.graph.counts import COLUMNS, MEANINGS, count
+from lolat.graph.counts import MEANINGS
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.units import plain, quantity
-
-# ---- A network's parameters, MACs and activations as torchinfo, Keras and fvcore print them.
-#
-# They are near to our counts, but not the same: parameters have the vectors of the normalizations and whole
-# tables of embeddings, activations the outputs of dense layers and matrix products too (fvcore's
-# ActivationCountAnalysis). MACs are ours; a layer that is used twice counts twice.
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Of one sample: learned parameters, multiply-accumulates, elements of activations."""
-
-    parameters: int
-    macs: int
-    activations: int
-
-    def __str__(self) -> str:
-        """The summary line, three digits each."""
-        return (
-            f"{quantity(self.parameters)} parameters · {quantity(self.macs)} mult-adds · "
-            f"{quantity(self.activations)} activations (one sample, as torchinfo and fvcore count)"
-        )
-
-
-def familiar(graph: Graph) -> Figures:
-    """The figures of a network."""
-    counts = dict(zip(COLUMNS, count(graph).at(1).sum(axis=0).tolist(), strict=True))
-    products = (o for o in graph.operations if o.kind in ("dense", "matmul"))
-    written = sum(graph.tensors[t].elements() for o in products for t in o.outputs)
-    for o in graph.operations:
-        if o.kind == "attention":  # the scores and the result
-            result = graph.tensors[o.outputs[0]].elements()
-            written += result + result // o.attributes["value_size"] * o.attributes["keys"]
-    return Figures(parameters(graph), counts["flops"], counts["acts"] + written)
-
+from lolat.units import plain
 
 # ---- Words
 
@@ -144,35 +105,26 @@ def enumeration(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# ---- Where the blocks of a network belong: module paths from their labels and their operations' paths.
+# ---- Where the blocks of a network belong, from their labels.
 #
 # A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1" is
-# in "conv2"; "block_3" and "multi_head" are one name) and in front of a single letter behind a number
-# ("block2a" is in "block2").
+# in "conv2"; "block_3" and "multi_head" are one name), in front of a single letter behind a number
+# ("block2a" is in "block2") and in front of a number in parentheses ("tower (2)" is in "tower").
 
-_PLACES = re.compile(r"[/._]|(?<=\d)(?=[a-z](?![a-z0-9]))")
+_PLACES = re.compile(r"[/._]| \(|(?<=\d)(?=[a-z](?![a-z0-9]))")
 _NUMBERED = re.compile(r"\d[a-z]?$")
 _DIMENSIONS = re.compile(r"(?:conv|pool|ling|ding|norm|pout)[123]d$")
 
 
-def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]:
+def modules(prediction: Prediction) -> list[tuple[str, ...]]:
     """For each block, the modules that it is in, the outermost first, and the block itself last.
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """
-    modules = []
-    for block in blocks:
-        paths = [graph.operations[p].path.split("/") for p in block.operations]
-        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-        modules.append(levels(_joined([part for part, *_ in shared if part], block.label)))
-    while modules and len({m[0] for m in modules}) == 1 and min(map(len, modules)) > 1:
-        modules = [m[1:] for m in modules]
-    return modules
-
-
-def paths_of(graph: Graph) -> list[tuple[str, ...]]:
-    """`module_paths` of the blocks that a report has."""
-    return module_paths(graph, analyze(graph).blocks)
+    names = [levels(named_parts(name)[0]) for name in prediction.names]
+    while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
+        names = [n[1:] for n in names]
+    return names
 
 
 def levels(name: str) -> tuple[str, ...]:
@@ -183,22 +135,11 @@ def levels(name: str) -> tuple[str, ...]:
 
 def _is_end(name: str, at: int) -> bool:
     before, mark, behind = name[:at], name[at], name[at + 1 : at + 2]
-    if mark in "/.":
+    if mark in "/. ":
         return True
     if _DIMENSIONS.search(before if mark == "_" else before + mark):
         return False  # a kind of layer: conv2d, max_pooling2d
     return mark != "_" or bool(_NUMBERED.search(before) and not behind.isdigit())
-
-
-def _joined(path: Sequence[str], label: str) -> str:
-    """A label behind the part of the path that it does not repeat."""
-    names = label.replace(".", "/").split("/")
-    parts = "/".join(path).replace(".", "/").split("/") if path else []
-    for start in range(len(parts)):
-        inside = parts[start : start + len(names)]
-        if inside == names[: len(inside)]:  # the label begins with the rest of the path
-            return "/".join([*parts[:start], label])
-    return "/".join([*parts, label])
 
 
 # ---- Rows of a report
@@ -226,7 +167,7 @@ def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
-    paths = [] if depth is None else paths_of(prediction.query.graph)
+    paths = [] if depth is None else modules(prediction)
     groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)

@@ -1,15 +1,13 @@
 """The one printer of tables: rows of cells as lines for a screen; rows of an answer as a CSV file.
 
-    for line in table_lines(["network", "ms"], [["ResNet50", "29.1"]]):
-        click.echo(line)
-    write_csv(path, prediction.rows())
+for line in table_lines(["network", "ms"], [["ResNet50", "29.1"]]):
+    click.echo(line)
+write_csv(path, prediction.rows())
 
-In a notebook an answer shows the same rows: `lolat.io.results.notebook_html`.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -45,51 +43,39 @@ def table_lines(
     column whose cells are all empty is left out. Where a line is too long for the screen, words are cut
     and end in an ellipsis, numbers never are.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     shown = [i for i in range(len(heads)) if any(row[i] for row in rows)]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads))
-    least = 0  # characters of a line whose words are cut as far as they can be
-    for i in shown:
-        longest = max(len(plain(row[i])) for row in (heads, *rows))
-        width = min(longest, LEAST_WIDTH) if i in left else longest
-        table.add_column(
-            Text(plain(heads[i])),
-            justify="left" if i in left else "right",
-            min_width=width,
-            no_wrap=i not in left,  # Rich makes only columns narrower that it may wrap
-        )
-        least += width + 2
-    for number, row in enumerate(rows):
-        cells = [Text(plain(row[i]), no_wrap=True, overflow="ellipsis") for i in shown]
-        table.add_row(*cells, style="bold red" if number in marked else None)
-    styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = max(least, screen_width())
-    console = Console(file=io.StringIO(), width=width, force_terminal=styled, highlight=False)
-    with console.capture() as drawn:
-        console.print(table)
-    return [line.rstrip() for line in drawn.get().splitlines()]
+    widths = {i: max(len(plain(row[i])) for row in (heads, *rows)) for i in shown}
+    too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
+    for i in sorted(set(left) & set(shown), key=lambda i: -widths[i]):
+        less = min(too_long, widths[i] - LEAST_WIDTH)
+        if less > 0:
+            widths[i] -= less
+            too_long -= less
+
+    def line(row: Sequence[str]) -> str:
+        cells = []
+        for i, width in widths.items():
+            text = plain(row[i])
+            text = text if len(text) <= width else f"{text[: width - 1]}…"
+            cells.append(text.ljust(width) if i in left else text.rjust(width))
+        return "  ".join(cells).rstrip()
+
+    is_styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
+    body = [f"{bold}{line(r)}{usual}" if n in marked else line(r) for n, r in enumerate(rows)]
+    return [line(heads), *body] if any(heads) else body
 
 
 def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Write the rows of an answer, all of the same keys, as a CSV file with a line of heads.
 
-    InputError where the file cannot be written.
+    A float has six digits, None is an empty cell. InputError where the file cannot be written.
     """
     heads = list(rows[0]) if rows else []
-    write_text(os.fspath(path), to_csv(heads, [[cell(row[h]) for h in heads] for row in rows]))
+    write_text(os.fspath(path), to_csv(heads, [[_cell(row[h]) for h in heads] for row in rows]))
 
 
-def cell(value: Any) -> Any:
-    """A value as a cell of a CSV file: a float in six digits, nothing for None, no text that is a formula.
-
-    A spreadsheet takes a text that begins with =, +, - or @ for a formula: it gets an apostrophe.
-    """
+def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, str):
-        shown = plain(value)
-        return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
-    return "" if value is None else value
+    return plain(value) if isinstance(value, str) else "" if value is None else value

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, arg
-from lolat.graph.analysis import FLOAT_BYTES, parameters
 from lolat.io.results import Result, plain_data
 from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.prices import Prices, read_prices
-from lolat.training.rental import Rental, device_of, find_rental, given_price, priced
+from lolat.training.prices import Offer, Prices, Rental, device_of, find_rental, read_prices
 from lolat.units import dollars, duration, milliseconds, plain, plural
-
-NOT_INCLUDED = ("storage", "data transfer", "setting up the machines")
-"""Further items of a bill, which are not in a cost."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +24,6 @@ class Cost(Result):
     than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
     None or empty without a price, or without samples. `memory_bytes`: of an iteration on each device;
     `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
-    `not_included`: further items of a bill.
     """
 
     model: str
@@ -39,9 +33,7 @@ class Cost(Result):
     epochs: int
     optimizer: str
     coverage: float
-    strategy: str
     memory_bytes: int
-    weights_bytes: int
     available_bytes: int | None
     largest_batch: int | None
     prices: str | None
@@ -49,7 +41,6 @@ class Cost(Result):
     cheapest: int | None
     fastest: int | None
     frontier: tuple[int, ...]
-    not_included: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def option(self, devices: int) -> TrainingPrediction:
@@ -91,7 +82,6 @@ def cost(
     link_gbps: float | None = None,
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
-    accelerator: str | None = None,
     memory_gib: float | None = None,
     input_size: Any = None,
 ) -> Cost:
@@ -103,7 +93,7 @@ def cost(
     available = _available_bytes(document, memory_gib)
     for devices in replicas or (0,):
         run.check_batch(devices)
-    rental = _rental(document, price_per_hour, prices, accelerator)
+    rental = _rental(document, price_per_hour, prices)
     graph = readers.read(network, input_size)  # last, as it takes long
     options = []
     for devices in replicas:
@@ -112,9 +102,9 @@ def cost(
             device = device_of(document)
             link = rental.link(devices) if rental else assumed_link(device, devices)
         option = predict(training, graph, run, devices, link)
-        options.append(priced(option, rental) if rental else option)
-    timed = [o for o in options if o.total_s is not None]
-    paid = [(o.total_s or 0.0, o.dollars, o.devices) for o in timed if o.dollars is not None]
+        options.append(_priced(option, rental) if rental else option)
+    timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
+    paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
     best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
     optimizer = optimizer_named(run.optimizer)
     return Cost(
@@ -125,19 +115,14 @@ def cost(
         epochs=run.epochs,
         optimizer=run.optimizer,
         coverage=run.coverage,
-        strategy=run.strategy,
         memory_bytes=memory_bytes(graph, run.batch_size, optimizer),
-        weights_bytes=parameters(graph) * FLOAT_BYTES,
         available_bytes=available,
         largest_batch=None if available is None else largest_batch(graph, optimizer, available),
         prices=rental.prices if rental else None,
         options=tuple(options),
-        cheapest=min(paid, key=lambda o: (o[1], o[0], o[2]))[2] if paid else None,
-        fastest=min(timed, key=lambda o: (o.total_s, o.dollars or 0.0, o.devices)).devices
-        if timed
-        else None,
+        cheapest=min((o[1], o[0], o[2]) for o in paid)[2] if paid else None,
+        fastest=min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
         frontier=tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
-        not_included=NOT_INCLUDED,
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
 
@@ -147,11 +132,22 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
 
 
+def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
+    """An option with what is rented and the price of its time, by the second."""
+    rented = rental.rented(option.devices)
+    times_s = None if option.total_s is None else (option.total_s, *(option.interval_s or ()))
+    if times_s is None:
+        return replace(option, rented=rented)
+    total, *ends = (seconds / 3600 * rented.price_per_hour for seconds in times_s)
+    return replace(
+        option, rented=rented, dollars=total, dollars_interval=(ends[0], ends[1]) if ends else None
+    )
+
+
 def _rental(
     document: Mapping[str, Any],
     price_per_hour: float | None,
     prices: str | Prices | None,
-    accelerator: str | None,
 ) -> Rental | None:
     """Where the device is rented; None if the price list built in has nothing like it."""
     if price_per_hour is not None:
@@ -159,12 +155,16 @@ def _rental(
             raise InputError(
                 f"{arg('price_per_hour')} and {arg('prices')} are two prices; give one of them"
             )
-        return given_price(document, price_per_hour)
-    found = prices if isinstance(prices, Prices) else read_prices(prices)
-    rental = find_rental(document, found, accelerator)
+        if not 0.0 <= price_per_hour < float("inf"):
+            raise InputError(f"{arg('price_per_hour')} {price_per_hour:g}: expected 0 or more")
+        source = "the price given"
+        offer = Offer("", "", 0, price_per_hour, source=source)
+        return Rental(device_of(document), (offer,), source)
+    price_list = prices if isinstance(prices, Prices) else read_prices(prices)
+    rental = find_rental(document, price_list)
     if rental is None and isinstance(prices, str):
         raise InputError(
-            f"{found.prices} has no accelerator like {device_of(document)!r}, the device of the model; "
+            f"{price_list.prices} has no accelerator like {device_of(document)!r}, the model's device; "
             f"give {arg('price_per_hour')}"
         )
     return rental
@@ -182,5 +182,4 @@ def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> i
         return int(memory_gib * 2**30)
     environment = document.get("environment") or {}
     free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-    size = environment.get("memory_bytes", free)
-    return size if type(size) is int and size > 0 else None
+    return environment.get("memory_bytes", free)

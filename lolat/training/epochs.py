@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError
 from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -59,16 +59,13 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 class EpochTraining(Training):
     """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
 
+    evaluates = False
+
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
         self.document, self.name = document, str(document["device"])
-        try:
-            self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
-        except ModelFileError as error:
-            again = "fit them again: lolat fit EPOCHS.csv --output MODEL"
-            raise ModelFileError(f"{error}; {again}") from error
+        self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
         self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
-        self.optimizers = self.section.optimizers
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`: both passes together."""
@@ -79,8 +76,9 @@ class EpochTraining(Training):
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
         remarks, no_row = list(graph.warnings), "no row that the model was fitted on"
-        if optimizer.name not in self.optimizers:
-            remarks.append(f"{no_row} used {optimizer.name}, only {', '.join(self.optimizers)}")
+        if optimizer.name not in self.section.optimizers:
+            optimizers = ", ".join(self.section.optimizers)
+            remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
         if unknown := sorted(behaviors(graph.operations).difference(self.section.kinds)):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
         return tuple(remarks)

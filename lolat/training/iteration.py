@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -195,13 +196,8 @@ def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
 
 def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:
     """The largest batch whose iteration fits into `available_bytes`; 0 if none does."""
-    smaller, larger = 0, 1
-    while memory_bytes(graph, larger, optimizer) <= available_bytes:
-        if larger > LARGEST_BATCH:  # a network without tensors that grow with the batch
-            return LARGEST_BATCH
-        smaller, larger = larger, 2 * larger
-    while larger - smaller > 1:
-        middle = (smaller + larger) // 2
-        fits = memory_bytes(graph, middle, optimizer) <= available_bytes
-        smaller, larger = (middle, larger) if fits else (smaller, middle)
-    return smaller
+
+    def needed(batch_size: int) -> int:
+        return memory_bytes(graph, batch_size, optimizer)
+
+    return bisect_right(range(1, LARGEST_BATCH + 1), available_bytes, key=needed)

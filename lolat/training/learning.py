@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError, arg
-from lolat.fitting.intervals import Evidence, Interval, effective_ops, interval_entry
+from lolat.errors import InputError, arg
+from lolat.fitting.intervals import Evidence, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -17,7 +17,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.model import Model
-from lolat.model.file import OF_TRAINING, Noise, how_to_add
+from lolat.model.file import Noise
 from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
@@ -121,11 +121,12 @@ class Start(msgspec.Struct):
     variable: dict[str, NotNegative]
 
 
-class Section(msgspec.Struct):
-    """Coefficients in ms for each unit, and how far they were off.
+class Section(Evidence, frozen=True, kw_only=True):
+    """Coefficients in ms for each unit, and how far they were off: `residuals` of both passes of blocks
+    left out of the fit.
 
-    `start_ms`: None if it could not be measured; `residuals`: log(measured / predicted) of both passes of
-    blocks left out of the fit; `kinds`: of operation, as `lolat.graph.counts.behaviors` names them.
+    `start_ms`: None if it could not be measured; `kinds`: of operation, as
+    `lolat.graph.counts.behaviors` names them.
     """
 
     forward_ms: Costs
@@ -133,11 +134,8 @@ class Section(msgspec.Struct):
     update_ms: Annotated[dict[str, Update], msgspec.Meta(min_length=1)]
     loop_ms: Loop
     kinds: list[str]
-    residuals: list[Number]
     noise: Noise
     start_ms: Start | None = None
-    interval: Interval | msgspec.UnsetType = msgspec.UNSET
-    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 # ---- Fitting.
@@ -160,17 +158,21 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     terms = np.array([[*_row(p.terms), 1.0] for p in points])
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
-    forward, backward = np.split(fit_relative(rows, measured), 2)
+    sides = np.split(fit_relative(rows, measured), 2)
     predicted = np.empty(len(points))
     for fitted in leave_out([p.name for p in points]):
         predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], measured[fitted])
     residuals = np.log(measured / np.maximum(predicted, 1e-9))[both]
     error = np.abs(predicted / measured - 1.0)
-    folds = list(leave_out([p.name for p in points if p.backward]))
+    folds = leave_out([p.name for p in points if p.backward])
     interval = interval_entry(residuals, terms[both, PASS_TERMS.index("ops")], folds)
+    forward, backward = (
+        {t: c for t, c in zip((*PASS_TERMS, "call"), side.tolist(), strict=True) if c > 0.0}
+        for side in sides
+    )
     return {
-        "forward_ms": _named_costs(forward),
-        "backward_ms": _named_costs(backward),
+        "forward_ms": forward,
+        "backward_ms": backward,
         "error": {
             "left_out_median": round(float(np.median(error[both])), 5),
             "left_out_forward_median": round(float(np.median(error[~both])), 5),
@@ -178,11 +180,6 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
         "residuals": [round(float(r), 6) for r in residuals],
         **({} if interval is None else {"interval": interval}),
     }
-
-
-def _named_costs(coefficients: np.ndarray) -> dict[str, float]:
-    costs = zip((*PASS_TERMS, "call"), coefficients.tolist(), strict=True)
-    return {term: cost for term, cost in costs if cost > 0.0}
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
@@ -211,14 +208,14 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
     """ms of the framework's loop: for each epoch, each step, each input element of a step.
 
-    Fewer than three points give the first of these alone; the others are 0.
+    All 0 for fewer than three points.
     """
     names = ("epoch", "step", "element")
-    fitted = names[: len(points)]
-    rows = np.array([[1.0, p.steps, p.steps * p.elements][: len(fitted)] for p in points])
+    if len(points) < len(names):
+        return dict.fromkeys(names, 0.0)
+    rows = np.array([[1.0, p.steps, p.steps * p.elements] for p in points])
     times = np.array([p.latency_ms for p in points])
-    coefficients = fit_relative(rows, times).tolist() if fitted else []
-    return {**dict.fromkeys(names, 0.0), **dict(zip(fitted, coefficients, strict=True))}
+    return dict(zip(names, fit_relative(rows, times).tolist(), strict=True))
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
@@ -247,18 +244,16 @@ def training_section(
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """What a model file has under "training". InputError if too little was measured."""
-    about = {"environment": dict(environment), "noise": dict(noise), "warnings": list(warnings)}
-    return {**_fitted(points), **about, **msgspec.json.decode(msgspec.json.encode(points))}
-
-
-def _fitted(points: Points) -> dict[str, Any]:
-    """The part of a section that comes from its points."""
     return {
         **fit_passes(points.points),
         "update_ms": fit_update(points.update_points),
         "loop_ms": fit_loop(points.epoch_points),
         "start_ms": fit_start(points.start_points),
         "kinds": sorted({k for p in points.points for k in p.kinds}),
+        "environment": dict(environment),
+        "noise": dict(noise),
+        "warnings": list(warnings),
+        **msgspec.json.decode(msgspec.json.encode(points)),
     }
 
 
@@ -269,8 +264,9 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
     if not section.get("points"):
         return dict(section)
-    fitted = _fitted(converted(section, Points, source, "$.training"))
-    return {**{k: v for k, v in section.items() if k != "interval"}, **fitted}
+    points = converted(section, Points, source, "$.training")
+    about = {name: section[name] for name in ("environment", "noise", "warnings")}
+    return training_section(points, **about)
 
 
 # ---- Predicting: passes, update, loop and start, each by its own coefficients.
@@ -285,18 +281,12 @@ class MeasuredTraining(Training):
     the loop has one call for all.
     """
 
-    starts = True
-
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `training` is damaged."""
         self.document, self.source, self.name = document, source, str(document["device"])
-        try:
-            section: Section = converted(document["training"], Section, source, "$.training")
-        except ModelFileError as error:
-            again = how_to_add(document, source, OF_TRAINING)
-            raise ModelFileError(f"{error.message}; learn it again: {again}") from None
-        self.section, self.epoch_ms = section, section.loop_ms.epoch
-        self.forward, self.backward = map(_row, (section.forward_ms, section.backward_ms))
+        self.section: Section = converted(document["training"], Section, source, "$.training")
+        self.epoch_ms = self.section.loop_ms.epoch
+        self.forward, self.backward = map(_row, (self.section.forward_ms, self.section.backward_ms))
         self.latency = Model(document, source)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -331,23 +321,20 @@ class MeasuredTraining(Training):
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
         framework = other_framework(self.document["environment"], graph.framework)
-        unknown = self._unmeasured_kinds(graph)
-        remark = "no block measured in training has the operation"
-        several = "s" * (len(unknown) > 1)
-        remarks = [f"{remark}{several} {', '.join(unknown)}"] if unknown else []
+        unknown = ", ".join(self._unmeasured_kinds(graph))
+        remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
         return *graph.warnings, *framework, *remarks
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
-        evidence = msgspec.convert(self.document["training"], Evidence)
         rows = pass_rows(graph, batch_size)
         times = rows @ (self.forward + self.backward)
         blocks = [list(b.operations) for b in cut(graph)]
         block_ms = np.array([times[b].sum() for b in blocks])
         ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
-        number = effective_ops(block_ms, ops)
-        return evidence.half_width(number, coverage, self.section.noise.floor) * wider
+        floor = self.section.noise.floor
+        return self.section.half_width(effective_ops(block_ms, ops), coverage, floor) * wider
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

@@ -1,7 +1,11 @@
-"""What joins the devices that train together: a bandwidth and a latency, given or assumed.
+"""The link of devices that train together, and how long they exchange their gradients over it.
 
-The assumed peaks are the makers' (the standards' for PCI Express), in GB/s one way. NCCL's all-reduce
-gets a share of them, its bus bandwidth over the peak, as reported in NVIDIA's issue trackers:
+Every device has the whole network and its own part of the batch; after the backward pass all of them need
+the sum of all gradients: an all-reduce in a ring. Gradients leave in buckets while others are still
+computed, as in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020).
+
+The assumed peaks of links are the makers' (the standards' for PCI Express), in GB/s one way. NCCL's
+all-reduce gets a share of them, its bus bandwidth over the peak, as reported in NVIDIA's issue trackers:
 
 NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead (~20%)" in
 the words of NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
@@ -13,9 +17,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lolat.errors import InputError, arg
+from lolat.graph import Graph
+from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
+from lolat.graph.counts import COLUMNS, count
 
 NETWORK_GBPS = 10.0
 """Assumed between machines and between unknown devices: Ethernet of a cloud."""
@@ -99,3 +109,94 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
         return Link(NETWORK_GBPS, name="the network between machines")
     unknown = Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
     return link_inside(device) or unknown
+
+
+# ---- The exchange of gradients.
+
+BUCKET_BYTES = 25 * 2**20
+"""DistributedDataParallel's `bucket_cap_mb` of 25."""
+FIRST_BUCKET_BYTES = 2**20
+"""Its first bucket holds 1 MiB, so that the link has something to do early."""
+
+
+def allreduce_ms(size_bytes: float, devices: int, link: Link) -> float:
+    """How long `devices` devices sum up `size_bytes` each, in a ring, which NCCL and gloo run.
+
+    K-1 steps that scatter sums and K-1 that gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
+    optimal all-reduce algorithms for clusters of workstations", 2009), and of one message's latency, as
+    with thousands of devices a ring is little else. The adding itself is not counted: memory is far faster
+    than a link.
+    """
+    return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
+
+
+def exposed_ms(
+    gradient_bytes: Sequence[float],
+    backward_ms: Sequence[float],
+    allreduce: Callable[[float], float],
+    bucket_bytes: float = BUCKET_BYTES,
+    first_bytes: float = FIRST_BUCKET_BYTES,
+) -> float:
+    """How long the devices still exchange after their backward pass has ended, ms.
+
+    `gradient_bytes`, `backward_ms`: (gradients,), in the order of the forward pass: the bytes of each, and
+    the part of the backward pass that computes it. `allreduce`: bytes -> ms. Gradients become ready from
+    the last to the first, and fill a bucket, which leaves when it holds `bucket_bytes` (the first one:
+    `first_bytes`) or more; one bucket is exchanged at a time.
+    """
+    computed = free = bucket = 0.0
+    limit = first_bytes
+    for index in reversed(range(len(gradient_bytes))):
+        computed += backward_ms[index]
+        bucket += gradient_bytes[index]
+        if bucket >= limit or index == 0:
+            free = max(computed, free) + allreduce(bucket)
+            bucket, limit = 0.0, bucket_bytes
+    return max(0.0, free - computed)
+
+
+def gradients(graph: Graph, backward_ms: np.ndarray) -> tuple[list[float], list[float]]:
+    """(bytes of each gradient, ms of the backward pass from the gradient before it to this one).
+
+    One of each for every operation with parameters, in the order of the forward pass. `backward_ms`:
+    (operations,). The backward pass computes the gradients from the last to the first, and goes through the
+    operations behind each before it. The operations in front of the first have no backward pass, as nobody
+    needs the gradient of an input: their time is shared out among the others, so that the sum stays.
+    """
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
+    numbers = [
+        operation_parameters(graph, o, int(w))
+        for o, w in zip(graph.operations, weights, strict=True)
+    ]
+    learned = [i for i, n in enumerate(numbers) if n]
+    if not learned:
+        return [], []
+    parts = np.add.reduceat(backward_ms, learned)
+    behind, whole = float(parts.sum()), float(backward_ms.sum())
+    parts = parts * (whole / behind) if behind > 0 else np.full(len(parts), whole / len(parts))
+    return [float(FLOAT_BYTES * numbers[i]) for i in learned], parts.tolist()
+
+
+def exchange_ms(
+    gradient_bytes: Sequence[float],
+    backward_ms: Sequence[float] | None,
+    devices: int,
+    link: Link,
+) -> tuple[float, float]:
+    """(ms that an iteration waits for the exchange, ms that the backward pass hides) on `devices` devices.
+
+    `gradient_bytes`, `backward_ms`: as `gradients` gives them. Without `backward_ms` everything is
+    exchanged after the backward pass, at once. One device exchanges nothing.
+    """
+    if devices == 1:
+        return 0.0, 0.0
+
+    def allreduce(size_bytes: float) -> float:
+        return allreduce_ms(size_bytes, devices, link)
+
+    if backward_ms is None:
+        return allreduce(sum(gradient_bytes)), 0.0
+    # The wait, if the backward pass took no time, is the whole exchange, bucket by bucket.
+    whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
+    exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
+    return exposed, whole - exposed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -15,10 +15,9 @@ from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, parameters
-from lolat.graph.blocks import cut
-from lolat.training.exchange import check_strategy, exchange_ms, gradients
 from lolat.training.iteration import Optimizer, optimizer_named
-from lolat.training.link import Link
+from lolat.training.link import Link, exchange_ms, gradients
+from lolat.training.prices import Rented
 
 # ---- The question.
 
@@ -28,9 +27,7 @@ class TrainingRun:
     """A training that is asked about; InputError for numbers that cannot be.
 
     `batch_size`: samples of an iteration on each device; `samples`: in the data set, None: iterations
-    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval; `strategy`: how
-    devices exchange gradients; `input_ms`: of the input pipeline for a sample, all workers of all devices
-    together.
+    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval.
     """
 
     batch_size: int
@@ -39,8 +36,6 @@ class TrainingRun:
     optimizer: str = "sgd"
     coverage: float = COVERAGE
     validation: int | None = None
-    strategy: str = "ring"
-    input_ms: float = 0.0
 
     def __post_init__(self) -> None:
         numbers = {
@@ -54,11 +49,6 @@ class TrainingRun:
                 raise InputError(f"{arg(name)} {value!r}: expected a whole number from 1")
         self.check_batch(1)
         check_coverage(self.coverage)
-        check_strategy(self.strategy)
-        if not 0.0 <= self.input_ms < math.inf:
-            raise InputError(
-                f"{arg('input_ms_per_sample')} {self.input_ms:g}: expected 0 or more, such as 2.5"
-            )
         object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
 
     def check_batch(self, devices: int) -> None:
@@ -67,13 +57,10 @@ class TrainingRun:
             raise InputError(f"{arg('replicas')} {devices!r}: expected a whole number from 1")
         if self.samples is not None and self.batch_size * devices > self.samples:
             fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
-            each = f" on each of {devices} devices" if devices > 1 else ""
             raise InputError(
-                f"a batch of {self.batch_size}{each} is larger than the data set of {self.samples} "
-                f"samples; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
+                f"{devices} x a batch of {self.batch_size} is more than the {self.samples} samples of the "
+                f"data set; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
                 code="batch-over-data",
-                batch_size=int(self.batch_size),
-                samples=int(self.samples),
             )
 
 
@@ -121,15 +108,13 @@ class Training(ABC):
     """A device's training.
 
     `name`: of the device; `document`: the model's file; `epoch_ms`: what an epoch takes beside its
-    iterations, and so does a pass over the validation samples; `starts`: whether it knows of starts at all;
-    `optimizers`: those that were timed, empty if it answers for every one.
+    iterations, and so does a pass over the validation samples; `evaluates`: whether it knows that.
     """
 
     name: str
     document: Mapping[str, Any]
     epoch_ms: float = 0.0
-    starts: bool = False
-    optimizers: tuple[str, ...] = ()
+    evaluates: bool = True
 
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -143,9 +128,9 @@ class Training(ABC):
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """Half of an interval's width, a logarithm; InputError if there are too few points."""
 
-    def evaluated_ms(self, graph: Graph, batch_size: int) -> float | None:
-        """The evaluation of a batch: its forward pass in a loop; None if the model cannot tell."""
-        return None
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
+        """The evaluation of a batch: its forward pass in a loop, of a model that `evaluates`."""
+        raise NotImplementedError
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """The time before the first iteration; None if the model cannot tell."""
@@ -156,29 +141,13 @@ class Training(ABC):
 
 
 @dataclass(frozen=True)
-class Rented:
-    """What is rented: `instances` of one type; `price_per_hour`: US$ of all of them; `idle_devices`: paid
-    for and not used; `source`, `date`: where the price is from.
-    """
-
-    instance_type: str
-    instances: int
-    idle_devices: int
-    region: str
-    price_per_hour: float
-    source: str
-    date: str
-
-
-@dataclass(frozen=True)
 class TrainingPrediction:
     """A training on `devices` devices, linked by `link` (None: a given one) of `link_gbps` Gbit/s.
 
     `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
-    (what is waited for), and input, the wait for the next batch, where an input pipeline was given; they
-    add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass, part of no sum.
-    `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples; `startup_s`:
-    what the first epoch takes more; `total_s`: all epochs and that; `interval_s`: of `total_s`.
+    (what is waited for); they add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass,
+    part of no sum. `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples;
+    `startup_s`: what the first epoch takes more; `total_s`: all epochs and that, `interval_s` of it.
     `dollars`: of `total_s`, by what is `rented`. None: not asked for, or the model cannot tell.
     """
 
@@ -218,16 +187,16 @@ def predict(
         sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
-        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link, run.strategy)
+        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
     parts_ms = alone.parts() | {"exchange": waited_ms}
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
         alone.total + waited_ms, parts_ms, hidden_ms,
         warnings=model.warnings(graph, run.batch_size, optimizer),
     )  # fmt: skip
-    if run.samples is not None:
-        prediction = _with_epochs(prediction, model, graph, run, alone, waited_ms)
-    return _with_input(prediction, run) if run.input_ms else prediction
+    if run.samples is None:
+        return prediction
+    return _with_epochs(prediction, model, graph, run, alone.total)
 
 
 def _with_epochs(
@@ -235,33 +204,37 @@ def _with_epochs(
     model: Training,
     graph: Graph,
     run: TrainingRun,
-    alone: Iteration,
-    waited_ms: float,
+    alone_ms: float,
 ) -> TrainingPrediction:
-    """With the times of epochs, the last iteration of each with what is left of the device's share.
+    """With the times of epochs; the last iteration of each has what is left of a device's samples.
 
-    The exchange, worked out from a stated link, is added to both ends of the interval.
+    `alone_ms`: an iteration without its exchange. An exchange is taken as certain, as it follows from the
+    link: it is added to both ends of the interval of the rest.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
-    share = -(-run.samples // prediction.devices)
-    full, rest = divmod(share, run.batch_size)
-    iterations = full + bool(rest)
-    epoch_ms = full * alone.total + model.epoch_ms
-    epoch_ms += model.iteration(graph, rest, optimizer).total if rest else 0.0
+
+    def trained_ms(size: int) -> float:
+        full = size == run.batch_size
+        return alone_ms if full else model.iteration(graph, size, optimizer).total
+
+    def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
+        """A pass over a device's share of the samples."""
+        full, rest = divmod(-(-samples // prediction.devices), run.batch_size)
+        batches = ((full, run.batch_size), (1, rest))
+        return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)
+
+    epoch_s = all_ms(run.samples, trained_ms) / 1e3
     evaluation_s = None
-    if run.validation is not None:
-        evaluation_s = _evaluation_s(model, graph, run, prediction.devices)
-        if evaluation_s is None:
-            warnings.append("the model knows no evaluation: the validation samples are left out")
+    if run.validation is not None and model.evaluates:
+        evaluation_s = all_ms(run.validation, lambda n: model.evaluated_ms(graph, n)) / 1e3
+        epoch_s += evaluation_s
+    elif run.validation is not None:
+        warnings.append("the model knows no evaluation: the validation samples are left out")
     startup_s = model.startup_s(graph, optimizer)
-    if startup_s is None and model.starts:
-        warnings.append(
-            f"the start of a training with {optimizer.name} was not measured: the total is without it"
-        )
-    epoch_s = epoch_ms / 1e3 + (evaluation_s or 0.0)
-    alone_s, exchange_s = (startup_s or 0.0) + run.epochs * epoch_s, iterations * waited_ms / 1e3
-    exchanges_s = run.epochs * exchange_s
+    iterations = -(-run.samples // (prediction.devices * run.batch_size))
+    exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
+    alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
     interval_s = None
     try:
         factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
@@ -280,69 +253,3 @@ def _with_epochs(
         interval_s=interval_s,
         warnings=tuple(warnings),
     )
-
-
-def _evaluation_s(model: Training, graph: Graph, run: TrainingRun, devices: int) -> float | None:
-    """A pass over a device's share of the validation samples."""
-    assert run.validation is not None
-    full, rest = divmod(-(-run.validation // devices), run.batch_size)
-    total_ms = model.epoch_ms
-    for batches, size in ((full, run.batch_size), (1, rest)):
-        if batches and size:
-            batch_ms = model.evaluated_ms(graph, size)
-            if batch_ms is None:
-                return None
-            total_ms += batches * batch_ms
-    return total_ms / 1e3
-
-
-def _with_input(prediction: TrainingPrediction, run: TrainingRun) -> TrainingPrediction:
-    """With an input pipeline, which makes batches while the one before is trained on, as `tf.data`'s
-    prefetch and PyTorch's workers do: an iteration takes the longer of both.
-
-    The epoch's last batch waits as its share of a whole one. The pipeline's own time is taken as certain,
-    so that an interval ends no earlier than the pipeline allows.
-    """
-    samples_at_once = run.batch_size * prediction.devices
-    more_ms = run.input_ms * samples_at_once - prediction.iteration_ms
-    wait_ms = max(0.0, more_ms)
-    changes: dict[str, Any] = {
-        "iteration_ms": prediction.iteration_ms + wait_ms,
-        "parts_ms": {**prediction.parts_ms, "input": wait_ms},
-    }
-    if (
-        run.samples is not None
-        and prediction.epoch_s is not None
-        and prediction.total_s is not None
-    ):
-        batches = run.samples / samples_at_once
-        # The time of the epochs if the device had nothing to do but wait for batches.
-        input_s = prediction.total_s + run.epochs * batches * more_ms / 1e3
-        changes["epoch_s"] = prediction.epoch_s + batches * wait_ms / 1e3
-        changes["total_s"] = max(prediction.total_s, input_s)
-        if prediction.interval_s is not None:
-            changes["interval_s"] = tuple(max(end, input_s) for end in prediction.interval_s)
-    return replace(prediction, **changes)
-
-
-# ---- Where an iteration's time goes.
-
-
-@dataclass(frozen=True)
-class BlockTime:
-    """A part of an iteration on one device: ms, and its share of the whole from 0 to 1."""
-
-    name: str
-    iteration_ms: float
-    share: float
-
-
-def iteration_blocks(
-    model: Training, graph: Graph, batch_size: int, optimizer: str
-) -> tuple[BlockTime, ...]:
-    """The blocks of `graph` in its order, then "update" and "call"; they add up to an iteration."""
-    iteration = model.iteration(graph, batch_size, optimizer_named(optimizer))
-    passes, total = iteration.passes, iteration.total
-    times = [(b.label, float(passes[list(b.operations)].sum())) for b in cut(graph)]
-    times += [("update", iteration.update), ("call", iteration.step)]
-    return tuple(BlockTime(name, t, t / total if total else 0.0) for name, t in times)

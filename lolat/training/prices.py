@@ -1,18 +1,20 @@
-"""Prices of instances: a table in the layout of SkyPilot's catalog, prices.csv beside this file if not
-given.
+"""Prices of instances, and what is rented for a training.
 
-The layout: github.com/skypilot-org/skypilot-catalog, README.md, "vms.csv": CSV, columns by name, whose
-order differs from provider to provider. A row is an instance type in a region, with the accelerators in it.
+The price list is a table in the layout of SkyPilot's catalog, prices.csv beside this file if not given. The
+layout (github.com/skypilot-org/skypilot-catalog, README.md, "vms.csv"): CSV, columns by name, whose order
+differs from provider to provider. A row is an instance type in a region, with the accelerators in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.io.tables import Row, read_table
+from lolat.training.link import MACHINE, Link, assumed_link
 from lolat.units import plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
@@ -61,7 +63,7 @@ def read_prices(path: str | Path | None = None) -> Prices:
     """The prices in a file, or without one those built in. InputError for what is no price list.
 
     Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
-    a price, or with a fraction of an accelerator.
+    a price, with a fraction of an accelerator, or with a name or a number of accelerators alone.
     """
     table = read_table(path or BUILT_IN, COLUMNS, _EXPECTED)
     # Zones of a region have the same price: once is enough.
@@ -76,12 +78,8 @@ def read_prices(path: str | Path | None = None) -> Prices:
 def _offer(row: Row, file_name: str) -> Offer | None:
     count, price = _amount(row, "acceleratorcount") or 0.0, _amount(row, "price")
     name = row["acceleratorname"]
-    if not row["instancetype"] or price is None or count != int(count):
+    if not row["instancetype"] or price is None or count != int(count) or bool(name) != (count > 0):
         return None
-    if bool(name) != (count > 0):
-        raise row.wrong(
-            "acceleratorname", f"a name and a count above 0 (it is {count:g}), or neither"
-        )
     return Offer(
         row["instancetype"], name, int(count), price, row.get("region", ""), _amount(row, "vcpus"),
         _amount(row, "memorygib"), row.get("source", file_name), row.get("date", ""),
@@ -111,16 +109,11 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
     return offers
 
 
-def accelerators(offers: Iterable[Offer]) -> list[str]:
-    """The names in a price list, sorted; "cpu" if it has instances without an accelerator."""
-    return sorted({o.accelerator or CPU for o in offers}, key=str.casefold)
-
-
-def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
+def accelerator_of(device: str, prices: Prices) -> str | None:
     """The accelerator that a device's name says: "Tesla V100-SXM2-16GB" is a V100. Of several the
     longest.
     """
-    names = (n for n in accelerators(offers) if is_named(n, device))
+    names = (n for n in {o.accelerator or CPU for o in prices.offers} if is_named(n, device))
     return max(names, key=lambda n: (len("".join(_words(n))), n), default=None)
 
 
@@ -139,3 +132,84 @@ def is_named(accelerator: str, device: str) -> bool:
 def _words(name: str) -> list[str]:
     """The words of a name: "A100-80GB" has a100 and 80gb."""
     return "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+
+
+# ---- What is rented.
+
+
+@dataclass(frozen=True)
+class Rented:
+    """What is rented: `instances` of one type; `price_per_hour`: US$ of all of them; `idle_devices`: paid
+    for and not used; `source`, `date`: where the price is from.
+    """
+
+    instance_type: str
+    instances: int
+    idle_devices: int
+    region: str
+    price_per_hour: float
+    source: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Rental:
+    """The `offers` of `device`, from `prices`: a list or an option."""
+
+    device: str
+    offers: tuple[Offer, ...]
+    prices: str
+
+    def offer_for(self, devices: int) -> Offer:
+        """The instance type for `devices` devices: one with just as many if there is one (the cheapest),
+        as its devices are linked best; else the cheapest way with several, or with some left idle (of
+        equal price the fewest instances).
+        """
+        exact = [o for o in self.offers if o.devices == devices]
+
+        def price(offer: Offer) -> tuple[float, int, str]:
+            instances = -(-devices // offer.devices)
+            return instances * offer.price, instances, offer.instance_type
+
+        return min(exact or self.offers, key=price)
+
+    def rented(self, devices: int) -> Rented:
+        """What is rented for `devices` devices."""
+        offer = self.offer_for(devices)
+        instances = -(-devices // offer.devices)
+        return Rented(
+            offer.instance_type, instances, instances * offer.devices - devices, offer.region,
+            instances * offer.price, offer.source, offer.date,
+        )  # fmt: skip
+
+    def link(self, devices: int) -> Link:
+        """The link of what is rented, assumed from its name and the device's."""
+        offer = self.offer_for(devices)
+        machine = offer.devices if offer.instance_type else MACHINE
+        return assumed_link(f"{self.device} {offer.accelerator}", devices, machine)
+
+
+def device_of(document: Mapping[str, Any]) -> str:
+    """The hardware of a model file: "cpu", or the name of a GPU."""
+    device = document.get("environment", {}).get("device")
+    if device == "unknown":  # made from tables, which the brackets describe
+        return str(document["device"]).partition(" (")[0]
+    # A GPU that was measured is "gpu" there; the model's device tells its name.
+    return str(document["device"]) if device in (None, "", "gpu") else str(device)
+
+
+def find_rental(document: Mapping[str, Any], prices: Prices) -> Rental | None:
+    """What a price list has for a model's device; None if it has nothing.
+
+    Of processors: those with at least the model's threads, as a smaller machine would be slower.
+    """
+    device = device_of(document)
+    name = accelerator_of(device, prices)
+    if name is None:
+        return None
+    offers = offers_of(prices, name)
+    if not offers[0].count:
+        threads = document["environment"].get("threads")
+        least = threads if isinstance(threads, int) else 0
+        offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
+    return Rental(device, offers, f"{name} in {prices.prices}")

@@ -14,8 +14,7 @@ from lolat.io import paths as places
 from lolat.model import Model, load
 from lolat.training.file import training_of
 from lolat.training.model import Training
-from lolat.training.prices import read_prices
-from lolat.training.rental import Rental, device_of, find_rental
+from lolat.training.prices import Rental, device_of, find_rental, read_prices
 from lolat.units import plain
 
 GROUPS = YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
 from lolat.model.budget import MOST_BATCH, VARY
-from lolat.readers.apart import ENDINGS
+from lolat.readers.children import ENDINGS
 from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import YOURS, DeviceModel
@@ -22,9 +22,7 @@ from lolat.web.networks import UPLOAD, NetworkKey
 MOST_DEVICES = 4096
 MOST_COMPARED = 16
 MOST_BATCHES = 8
-NETWORK = re.compile(
-    r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}|generate:\w+(\?[\w=&,.-]{0,500})?", re.ASCII
-)
+NETWORK = re.compile(r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ def spec_of(name: str) -> str:
     if not NETWORK.fullmatch(name):
         given = f"{shortened(name)!r} is no name of a network" if name else "no name is given"
         raise InputError(
-            f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME, torchvision:NAME "
-            'or generate:vgg?layers=2,2; a file is given under "From a file"'
+            f"{given}; expected one of keras.applications, such as ResNet50, timm:NAME or "
+            'torchvision:NAME; a file is given under "From a file"'
         )
     return name if ":" in name else f"keras:{name}"
 
@@ -125,18 +123,12 @@ VARY_WORDS = {
     "batch": "batch size",
 }
 SOURCES = (("keras", "By name"), ("upload", "From a file"))
-STRATEGY_WORDS = {
-    "ring": "ring all-reduce",
-    "tree": "tree all-reduce",
-    "one-to-all": "one device gathers and sends",
-    "mirrored": "MirroredStrategy",
-}
 
 _ALL = (
     Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
     Field("source", "Where the network is from", "keras", choices=SOURCES),
     Field("name", "Name", "ResNet50",
-          "type to search; of keras.applications, or with timm:, torchvision: or generate: before it",
+          "type to search; of keras.applications, or with timm: or torchvision: before it",
           parse=spec_of),
     Field("size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           parse=SIZES),
@@ -158,7 +150,6 @@ _ALL = (
     Field("devices", "Devices", "1", parse=Numbers(most=MOST_DEVICES)),
     Field("compare", "Compare with", "1,2,4,8", "numbers of devices, with commas",
           parse=Numbers(most=MOST_DEVICES, longest=MOST_COMPARED)),
-    Field("strategy", "How gradients are exchanged", "ring", choices=tuple(STRATEGY_WORDS.items())),
     Field("link_gbps", "Link of a device, Gbit/s", "",
           "empty: as such devices are linked in one machine, and 10 between machines",
           parse=Numbers(least=0.001, whole=False, fewest=0)),

@@ -16,7 +16,7 @@ from lolat.model import Model
 from lolat.model.budget import BudgetAnswer, Step, budget, value_words
 from lolat.model.prediction import Prediction
 from lolat.report import rows as report_rows
-from lolat.report.rows import bottleneck_sentence, enumeration, familiar
+from lolat.report.rows import bottleneck_sentence, enumeration
 from lolat.units import milliseconds, percent, plain, quantity, shapes_text
 from lolat.web import form
 from lolat.web.devices import DeviceModel, shown_path
@@ -86,7 +86,7 @@ def latencies(
         error.data["field"] = "batch"
         raise
     network = question.network.named(file_name)
-    figures = familiar(graph)
+    counts = answers[0][1][0].counts
     batches = enumeration([f"{size:,}" for size in question.batch])
     cards = [
         {
@@ -100,12 +100,11 @@ def latencies(
     return {
         "network": plain(graph.name),
         "run": f"{shapes_text(graph.shapes(graph.inputs))}, batch {batches} · "
-        f"{quantity(figures.macs, 'MACs')}, {quantity(figures.parameters)} parameters",
+        f"{quantity(counts['flops'] // question.batch[0], 'MACs')}, {quantity(counts['weights'])} weights",
         "title": milliseconds(answers[0][1][0].latency_ms),
         "cards": cards,
         "compared": _compared(question, answers),
         "blocks": _blocks(answers),
-        "pair": f"/report?{link}&{urlencode([('only', d.key) for d, _ in answers[:2]])}",
         "commands": _commands(question, answers, network),
     }
 
@@ -187,8 +186,7 @@ def _commands(
         beside = [word for other in others for word in ("--device", other)]
         return join(["lolat", name, first, *network, *batch, *beside, *more])
 
-    # A page has two devices at most, at one batch size.
-    page_of = line("report", question.batch[:1], others[:1], "--html", "report.html")
+    page_of = line("report", question.batch[:1], (), "--html", "report.html")  # of the first alone
     return [
         ("The same times in a terminal", line("predict", question.batch, others)),
         ("Block by block, as a page in one file", page_of),

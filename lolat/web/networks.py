@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.apart import MIB, check_file, read_apart
 from lolat.readers.cache import Cache
+from lolat.readers.children import MIB, check_file, read_in_child
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -64,7 +64,7 @@ class CachedNetwork:
 class NetworkCache:
     """Keeps the last `most` networks; reads one at a time, each once."""
 
-    def __init__(self, read: ReadNetwork = read_apart, most: int = MOST_KEPT) -> None:
+    def __init__(self, read: ReadNetwork = read_in_child, most: int = MOST_KEPT) -> None:
         self._read, self._most = read, most
         self._networks: dict[NetworkKey, CachedNetwork] = {}  # the one asked for last is the last
         self._lock = threading.RLock()

@@ -10,8 +10,8 @@ from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.model.prediction import domain_words
-from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
+from lolat.readers.children import ENDINGS
 from lolat.report.bottlenecks import page
 from lolat.report.cost import fit_words
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
@@ -87,8 +87,8 @@ class Pages:
         return page
 
     def report(self, query: Iterable[tuple[str, str]]) -> str | None:
-        """The report page of the devices that `only` of a latency question's link names, two at most; None
-        where it cannot be answered: the page says why.
+        """The report page of the device that `only` of a latency question's link names; None where it
+        cannot be answered: the page says why.
         """
         query = list(query)
         try:
@@ -97,9 +97,9 @@ class Pages:
             if question is None or form.view != "latency":
                 return None
             graph = self.networks.get(question.network).graph
-            only = [t for n, t in query if n == "only" and t in form.ticked] or form.ticked
-            models = [model for key in only if (model := form.devices[key].latency)][:2]
-            return page([m.predict(graph, question.batch[0]) for m in models]) if models else None
+            only = dict(query).get("only", form.ticked[0])
+            model = form.devices[only].latency if only in form.ticked else None
+            return page(model.predict(graph, question.batch[0])) if model else None
         except InputError:
             return None
 

@@ -31,7 +31,7 @@ except ImportError as error:
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.readers.apart import ENDINGS, MIB
+from lolat.readers.children import ENDINGS, MIB
 from lolat.web.form import SIZES
 from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, NetworkKey
 from lolat.web.page import Pages

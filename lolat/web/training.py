@@ -9,12 +9,11 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.cost import NOT_INCLUDED, Cost, cost, frontier
-from lolat.training.model import BlockTime, TrainingPrediction, TrainingRun, iteration_blocks
+from lolat.training.cost import Cost, cost, frontier
+from lolat.training.model import TrainingPrediction, TrainingRun
 from lolat.units import dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.devices import PRICES, DeviceModel, shown_path
 from lolat.web.form import ChosenModel, Question, options
-from lolat.web.latency import block_table
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Card:
     chosen: ChosenModel
     cost: Cost
     option: TrainingPrediction
-    blocks: tuple[BlockTime, ...]
 
     @property
     def fits(self) -> bool | None:
@@ -47,8 +45,7 @@ def trainings(
 ) -> dict[str, Any]:
     """The answer of each ticked model that knows of training; InputError, with its field."""
     run = TrainingRun(
-        question.batch_size, question.samples, question.epochs, question.optimizer, question.coverage,
-        strategy=question.strategy,
+        question.batch_size, question.samples, question.epochs, question.optimizer, question.coverage
     )  # fmt: skip
     run.check_batch(question.devices)
     # Numbers of devices whose batches together are larger than the data set are left out.
@@ -71,8 +68,7 @@ def trainings(
             prices=PRICES if chosen.price is None else None,
             memory_gib=chosen.memory_gib,
         )  # fmt: skip
-        blocks = iteration_blocks(device.training, graph, run.batch_size, run.optimizer)
-        cards.append(Card(device, chosen, answer, answer.option(question.devices), blocks))
+        cards.append(Card(device, chosen, answer, answer.option(question.devices)))
     several = len(cards) > 1
     warnings = []
     for card in cards:
@@ -89,7 +85,6 @@ def trainings(
         f"{run.batch_size:,} on {devices}, {run.optimizer}",
         "devices": question.devices,
         "cards": cards,
-        "blocks": _blocks(cards),
         "plan": _plan(cards, compared)
         | {
             "coverage": percent(run.coverage),
@@ -106,7 +101,6 @@ def trainings(
             )
             for card in cards
         ],
-        "not_included": ", ".join(NOT_INCLUDED),
     }
 
 
@@ -126,24 +120,10 @@ def _command(question: Question, card: Card, file_name: str) -> str:
     link = question.link_gbps
     values = {
         "optimizer": question.optimizer,
-        "strategy": question.strategy,
         "link_gbps": f"{link:.12g}" if link else "",
         "coverage": f"{question.coverage:.12g}",
     }
     return shlex.join([*words, *options(values)])
-
-
-def _blocks(cards: Sequence[Card]) -> dict[str, Any]:
-    """The table of an iteration's blocks, and the longest of them."""
-    names = [plain(block.name) for block in cards[0].blocks]
-    times = [[block.iteration_ms for block in card.blocks] for card in cards]
-    shares = [max(card.blocks[i].share for card in cards) for i in range(len(names))]
-    longest = max(range(len(names)), key=shares.__getitem__)
-    sentence = (
-        f"The longest of {len(names)}, {names[longest]}, takes {percent(shares[longest])} of an iteration "
-        "on one device."
-    )
-    return block_table(names, times, [sentence] if shares[longest] else [])
 
 
 def _plan(cards: Sequence[Card], compared: Sequence[int]) -> dict[str, Any]:

@@ -270,30 +270,6 @@ def violations(page: Chromium) -> list[str]:
       found.violations.flatMap(v => v.nodes.map(n => `${v.id}: ${n.html.slice(0, 160)}`)))""")  # type: ignore[no-any-return]
 
 
-OVERLAPS = """(() => {
-  const shown = [...document.querySelectorAll('svg text')].filter(t => t.textContent.trim());
-  const boxes = shown.map(t => t.getBoundingClientRect());
-  const most = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]);
-  return boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => [i, i + 1 + j])
-    .filter(([, k]) => most(a, boxes[k], 'left', 'right') > 1 && most(a, boxes[k], 'top', 'bottom') > 3)
-    .map(([m, n]) => [shown[m].textContent, shown[n].textContent]));
-})()"""
-
-
-def overlaps(page: Chromium) -> list[list[str]]:
-    """Texts of pictures that lie over each other; a line's box is some pixels higher than its letters."""
-    return page.run(OVERLAPS)  # type: ignore[no-any-return]
-
-
-def cut_off(page: Chromium) -> list[str]:
-    """Texts of pictures that end outside them."""
-    return page.run("""[...document.querySelectorAll('svg text')].filter(t => {
-      const own = t.getBoundingClientRect(), all = t.ownerSVGElement.getBoundingClientRect();
-      return own.left < all.left - 1 || own.right > all.right + 1 || own.top < all.top - 3
-        || own.bottom > all.bottom + 3;
-    }).map(t => t.textContent)""")  # type: ignore[no-any-return]
-
-
 def luminance(color: str) -> float:
     """Relative luminance of rgb(r, g, b), as WCAG 2.1 defines it."""
     parts = [int(n) / 255 for n in color.removeprefix("rgb(").removesuffix(")").split(",")]

@@ -20,7 +20,7 @@ from lolat.report.rows import TERMS
 from lolat.units import between, byte_size, milliseconds, percent, quantity
 from tests import synthetic
 from tests.browser.chromium import Chromium, accessible, luminance, violations
-from tests.report.test_bottlenecks import Side, evil, other_device, predicted, side
+from tests.report.test_bottlenecks import evil
 
 DOCUMENT = synthetic.document()
 DOCUMENT["predictors"]["extended"]["coefficients"] |= {"serial": 0.01, "unfolded": 2e-7}
@@ -52,11 +52,9 @@ def network() -> Graph:
 
 @pytest.fixture
 def opened(browser: Chromium, tmp_path: Path) -> Any:
-    def show(*sides: Side, batch_size: int = 1, predictor: str | None = None) -> Chromium:
+    def show(prediction: Prediction) -> Chromium:
         path = tmp_path / "page.html"
-        path.write_text(
-            page_of(predicted(*sides, batch_size=batch_size, predictor=predictor)), encoding="utf-8"
-        )
+        path.write_text(page_of(prediction), encoding="utf-8")
         browser.size(1280)
         browser.media()
         browser.open(path)
@@ -107,7 +105,7 @@ def numbers(prediction: Prediction) -> list[float]:
 )
 def test_the_numbers_are_the_models(opened: Any, model: Model, predictor: str) -> None:
     graph = network()
-    page = opened(side(graph, model), batch_size=3, predictor=predictor)
+    page = opened(model.predict(graph, 3, predictor))
     sizes = [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
     assert page.attribute("#batch", "max") == str(len(sizes) - 1)
     assert page.value("#batch") == "2"
@@ -144,31 +142,9 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     )
 
 
-def test_two_devices(opened: Any) -> None:
-    graph, other = network(), other_device()
-    page = opened(side(graph), side(graph, other), batch_size=2)
-    first, second = PLAIN.predict(graph, 2), other.predict(graph, 2)
-    assert times(page, 0) == pytest.approx(numbers(first), rel=1e-12)
-    assert times(page, 1) == pytest.approx(numbers(second), rel=1e-12)
-    heads = page.run("[...document.querySelectorAll('#blocks > thead th')].map(h => h.textContent)")
-    assert heads[3:] == ["a desk, 2 threads, ms", "a faster desk, ms", "difference"]
-    ratio = ms(first.latency_ms / second.latency_ms)
-    answer = page.run("document.getElementById('answers').innerText")
-    assert f"a faster desk is {ratio} times as fast as a desk, 2 threads." in answer
-    shown = "#compare .of-size:not([hidden]) tfoot td"
-    together = page.run(f"[...document.querySelectorAll({shown!r})].map(t => t.textContent)")
-    assert together[:2] == [ms(first.latency_ms), ms(second.latency_ms)]
-    choose(page, "sort", "change")
-    change = [abs(b - a) for a, b in zip(times(page, 0), times(page, 1), strict=True)]
-    assert change == sorted(change, reverse=True)
-    page.do(f"{ROWS}[0].querySelector('button').click()")
-    opened_row = "document.querySelectorAll('.detail:not([hidden]) table tfoot').length"
-    assert page.run(opened_row) == 2
-
-
 def test_orders_and_their_names(opened: Any) -> None:
     graph = network()
-    page = opened(side(graph))
+    page = opened(PLAIN.predict(graph))
     blocks = PLAIN.predict(graph).blocks
     in_order = [b.name.split(" · ")[0] for b in blocks]
     assert column(page, "b") == in_order
@@ -194,7 +170,7 @@ def test_orders_and_their_names(opened: Any) -> None:
 
 
 def test_a_filter(opened: Any) -> None:
-    page = opened(side(network()))
+    page = opened(PLAIN.predict(network()))
     choose(page, "filter", "STAGE2", "input")
     assert column(page, "b") == ["stage2_block1", "stage2_block2", "stage2_block3"]
     status = page.text("#status")
@@ -207,7 +183,7 @@ def test_a_filter(opened: Any) -> None:
 
 def test_folding(opened: Any) -> None:
     graph = network()
-    page = opened(side(graph))
+    page = opened(PLAIN.predict(graph))
     blocks = PLAIN.predict(graph).blocks
     choose(page, "fold", 1)
     assert column(page, "b") == ["stem", "stage1", "stage2", "head", "call"]
@@ -232,7 +208,7 @@ def lines(page: Chromium, table: int) -> list[list[str]]:
 def test_an_open_row_adds_up(opened: Any) -> None:
     """By term and operation by operation, in the numbers and units of `lolat explain`."""
     graph = network()
-    page = opened(side(graph, MODEL), batch_size=8)
+    page = opened(MODEL.predict(graph, 8))
     page.do("document.querySelectorAll('tbody button')[1].click()")
     found = explain(MODEL, graph, 8, block="stage1_block1")
     (block,) = found.blocks
@@ -252,7 +228,7 @@ def test_an_open_row_adds_up(opened: Any) -> None:
 
 def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
     graph = network()
-    page = opened(side(graph, MODEL), batch_size=3)
+    page = opened(MODEL.predict(graph, 3))
     found = explain(MODEL, graph, 3).counterfactuals
     told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
     assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
@@ -262,7 +238,7 @@ def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
 
 def test_colors_and_words_are_explained(opened: Any) -> None:
     """A term has the color of the legend; every word of the legend stands among the words."""
-    page = opened(side(network(), MODEL), batch_size=8)
+    page = opened(MODEL.predict(network(), 8))
     page.do("document.querySelectorAll('tbody button')[1].click()")
     color = "getComputedStyle(i).backgroundColor"
     pair = f"[i.parentElement.textContent, {color}]"
@@ -283,26 +259,21 @@ def test_colors_and_words_are_explained(opened: Any) -> None:
 
 
 def test_the_interval_is_drawn(opened: Any) -> None:
-    """The band from its lower to its upper end, on one line for both sides."""
-    page = opened(side(network()), side(network(), other_device()))
-    answers = [PLAIN.predict(network()), other_device().predict(network())]
-    boxes = page.run("""[...document.querySelectorAll('.of-size:not([hidden]) .range')].map(r => {
-      const { left, width } = r.getBoundingClientRect();
-      const [band, point] = [...r.children].map(e => e.getBoundingClientRect());
-      return [width, band.left - left, band.right - left, point.left - left];
-    })""")
-    scale = {round(found[2] / answer.interval_ms[1], 6)  # type: ignore[index]
-             for found, answer in zip(boxes, answers, strict=True)}  # fmt: skip
-    assert max(scale) == pytest.approx(min(scale), rel=0.02)
-    for found, answer in zip(boxes, answers, strict=True):
-        low, high = answer.interval_ms or (0.0, 0.0)
-        assert found[1] / found[2] == pytest.approx(low / high, rel=0.03)
-        assert found[3] / found[2] == pytest.approx(answer.latency_ms / high, rel=0.03)
-        assert found[2] <= found[0]
+    """The band from its lower to its upper end, the point at the latency."""
+    answer = PLAIN.predict(network())
+    band, point = opened(answer).run("""(() => {
+      const range = document.querySelector('.of-size:not([hidden]) .range');
+      const left = range.getBoundingClientRect().left;
+      const [band, point] = [...range.children].map(e => e.getBoundingClientRect());
+      return [[band.left - left, band.right - left], point.left - left];
+    })()""")
+    low, high = answer.interval_ms or (0.0, 0.0)
+    assert band[0] / band[1] == pytest.approx(low / high, rel=0.03)
+    assert point / band[1] == pytest.approx(answer.latency_ms / high, rel=0.03)
 
 
 def test_by_keyboard_alone(opened: Any) -> None:
-    page = opened(side(network()))
+    page = opened(PLAIN.predict(network()))
     page.run("document.getElementById('batch').focus()")
     page.press("ArrowRight")
     assert page.text("#size") == "2"
@@ -325,14 +296,14 @@ def test_by_keyboard_alone(opened: Any) -> None:
 
 def test_what_a_screen_reader_is_told(opened: Any) -> None:
     """The batch size itself is the slider's aria-valuetext: see the test by keyboard."""
-    page = opened(side(network()), side(network(), other_device()))
+    page = opened(PLAIN.predict(network()))
     tree = accessible(page)
     names = {role: [n for r, n in tree if r == role] for role, _ in tree}
     assert "A name shows where its time goes, operation by operation." in names["table"]
     assert [name.split()[:2] for name in names["slider"]] == [["Batch", "size"]]
     assert names["combobox"] == ["Fold", "Sort by"]
     assert names["searchbox"] == ["Filter"]
-    for role, number in (("rowheader", 9), ("columnheader", 6)):
+    for role, number in (("rowheader", 9), ("columnheader", 7)):
         inside = f"document.querySelectorAll('#blocks > thead [role={role}], {BODY} [role={role}]').length"
         assert page.run(inside) == number <= len(names[role])
     assert "status" in names
@@ -341,16 +312,9 @@ def test_what_a_screen_reader_is_told(opened: Any) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
-@pytest.mark.parametrize("sides", ["one", "two devices"])
-def test_nothing_stands_in_the_way_of_anyone(
-    opened: Any, sides: str, width: int, scheme: str
-) -> None:
+def test_nothing_stands_in_the_way_of_anyone(opened: Any, width: int, scheme: str) -> None:
     """axe-core's rules, of contrast too, with a row open."""
-    further = {
-        "one": (),
-        "two devices": (side(network(), other_device()),),
-    }
-    page = opened(side(network()), *further[sides])
+    page = opened(PLAIN.predict(network()))
     page.size(width)
     page.media(scheme)
     page.do("document.querySelectorAll('#blocks > tbody button')[1].click()")
@@ -361,7 +325,7 @@ def test_nothing_stands_in_the_way_of_anyone(
 
 
 def test_a_narrow_window_is_still_a_table(opened: Any) -> None:
-    page = opened(side(network()))
+    page = opened(PLAIN.predict(network()))
     page.size(400)
     page.do("")
     roles = [role for role, _ in accessible(page)]
@@ -380,31 +344,30 @@ def test_a_narrow_window_is_still_a_table(opened: Any) -> None:
 )
 def test_there_is_room_for_names_and_bars(opened: Any, width: int, kind: str) -> None:
     """672 pixels are a sheet of A4 within its margins."""
-    for sides in ([side(network())], [side(network()), side(network(), other_device())]):
-        page = opened(*sides)
-        page.size(width)
-        page.media("light", kind)
-        page.do("document.querySelector('tbody button').click()")
-        edge = "getBoundingClientRect().right"
-        ends = page.run(
-            f"[...document.querySelectorAll('{BODY} > tr:not([hidden])')].map(r => r.{edge})"
+    page = opened(PLAIN.predict(network()))
+    page.size(width)
+    page.media("light", kind)
+    page.do("document.querySelector('tbody button').click()")
+    edge = "getBoundingClientRect().right"
+    ends = page.run(
+        f"[...document.querySelectorAll('{BODY} > tr:not([hidden])')].map(r => r.{edge})"
+    )
+    assert max(ends) - min(ends) < 1
+    if width > 1024 or kind:  # the last cell ends where the table does: no column is amiss
+        cells = page.run(f"{ROWS}.map(r => r.lastElementChild.{edge})")
+        assert min(cells) == pytest.approx(max(ends), abs=1)
+    for selector in (".block button", ".bar"):
+        found = page.run(
+            f"{ROWS}.map(r => r.querySelector({selector!r}).getBoundingClientRect().width)"
         )
-        assert max(ends) - min(ends) < 1
-        if width > 1024 or kind:  # the last cell ends where the table does: no column is amiss
-            cells = page.run(f"{ROWS}.map(r => r.lastElementChild.{edge})")
-            assert min(cells) == pytest.approx(max(ends), abs=1)
-        for selector in (".block button", ".bar"):
-            found = page.run(
-                f"{ROWS}.map(r => r.querySelector({selector!r}).getBoundingClientRect().width)"
-            )
-            assert min(found) >= 100
-        assert page.run("document.documentElement.scrollWidth") <= width
-        rows = page.run(f"{ROWS}.map(r => r.getBoundingClientRect().height)")
-        assert max(rows) < 80
+        assert min(found) >= 100
+    assert page.run("document.documentElement.scrollWidth") <= width
+    rows = page.run(f"{ROWS}.map(r => r.getBoundingClientRect().height)")
+    assert max(rows) < 80
 
 
 def test_it_prints(opened: Any) -> None:
-    page = opened(side(network()), batch_size=4)
+    page = opened(PLAIN.predict(network(), 4))
     assert page.pdf().startswith(b"%PDF")
     page.media("dark", "print")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -413,7 +376,7 @@ def test_it_prints(opened: Any) -> None:
 
 
 def test_names_are_never_markup(opened: Any) -> None:
-    page = opened(evil(), batch_size=2)
+    page = opened(evil())
     page.do(f"{ROWS}[0].querySelector('button').click()")
     choose(page, "fold", 1)
     choose(page, "fold", 0)
@@ -426,7 +389,7 @@ def test_names_are_never_markup(opened: Any) -> None:
 def test_a_script_of_another_does_not_run(browser: Chromium, tmp_path: Path) -> None:
     """Were a name ever to become markup, the policy would still not let it run or load anything."""
     path = tmp_path / "page.html"
-    path.write_text(page_of(predicted(side())), encoding="utf-8")
+    path.write_text(page_of(PLAIN.predict(synthetic.network())), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     bad = "<script>window.ran = 1</script><img src='http://127.0.0.1:9/x' onerror='window.ran = 2'>"
     path.write_text(text.replace("<main>", f"<main>{bad}"), encoding="utf-8")
@@ -459,7 +422,7 @@ def test_a_thousand_blocks(opened: Any, browser: Chromium) -> None:
     """Bounds are ten times what an idle laptop core takes: they find quadratic work, not slow machines."""
     graph = chain(MANY)
     assert len(cut(graph)) == MANY
-    page = opened((graph, MODEL))
+    page = opened(MODEL.predict(graph))
     assert len(column(page, "b")) == MANY + 1
     started = page.run("performance.now()")
     assert started < 20_000

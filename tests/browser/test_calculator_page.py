@@ -125,8 +125,8 @@ def test_fields_of_other_kinds_of_networks_are_put_away(page: Chromium) -> None:
     shown = "[...document.querySelectorAll('.network input:not([type=hidden]), .network select')]" \
             ".filter(e => e.offsetParent).map(e => e.id || e.value)"  # fmt: skip
     assert page.run(shown) == ["keras", "upload", "f-name", "f-size"]
-    page.write("#f-name", "generate:vgg?layers=1,1,1")
-    answered(page, "vgg?layers=1,1,1")
+    page.write("#f-name", "VGG16")
+    answered(page, "VGG16")
     page.click("[name=source][value=upload]")
     page.wait(f"{shown}.includes('f-upload')")
     assert "f-name" not in page.run(shown)

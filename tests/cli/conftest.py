@@ -14,7 +14,7 @@ from tests.cli.commands import Command, Measuring
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several networks are read here, not each by a process that imports its framework."""
-    monkeypatch.setattr("lolat.readers.many.default_processes", lambda: 1)
+    monkeypatch.setattr("lolat.readers.children.default_processes", lambda: 1)
 
 
 @pytest.fixture

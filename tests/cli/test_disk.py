@@ -27,7 +27,7 @@ COMMANDS = {
     "fit": ("fit", "{given}/points.csv", "--output", "{}.json"),
     "nas search scores": ("nas", "search", "nasbench201", MODEL, "--objective", "builtins:sum",
                           "--scores", "{}.csv", "--candidates", 200),
-    "nas score": ("nas", "score", "nasbench201", MODEL, "--best", 10, "--output", "{}.folder"),
+    "nas score": ("nas", "score", "nasbench201", MODEL, "--best", 10, "--output", "{}.txt"),
     "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--recipe", "paper", "--epochs", 1,
                 "--output", "{}.json"),
 }  # fmt: skip
@@ -186,7 +186,7 @@ def test_a_journal_on_a_full_disk_keeps_what_it_has(disks: Callable[[str], Disk]
         for _ in range(1000):
             journal.append(RECORD)
 
-    with pytest.raises(LolatError, match="the disk is full; make room"):
+    with pytest.raises(LolatError, match="the disk is full"):
         until_its_last_page_is_full()
     kept = len(journal.records)
     journal.close()

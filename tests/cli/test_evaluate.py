@@ -68,31 +68,6 @@ def test_the_state_of_the_machine_is_told_and_corrects_nothing(
     assert answer["noise"]["busy"] == 1.3
 
 
-def test_a_plot(
-    lolat: Command, model: Path, device: Measuring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plot = tmp_path / "plot.svg"
-    ask = ("evaluate", model, "keras:A", "--plot", plot)
-    assert lolat.done(*ask).err == f"lolat: drawn: {plot}\n"
-    assert "measured, ms" in plot.read_text()
-
-    def full(*unused: object, **named: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    failed = lolat(*ask, "--json")
-    assert failed.code == 1
-    assert json.loads(failed.out)["networks"], "the times are not lost"
-
-
-@pytest.mark.parametrize("name", ["plot.gif", "no/plot.svg"])
-def test_a_plot_that_cannot_be_drawn_is_found_out_before_measuring(
-    lolat: Command, model: Path, device: Measuring, tmp_path: Path, name: str
-) -> None:
-    assert "--plot" in lolat.refused("evaluate", model, "--plot", tmp_path / name)
-    assert device.calls == []
-
-
 def test_a_network_that_fails_is_listed(lolat: Command, model: Path, device: Measuring) -> None:
     device.failures = {"keras:B": "died"}
     assert "not measured: keras:B: died" in lolat.done("evaluate", model, "keras:A", "keras:B").out

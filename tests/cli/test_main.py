@@ -249,12 +249,10 @@ def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.fitting.predictors import PREDICTORS
     from lolat.graph.modes import LAUNCHES
-    from lolat.training.exchange import STRATEGIES
     from lolat.training.iteration import OPTIMIZERS
     from microbench.backends import BACKENDS
 
     assert set(common.OPTIMIZERS) == set(OPTIMIZERS)
-    assert common.STRATEGIES == STRATEGIES
     assert set(common.BACKENDS) == set(BACKENDS)
     assert set(common.PREDICTORS) == set(PREDICTORS)
     assert common.LAUNCHES == LAUNCHES

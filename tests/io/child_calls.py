@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
-from lolat.io.process import Handler, limit_memory
+from lolat.io.process import Handler
 
 
 def start(how: str = "") -> Handler:
@@ -19,8 +18,6 @@ def start(how: str = "") -> Handler:
             raise DeviceError("no gpu here: looked under the table")
         case "broken":
             raise RuntimeError("import broken")
-        case "limited":
-            limit_memory(2**28, on_top=True)
     return answer
 
 
@@ -29,11 +26,9 @@ def answer(request: Any) -> Any:
         case "path":
             return sys.path
         case "environment":
-            return {k: os.environ.get(k) for k in ("LOLAT_TEST", "TMPDIR")}
+            return {k: os.environ.get(k) for k in ("LOLAT_TEST",)}
         case "sleep":
             time.sleep(600)
-        case "busy in C":
-            sum(range(10**13))
         case "abort":
             os.write(2, b"first\nFatal: the kernel is on fire\n")
             os.abort()
@@ -41,8 +36,6 @@ def answer(request: Any) -> Any:
             sys.exit(7)
         case "kill":
             os.kill(os.getpid(), 9)
-        case "realtime signal":
-            os.kill(os.getpid(), 36)
         case "print":
             print('{"answer": "from a network"}', flush=True)
             os.write(1, b'{"answer": "from below"}\n')
@@ -52,19 +45,10 @@ def answer(request: Any) -> Any:
         case "read":
             assert sys.stdin.read() == ""
             assert os.read(0, 10) == b""
-        case "temporary":
-            tempfile.NamedTemporaryFile(prefix="left_behind", delete=False).close()
-        case "heir":  # a child that inherits every pipe and outlives its parent
-            if os.fork() == 0:
-                time.sleep(30)
-                os._exit(0)
-            os.kill(os.getpid(), 9)
         case "torn":
             pipes = [int(n) for n in os.listdir("/proc/self/fd") if _is_pipe(n)]
             os.write(max(pipes), b'{"answ')
             os.kill(os.getpid(), 9)
-        case "memory":
-            return len(bytes(2**30))
         case "lines":
             raise ValueError("first line\nsecond line")
         case "silent":

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
 from lolat.io import documents
-from lolat.io.documents import (
-    SHOWN,
-    AtLeastOne,
-    Count,
-    NotJsonError,
-    NotNegative,
-    Number,
-    Positive,
-    Range,
-    converted,
-    fits,
-    read_json,
-    show,
-    to_json,
-)
+from lolat.io.documents import Count, NotJsonError, Positive, converted, read_json, to_json
 
 
 class Part(Struct):
@@ -42,17 +27,6 @@ class Shape(Struct):
 
     name: str
     parts: list[Part]
-    named: dict[str, Part] | UnsetType = UNSET
-    ends: Range | UnsetType = UNSET
-    yes: bool | UnsetType = UNSET
-    much: Number | UnsetType | None = UNSET
-    many: AtLeastOne | UnsetType = UNSET
-    share: NotNegative | UnsetType = UNSET
-    kind: Literal["a", "b"] | UnsetType = UNSET
-
-
-def whole(**changed: Any) -> dict[str, Any]:
-    return {"name": "x", "parts": [{"n": 1}, {"n": 0, "size": 0.5, "later": 1}], **changed}
 
 
 @pytest.mark.parametrize(
@@ -60,38 +34,22 @@ def whole(**changed: Any) -> dict[str, Any]:
     [
         ([], "Expected `object`, got `array`", ""),
         ({"name": "x"}, "Object missing required field `parts`", ""),
-        (whole(name=3), "Expected `str`, got `int`", ".name"),
-        (whole(parts={}), "Expected `array`, got `object`", ".parts"),
-        (whole(parts=[{"n": 1}, 3]), "Expected `object`, got `int`", ".parts[1]"),
-        (whole(parts=[{"size": 1.0}]), "Object missing required field `n`", ".parts[0]"),
-        (whole(parts=[{"n": -1}]), "Expected `int` >= 0", ".parts[0].n"),
-        (whole(parts=[{"n": 1, "size": 0}]), "Expected `float` >= 1e-30", ".parts[0].size"),
-        (whole(named={"a": {"n": 1}, "b c": {"n": 1.5}}), "Expected `int`, got `float`", ".named[...].n"),
-        (whole(ends=[1]), "Expected `array` of length 2, got 1", ".ends"),
-        (whole(kind="c"), "Invalid enum value 'c'", ".kind"),
-        (whole(kind="\n\x1b[31m" + "x" * 500), "Invalid enum value '", None),
+        ({"name": "x", "parts": [{"n": 1}, 3]}, "Expected `object`, got `int`", ".parts[1]"),
+        ({"name": "x", "parts": [{"n": 1, "size": 0}]}, "Expected `float` >= 1e-30", ".parts[0].size"),
     ],
 )  # fmt: skip
-def test_what_a_shape_refuses(document: Any, said: str, at: str | None) -> None:
+def test_what_a_shape_refuses(document: Any, said: str, at: str) -> None:
     for place in ("$", "$.out[2]"):
         with pytest.raises(ModelFileError) as caught:
             converted(document, Shape, "FILE", place)
         message = str(caught.value)
         assert message.startswith(f"FILE: {said}")
-        assert message.isprintable()
-        assert len(message) < 500
-        assert at is None or message.endswith(f" - at `{place}{at}`")
-    assert not fits(document, Shape)
+        assert message.endswith(f" - at `{place}{at}`")
 
 
 def test_what_a_shape_takes() -> None:
-    many = whole(much=-1e30, many=2**63 - 1, share=0, ends=[1, -2.5], yes=False, kind="b", named={})
-    for document in (whole(), many, whole(much=None)):
-        before = json.dumps(document)
-        assert converted(document, Shape, "FILE").parts == [Part(1), Part(0, 0.5)]
-        assert json.dumps(document) == before
-        assert fits(document, Shape)
-    assert converted({"a": 1}, dict[str, int], "FILE") == {"a": 1}
+    document = {"name": "x", "parts": [{"n": 1}, {"n": 0, "size": 0.5, "later": 1}]}
+    assert converted(document, Shape, "FILE").parts == [Part(1), Part(0, 0.5)]
 
 
 # Least and most of a size that anything has; least and most of any number.
@@ -106,29 +64,20 @@ LEAST, MOST, TINY, HUGE = 1e-30, 1e30, 5e-324, 1.7976931348623157e308
         ("Positive", (LEAST, 1, MOST), (0, 0.0, TINY, 0.9 * LEAST, -1.0, HUGE, math.inf, math.nan)),
         ("Count", (0, 2**63 - 1), (-1, 2**63, 0.5, True)),
         ("AtLeastOne", (1, 2**63 - 1), (0, 2**63, 1.5)),
-        ("Range", ([-1, MOST], [1, 0]), ([], [1], [1, 2, 3], [1, math.inf])),
     ],
 )
 def test_kinds_of_numbers(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
     shape = getattr(documents, name)
-    assert all(fits(value, shape) for value in good)
-    assert not any(fits(value, shape) for value in bad)
+    for value in good:
+        converted(value, shape, "FILE")
+    for value in bad:
+        with pytest.raises(ModelFileError):
+            converted(value, shape, "FILE")
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ({"a": 1}, "an object"), ([1, 2], "a list of 2"), (None, "null"), (True, "true"), (1.5, "1.5"),
-        ("a\nb", '"a\\nb"'), ("ä", '"\\u00e4"'), ("x" * 99, '"' + "x" * (SHOWN - 4) + "..."),
-    ],
-)  # fmt: skip
-def test_values_in_a_message(value: Any, shown: str) -> None:
-    assert show(value) == shown
-
-
-def read(path: Path, content: bytes, **more: Any) -> Any:
+def read(path: Path, content: bytes) -> Any:
     path.write_bytes(content)
-    return read_json(path, "expected something", **more)
+    return read_json(path, "expected something")
 
 
 @pytest.mark.parametrize(
@@ -159,16 +108,12 @@ def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type) -> None
     [b'\xef\xbb\xbf{"a": [1, 2.5, null, true]}', b'{"a": "\\u00e4", "b": -0.0, "c": 1e-400}'],
 )
 def test_what_is_one(tmp_path: Path, content: bytes) -> None:
-    found = read(tmp_path / "a.json", content, largest_bytes=len(content))
+    found = read(tmp_path / "a.json", content)
     assert found == json.loads(content.decode("utf-8-sig"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    with pytest.raises(ModelFileError, match="1 MiB"):
-        read(path, b" " * 2**21, largest_bytes=2**21 - 1)
-    os.mkfifo(tmp_path / "pipe")
-    for other in (tmp_path / "none", tmp_path, tmp_path / "pipe"):
+    for other in (tmp_path / "none", tmp_path):
         with pytest.raises(ModelFileError) as caught:
             read_json(other, "expected something", hint="do this")
         assert str(caught.value).startswith(f"{other}: ")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,14 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CALLS = "tests.io.child_calls:start"
 
 
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go; a parent that looks often."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(process, "LOOK_S", 0.2)
-    return tmp_path
-
-
 @pytest.fixture
 def child() -> Iterator[Child]:
     with Child(CALLS) as started:
@@ -47,7 +38,7 @@ def test_answers_of_any_length(child: Child) -> None:
 
 def test_what_a_child_has_from_its_parent() -> None:
     with Child(CALLS, environment={"LOLAT_TEST": "1"}) as child:
-        assert child.request("environment", 10) == {"LOLAT_TEST": "1", "TMPDIR": child.folder}
+        assert child.request("environment", 10) == {"LOLAT_TEST": "1"}
         assert child.request("path", 10) == sys.path
         assert os.getpgid(child.pid) != os.getpgid(0), "Ctrl-C in the terminal does not reach it"
         os.kill(child.pid, signal.SIGINT)
@@ -67,20 +58,13 @@ def test_what_fails_is_one_line_and_the_child_lives(
 ) -> None:
     with pytest.raises(RequestFailed) as caught:
         child.request(request_, 10)
-    assert (str(caught.value), caught.value.kind) == (message, kind)
+    assert str(caught.value) == message
     error = caught.value.as_error(DeviceError)
     assert (type(error).__name__, str(error)) == (
         kind if kind == "MeasuringError" else "DeviceError",
         message,
     )
     child.request("good", 10)
-
-
-def test_memory_is_limited() -> None:
-    with Child(CALLS, "limited") as child:
-        with pytest.raises(RequestFailed, match="not enough memory"):
-            child.request("memory", 60)
-        assert child.request("good", 10) == "good"
 
 
 @pytest.mark.parametrize("request_", ["print", "chatter", "read"])
@@ -92,16 +76,6 @@ def test_what_a_network_prints_or_reads_does_not_mix_in(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_it_prints_can_be_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    with Child(CALLS, shows_errors=True) as child:
-        assert child.request("print", 10) == "print"
-        with pytest.raises(ProcessDied, match=r"^the process exited with code 7$"):
-            child.request("exit", 10)
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert "from below" in said.err
-
-
 KILLED = "it was killed (often: the system ran out of memory)"
 
 
@@ -111,57 +85,35 @@ KILLED = "it was killed (often: the system ran out of memory)"
         ("kill", KILLED),
         ("abort", "it was ended by signal SIGABRT: Fatal: the kernel is on fire"),
         ("exit", "it exited with code 7"),
-        ("realtime signal", "it was ended by signal 36"),
         ("torn", KILLED),
-        ("heir", KILLED),
     ],
 )
-def test_a_death_in_a_plain_word(request_: str, message: str, scratch: Path) -> None:
+def test_a_death_in_a_plain_word(request_: str, message: str) -> None:
     before = open_files()
     with Child(CALLS, name="it") as child:
-        began = time.monotonic()
         with pytest.raises(ProcessDied) as caught:
             child.request(request_, 60)
-        assert time.monotonic() - began < 20
         assert str(caught.value) == message
         with pytest.raises(ProcessDied):
             child.request("good", 60)
     assert not child.is_running()
-    assert list(scratch.iterdir()) == []
     assert open_files() == before
 
 
-def test_killed_from_outside(child: Child) -> None:
-    child.ready()
-    threading.Timer(0.3, os.kill, (child.pid, signal.SIGKILL)).start()
-    with pytest.raises(ProcessDied, match="was killed"):
-        child.request("sleep", 60)
-
-
-@pytest.mark.parametrize("request_", ["sleep", "busy in C"])
-def test_one_that_takes_too_long_is_ended(child: Child, request_: str) -> None:
+def test_one_that_takes_too_long_is_ended(child: Child) -> None:
     with pytest.raises(ProcessDied, match="no answer within 1 s"):
-        child.request(request_, 1)
+        child.request("sleep", 1)
     assert not is_running(child.pid)
 
 
-def test_one_that_reads_nothing_is_ended(child: Child) -> None:
-    child.ready()
-    os.kill(child.pid, signal.SIGSTOP)
-    with pytest.raises(ProcessDied, match="no answer within 1 s"):
-        child.request("x" * 1_000_000, 1)
-    assert not is_running(child.pid)
-
-
-def test_closing_ends_a_busy_child_and_leaves_nothing(scratch: Path) -> None:
+def test_closing_ends_a_busy_child() -> None:
     before = open_files()
     child = Child(CALLS)
-    child.request("temporary", 60)
-    assert len(list(scratch.rglob("left_behind*"))) == 1
+    child.ready()
 
     def ask() -> None:
         with pytest.raises(ProcessDied):
-            child.request("busy in C", 60)
+            child.request("sleep", 60)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -171,7 +123,6 @@ def test_closing_ends_a_busy_child_and_leaves_nothing(scratch: Path) -> None:
     asking.join(10)
     assert not asking.is_alive()
     assert not is_running(child.pid)
-    assert list(scratch.iterdir()) == []
     assert open_files() == before
 
 
@@ -192,11 +143,11 @@ def test_what_cannot_start(how: str, kind: type[LolatError], words: str) -> None
 
 
 def test_a_file_in_the_working_directory_does_no_harm(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("json", "queue", "numpy", "lolat", "threading"):
-        (scratch / f"{name}.py").write_text("raise SystemExit('not this one')")
-    monkeypatch.chdir(scratch)
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     with Child(CALLS) as child:
         assert "" not in child.request("path", 10)
@@ -208,23 +159,16 @@ from lolat.io import process
 child = process.Child({CALLS!r})
 child.ready()
 print(child.pid, flush=True)
-child.request(sys.argv[1], float(sys.argv[2]))
+child.request(sys.argv[1], 600)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(
-    ("request_", "limit_s"),
-    [("sleep", 600), ("nothing", 600), ("temporary", 600), ("busy in C", 3)],
-)
-def test_a_child_ends_itself_when_its_parent_is_killed(
-    request_: str, limit_s: float, scratch: Path
-) -> None:
-    """No thread of a child's runs while it is busy in C; then its own limit ends it."""
+@pytest.mark.parametrize("request_", ["sleep", "nothing"])
+def test_a_child_ends_itself_when_its_parent_is_killed(request_: str) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, request_, str(limit_s)],
+        [sys.executable, "-c", PARENT, request_],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(scratch)},
     )  # fmt: skip
     with parent:
         assert parent.stdout is not None
@@ -234,12 +178,10 @@ def test_a_child_ends_itself_when_its_parent_is_killed(
         parent.kill()
         parent.wait()
         wait_until(lambda: not is_running(pid), 30, "the child's end")
-        if limit_s == 600:
-            wait_until(lambda: list(scratch.iterdir()) == [], 10, "its files' end")
 
 
-def test_a_parent_that_dies_in_the_middle_of_a_line(scratch: Path) -> None:
-    command = [sys.executable, "-c", process.START_CODE, json.dumps(sys.path), str(scratch), CALLS]
+def test_a_parent_that_dies_in_the_middle_of_a_line() -> None:
+    command = [sys.executable, "-c", process.START_CODE, json.dumps(sys.path), CALLS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None

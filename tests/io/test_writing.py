@@ -8,12 +8,11 @@ import re
 import stat
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lolat.errors import InputError, LolatError
-from lolat.io.writing import check_file, check_writable, shown_path, write_bytes, write_text
+from lolat.io.writing import check_file, shown_path, write_bytes, write_text
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
@@ -89,23 +88,23 @@ def test_places_are_checked_before_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_file(None, "output")
-    check_writable(tmp_path / "new" / "folder" / "model.json")
+    check_file(tmp_path / "new" / "folder" / "model.json", "output", make_folder=True)
     assert (tmp_path / "new" / "folder").is_dir()
-    check_writable(tmp_path / "new" / "model.json")
+    check_file(tmp_path / "new" / "model.json", "output")
     (tmp_path / "file").write_text("x")
-    check_writable(tmp_path / "file")
+    check_file(tmp_path / "file", "output")
     check_file(tmp_path / "new" / "other.csv", "csv")
     os.mkfifo(tmp_path / "pipe")
 
-    def refused(path: Path, check: Any = check_writable) -> None:
+    def refused(path: Path, make_folder: bool = False) -> None:
         with pytest.raises(InputError, match=re.escape(str(path))) as caught:
-            check(path, "output")
+            check_file(path, "output", make_folder)
         assert (caught.value.code, caught.value.arguments) == ("not-written", ["output"])
 
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "file" / "model.json"):
         refused(path)
-        refused(path, check_file)
-    refused(tmp_path / "none" / "a.csv", check_file)
+        refused(path, make_folder=True)
+    refused(tmp_path / "none" / "a.csv")
     assert not (tmp_path / "none").exists()
     # Root may write everywhere, so the refusal is put in place of the system's.
     monkeypatch.setattr(os, "access", lambda path, mode: False)

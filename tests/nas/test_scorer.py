@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.model import Model
 from lolat.nas.grid import CHUNK, Grid
-from lolat.nas.scorer import DECODED, Scorer, compiled
+from lolat.nas.scorer import Scored, Scorer, best_of, compiled
 from tests import synthetic
 from tests.nas.test_space import every, small
 from tests.training import known_device
@@ -124,61 +125,38 @@ def test_it_can_be_sent_to_another_process() -> None:
     np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
-def brute_force(times: np.ndarray, values: np.ndarray, k: int, max_ms: float) -> list[int]:
-    """Indices of the k best: by value, of equal ones the first."""
-    able = [i for i in range(len(times)) if times[i] <= max_ms]
-    return sorted(able, key=lambda i: (-values[i], i))[:k]
+PIECES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, np.nan]), max_size=9), max_size=5)
 
 
-@pytest.mark.parametrize("k", [1, 7, 5000])
-def test_the_best_are_those_of_brute_force(k: int) -> None:
-    # Several pieces, and many equal values.
+@given(PIECES, st.integers(1, 12))
+def test_the_best_are_those_of_brute_force(pieces: list[list[float]], k: int) -> None:
+    best, every = Scored.none(), list[float]()
+    for piece in pieces:
+        indices = np.arange(len(every), len(every) + len(piece))
+        best = best_of(best, Scored(indices, 0.5 * indices, np.array(piece, float)), k)
+        every += piece
+    able = [i for i, value in enumerate(every) if value == value]
+    expected = sorted(able, key=lambda i: (-every[i], i))[:k]
+    assert best.indices.tolist() == expected
+    assert best.times.tolist() == [0.5 * i for i in expected]
+    assert best.values.tolist() == [every[i] for i in expected]
+
+
+def test_a_range_in_pieces() -> None:
     sizes = [5, 7, 9, 11, 13, 4]
-    tables = {(p,): np.random.default_rng(p).integers(0, 4, n) for p, n in enumerate(sizes)}
-    scorer = made(sizes, tables)
-    assert scorer.size > DECODED
-    rows = Grid(tuple(sizes)).decode(np.arange(scorer.size))
-    times = scorer.latency(rows)
-    values = (rows.sum(axis=1) % 17).astype(float)
-    found, latencies, scores = scorer.best(k, 9.0, lambda r: (r.sum(axis=1) % 17).astype(float))
-    expected = brute_force(times, values, k, 9.0)
-    np.testing.assert_array_equal(found, rows[expected])
-    np.testing.assert_array_equal(latencies, times[expected])
-    np.testing.assert_array_equal(scores, values[expected])
-    fastest = brute_force(times, -times, k, np.inf)
-    np.testing.assert_array_equal(scorer.best(k)[0], rows[fastest])
-    some = scorer.best(k, start=10, stop=30_000)
-    np.testing.assert_array_equal(some[1], np.sort(times[10:30_000])[:k])
-    with pytest.raises(InputError, match=f"expected a range from 0 to {scorer.size}"):
-        scorer.best(k, stop=scorer.size + 1)
-
-
-def test_the_best_of_none_and_of_values_that_are_none() -> None:
-    scorer = made([3], {(0,): [1.0, 2.0, 3.0]})
-    assert len(scorer.best(2, max_ms=0.1)[0]) == 0
-    found, *_ = scorer.best(3, value=lambda rows: np.where(rows[:, 0] == 1, np.nan, rows[:, 0]))
-    assert found.tolist() == [[2], [0]]
-    with pytest.raises(InputError, match="best 0"):
-        scorer.best(0)
-
-
-def test_memory_does_not_grow_with_the_range() -> None:
-    scorer = made([4] * 12, {(p,): np.arange(4.0) for p in range(12)})
-    scorer.best(5, stop=DECODED)  # what is made once
-
-    def peak(stop: int) -> int:
-        tracemalloc.start()
-        scorer.best(5, stop=stop)
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return found
-
-    assert peak(20 * DECODED) < 1.2 * peak(2 * DECODED)
+    scorer = made(sizes, {(p,): np.arange(n) for p, n in enumerate(sizes)})
+    for start, stop in ((0, None), (10, 30_000)):
+        indices, rows, times = map(
+            np.concatenate, zip(*scorer.chunks(start, stop, 1000), strict=True)
+        )
+        assert indices.tolist() == list(range(start, stop or scorer.grid.size))
+        assert rows.tolist() == Grid(tuple(sizes)).decode(indices).tolist()
+        assert times.tolist() == (0.25 + rows.sum(axis=1)).tolist()
 
 
 def test_what_cannot_be_scored() -> None:
     scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
     with pytest.raises(InputError, match="more than an int64 can index"):
-        scorer.best(3)
+        next(scorer.chunks())
     with pytest.raises(InputError, match="oracle"):
         small().scorer(MODEL, 1, "oracle")

@@ -1,13 +1,15 @@
-"""docs/how-to/search.md: every example runs (Ray's: in test_ray.py)."""
+"""docs/how-to/search.md: every example runs, and its figures are those of whole networks."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lolat
@@ -25,7 +27,6 @@ RAY, FRAGMENT = ("ray_tune", 1), ("spaces", 2)
 def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An example as a script of its own, in a folder of its own; its names afterwards."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("HOME", str(folder))  # Ray's results
     known: dict[str, Any] = {"__name__": "example"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tools themselves
@@ -44,9 +45,28 @@ def test_an_example_runs(
         if f"import {package}" in EXAMPLES[name]:
             pytest.importorskip(package)
     run(EXAMPLES[name], tmp_path, monkeypatch)
-    told = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
-    assert bool(told) == ("print(" in EXAMPLES[name]), "a latency"
-    assert all(0 <= number < 1e4 for number in told)
+    numbers = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
+    assert bool(numbers) == ("print(" in EXAMPLES[name]), "a latency"
+    assert all(0 <= number < 1e4 for number in numbers)
+
+
+@pytest.mark.slow
+def test_the_tuner_runs_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, tune = pytest.importorskip("ray"), pytest.importorskip("ray.tune")
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        monkeypatch.setenv(name, "0")
+    # Instead of ~/ray_results, whose path Ray has fixed when it was imported.
+    for module in ("ray.train.constants", "ray.tune.experiment.experiment"):
+        monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
+    one_process = functools.partial(tune.TuneConfig, reuse_actors=True, max_concurrent_trials=1)
+    monkeypatch.setattr(tune, "TuneConfig", one_process)
+    memory = int(100e6)
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=memory)
+    try:
+        run(EXAMPLES[RAY], tmp_path, monkeypatch)
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "results").is_dir()
 
 
 def test_the_look_up_table_adds_up_to_whole_networks(
@@ -59,3 +79,20 @@ def test_the_look_up_table_adds_up_to_whole_networks(
         chosen = space.values(row).items()
         ms = table["constant_ms"] + sum(table["layers"][name][choice] for name, choice in chosen)
         assert ms == pytest.approx(model.predict(space.network(row)).latency_ms, rel=1e-9)
+
+
+def test_the_differentiable_term_is_the_expectation_over_all_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    known = run(EXAMPLES["a_differentiable_term", 1], tmp_path, monkeypatch)
+    space, expected_ms = known["space"], known["expected_ms"]
+    rows = space.decode(np.arange(space.size))
+    times = space.scorer(lolat.load("epyc-2t")).latency(rows)
+    for seed in range(2):
+        p = np.random.default_rng(seed).dirichlet(np.ones(5), size=6)
+        chances = np.prod([p[i, rows[:, i]] for i in range(6)], axis=0)
+        assert float(expected_ms(torch.tensor(p))) == pytest.approx(float(chances @ times))
+    certain = torch.nn.functional.one_hot(torch.tensor(rows[777].astype(int)), 5).double()
+    assert float(expected_ms(certain)) == pytest.approx(times[777])
+    assert known["alpha"].grad.abs().min() > 0

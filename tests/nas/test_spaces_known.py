@@ -11,7 +11,7 @@ from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model
 from lolat.nas import Space, spaces
-from lolat.nas.spaces import fbnet, mobile, nasbench201
+from lolat.nas.spaces import fbnet, nasbench201
 from tests import synthetic
 from tests.nas.few_devices import OPERATIONS, cell
 
@@ -28,12 +28,6 @@ FBNET_C = "0380076737677777677773"
 def known() -> dict[str, Space]:
     """The known spaces, made once."""
     return {name: make() for name, make in spaces.SPACES.items()}
-
-
-def of(space: Space, **chosen: Any) -> np.ndarray:
-    """(1, positions) a candidate by the values chosen, the first choice elsewhere."""
-    row = [p.choices.index(chosen.get(p.name, p.choices[0])) for p in space.positions]
-    return np.array([row])
 
 
 def macs(space: Space, rows: np.ndarray) -> list[int]:
@@ -59,7 +53,6 @@ def test_tables_add_up_to_whole_networks(
 def test_sizes_and_text(known: dict[str, Space]) -> None:
     assert {name: space.size for name, space in known.items()} == {
         "nasbench201": 15_625, "fbnet": 9**22, "fbnet-cifar": 9**22, "ofa": 4 * (3 * 9**4) ** 5,
-        "mobile": 4 * (3 * 3 * 9**4) ** 5,
     }  # fmt: skip
     assert len(known["ofa"].positions) == 46
     for space in known.values():
@@ -111,16 +104,6 @@ def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
     assert added["flops"] == wide - positions * 16 * 24
 
 
-def test_a_stage_reads_the_width_before_it() -> None:
-    space = mobile.space(depths=(1,), kernels=(3,), expansions=(3,), resolutions=(64,))
-    wide = {"stage1 width": 1.25}, {"stage2 width": 1.25}
-    changes = ({}, *wide, wide[0] | wide[1])
-    none, first, second, both = (macs(space, of(space, **change))[0] for change in changes)
-    # Stage 2 expands what stage 1 left, at 16x16, to three times as much; at 8x8 it is projected to its own
-    # width: 24 to 32 channels, 32 to 48.
-    assert both - first - second + none == 8 * 8 * 3 * (32 - 24) * (48 - 32)
-
-
 def test_another_image_size() -> None:
     large, usual = fbnet.space(size=448), fbnet.space()
     assert (large.name, usual.name) == ("fbnet-448", "fbnet")
@@ -153,7 +136,7 @@ def test_pytorchs_nasbench201_counts_the_same(monkeypatch: pytest.MonkeyPatch) -
         )
 
 
-@pytest.mark.parametrize("name", ["nasbench201", "fbnet", "mobile"])
+@pytest.mark.parametrize("name", ["nasbench201", "fbnet", "ofa"])
 def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> None:
     # Convolutions and dense layers, by hooks: no reader of ours in between.
     pytest.importorskip("torch")
@@ -165,7 +148,7 @@ def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> N
         make, how, size = {
             "nasbench201": lambda c: (torch_spaces.nasbench201, c, 32),
             "fbnet": lambda c: (torch_spaces.fbnet, list(c.values()), 224),
-            "mobile": lambda c: (torch_spaces.once_for_all, stages(c), c["resolution"]),
+            "ofa": lambda c: (torch_spaces.once_for_all, stages(c), c["resolution"]),
         }[name](chosen)
         network = torch_spaces.without_weights(make, how)
         theirs = torch_spaces.hooked(network, size)
@@ -174,9 +157,7 @@ def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> N
 
 
 def stages(chosen: dict[str, Any]) -> list[tuple[int, list[tuple[int, float]]]]:
-    """A candidate of `mobile` as the PyTorch code takes it."""
-    from tests.nas.torch_spaces import by_eight
-
+    """A candidate of `ofa` as the PyTorch code takes it."""
     found = []
     for number, channels in enumerate((24, 40, 80, 112, 160), 1):
         depth = chosen[f"stage{number} depth"]
@@ -184,7 +165,7 @@ def stages(chosen: dict[str, Any]) -> list[tuple[int, list[tuple[int, float]]]]:
             (chosen[f"stage{number} layer{i} kernel"], chosen[f"stage{number} layer{i} expansion"])
             for i in range(1, depth + 1)
         ]
-        found.append((by_eight(channels * chosen[f"stage{number} width"]), layers))
+        found.append((channels, layers))
     return found
 
 

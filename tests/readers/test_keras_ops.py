@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
 from typing import Any
 
 import numpy as np
-import pytest
 
 from lolat.graph.counts import count
-from lolat.readers.keras.layers import OPERATION_RULES, OPERATIONS
 from tests.readers.keras_networks import (
     counted,
     graph_of,
-    keras,
     layers,
     ops,
-    since,
     six,
     total,
 )
@@ -42,26 +36,6 @@ def test_several_outputs() -> None:
     assert six(graph) == (0, 0, 0, 3 * 2 * 48, 0, 3)
 
 
-KERNEL = constant(3, 3, 4, 2)
-
-
-@pytest.mark.parametrize(
-    ("call", "layer"),
-    [
-        (lambda x: ops.conv(x, constant(3, 3, 4, 6)), layers.Conv2D(6, 3, use_bias=False)),
-        (lambda x: ops.depthwise_conv(x, KERNEL),
-         layers.DepthwiseConv2D(3, depth_multiplier=2, use_bias=False)),
-        (lambda x: ops.separable_conv(x, KERNEL, constant(1, 1, 8, 5)),
-         layers.SeparableConv2D(5, 3, depth_multiplier=2, use_bias=False)),
-        (lambda x: ops.conv_transpose(x, constant(3, 3, 6, 4), 2),
-         layers.Conv2DTranspose(6, 3, 2, use_bias=False)),
-    ],
-)  # fmt: skip
-def test_convolutions_count_as_the_layers(call: Any, layer: Any) -> None:
-    image = (7, 9, 4)
-    assert six(counted(call, image)) == six(counted(lambda x: layer(x), image))
-
-
 def test_windows_move_into_the_batch_and_back() -> None:
     """Swin's window partition: 8 x 8 positions as 4 windows of 16."""
 
@@ -81,19 +55,6 @@ def test_windows_move_into_the_batch_and_back() -> None:
     assert graph.shapes(graph.outputs) == [(1, 8, 8, 5)]
     attention = 4 * 16 * 25 * 4 + 4 * 2 * 16 * 16 * 5
     assert total(graph, 3).flops == 3 * (64 * 3 * 5 + attention)
-
-
-@since(3, 14)
-def test_every_rule_is_of_an_operation_that_keras_has() -> None:
-    for name in (*OPERATION_RULES, *OPERATIONS):
-        assert _operation(name) is not None, f"keras.ops has no operation {name}"
-
-
-def _operation(name: str) -> Any:
-    for module in pkgutil.iter_modules(keras.src.ops.__path__, "keras.src.ops."):
-        if not module.name.endswith("_test") and hasattr(import_module(module.name), name):
-            return getattr(import_module(module.name), name)
-    return None
 
 
 def test_an_operation_without_a_rule_is_named_and_counted() -> None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("onnx")
 
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import lolat
-from lolat.errors import LolatError, MissingPackageError
+from lolat.errors import MissingPackageError
 from lolat.graph.counts import count
 from lolat.readers.onnx import read_file, read_inputs, read_model
 from tests.readers.counting import refused
@@ -27,7 +22,6 @@ from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six
 
 CONV = [node("Conv", "x w b", "y")]
 WEIGHTS: dict[str, Any] = {"w": (4, 3, 3, 3), "b": (4,)}
-START = model(CONV, **WEIGHTS).SerializeToString()
 
 
 def typed(name: str, shape: Any = None, kind: int = TensorProto.FLOAT) -> Any:
@@ -48,41 +42,16 @@ def test_a_path_is_a_network(tmp_path: Path) -> None:
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "network.onnx"
-    others = (b"", b"PK\x03\x04archive", b"\x80\x04\x95pickle", b"<!DOCTYPE html>", b"\x00" * 40,
-              START[: len(START) // 2], b"\x08\x09", b"\x08\x09\x42\x02\x10\x14")  # fmt: skip
-    for contents in others:
+    for contents in (b"", b"<!DOCTYPE html>", model(CONV, **WEIGHTS).SerializeToString()[:200]):
         path.write_bytes(contents)
         refused(path, "network")
     refused(tmp_path / "none.onnx", "none.onnx")
-    (tmp_path / "a.onnx").mkdir()
-    refused(tmp_path / "a.onnx", "a.onnx")
 
 
-@settings(max_examples=60)
-@given(st.data())
-def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> None:
-    """Never another exception than ours."""
-    contents = bytearray(START)
-    for _ in range(data.draw(st.integers(0, 3))):
-        contents[data.draw(st.integers(0, len(contents) - 1))] = data.draw(st.integers(0, 255))
-    end = data.draw(st.integers(1, len(contents)))
-    path = tmp_path_factory.mktemp("damaged") / "network.onnx"
-    path.write_bytes(bytes(contents[:end]))
-    with contextlib.suppress(LolatError):
-        assert min(count(read_file(str(path))).total()) >= 0
-
-
-NO_SHAPE, NO_TENSOR = (model([node("Relu", "x", "y")]) for _ in range(2))
-NO_SHAPE.graph.input[0].type.tensor_type.ClearField("shape")
-NO_TENSOR.graph.input[0].CopyFrom(helper.make_value_info("x", helper.make_sequence_type_proto(
-    helper.make_tensor_type_proto(TensorProto.FLOAT, (1,)))))  # fmt: skip
 REFUSED = {
-    "an output that nothing writes": model(CONV, outputs="z", **WEIGHTS),
     "an input that nothing writes": model([node("Relu", "q", "y")]),
     "no input": model([node("Shape", "", "y")]),
     "an operand of another size": model([node("MatMul", "x w", "y")], w=(5, 5)),
-    "an input without a shape": NO_SHAPE,
-    "an input that is no tensor": NO_TENSOR,
     "an operator of another domain": model([node("Twist", "x", "y", domain="my")], domains=["my"]),
     "an operator of a newer version": model([node("Tomorrow", "x", "y")], opset=99),
     "a shape that depends on data": model([node("NonZero", "x", "y")]),
@@ -146,72 +115,7 @@ def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str)
     assert graph.warnings == ()
 
 
-def test_branches_may_have_the_same_names_inside(tmp_path: Path) -> None:
-    def which(weights: str, out: str) -> Any:
-        ends = {f"{way}_branch": branch(node(op, "t", "v"), out="v")
-                for way, op in (("then", "Relu"), ("else", "Neg"))}  # fmt: skip
-        same = branch(node("Conv", f"x {weights}", "t"), node("If", "c", "u", **ends), out="u")
-        return node("If", "c", out, then_branch=same, else_branch=same)
-
-    nodes = [which("w1", "y"), which("w2", "z")]
-    made = model(nodes, outputs="y z", c=np.array(True), w1=(4, 3, 3, 3), w2=(8, 3, 5, 5))
-    graph = graph_of(tmp_path, made)
-    assert kinds(graph) == ["conv", "relu"] * 2
-    assert total(graph).acts == 4 * 36 + 8 * 16
-    assert graph.shapes(graph.outputs) == [(1, 4, 6, 6), (1, 8, 4, 4)]
-
-
-def _attribute(name: str, value: Any) -> Callable[[Any], Any]:
-    return lambda g: g.node[0].attribute.append(helper.make_attribute(name, value))
-
-
-def _replaced(*words: str, **attributes: Any) -> Callable[[Any], Any]:
-    return lambda g: g.node[0].CopyFrom(node(*words, **attributes))
-
-
-def _constant_without_contents(g: Any) -> None:
-    g.node.insert(0, node("Constant", "", "k", value=4))
-    g.node[1].input[0] = "k"
-
-
-DAMAGED: dict[str, Callable[[Any], Any]] = {
-    "an attribute of another name": _attribute("stridez", [2, 2]),
-    "an attribute of another type": _attribute("strides", "2"),
-    "too many inputs": lambda g: g.node[0].input.append("b"),
-    "a name that is written twice": lambda g: g.node.append(node("Relu", "x", "y")),
-    "an input that is written to": lambda g: g.node.append(node("Relu", "x", "x")),
-    "a node that writes one name twice": _replaced("MaxPool", "x", "y y", kernel_shape=[2, 2]),
-    "two inputs of one name": lambda g: g.input.append(g.input[0]),
-    "no outputs": lambda g: g.ClearField("output"),
-    "an attribute of a function": lambda g: g.node[0].attribute.add(
-        name="strides", ref_attr_name="s", type=onnx.AttributeProto.INTS),
-    "a constant without contents": _constant_without_contents,
-    "more parts than there are": _replaced("Split", "x", "y z u", num_outputs=2),
-    "a type that is none": lambda g: setattr(g.input[0].type.tensor_type, "elem_type", 127),
-    "a branch without outputs": lambda g: g.node[0].ClearField("output"),
-    "the condition of a branch that is not there": lambda g: g.node[0].input.__setitem__(0, "none"),
-}  # fmt: skip
 """A convolution, or a branch, that is damaged in one way."""
-
-
-@pytest.mark.parametrize("how", DAMAGED)
-def test_what_onnx_runtime_does_not_run_is_refused(tmp_path: Path, how: str) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    which = [node("If", "c", "y", **BOTH)]
-    made = model(which if "branch" in how else CONV, c=np.array(True), **WEIGHTS)
-    made.graph.output[0].CopyFrom(typed("y", ("N", 4, 6, 6)))  # does not help
-    DAMAGED[how](made.graph)
-    path, said = saved(tmp_path, made), []
-    for own in (True, False):  # threads; another test may have said which of both this process has
-        options = runtime.SessionOptions()
-        options.use_per_session_threads = own
-        try:
-            session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-            session.run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
-        except Exception as error:  # of one kind for each code
-            said.append(str(error))
-    assert any("ONNXRuntimeError" in text for text in said), said
-    refused(path, "network")
 
 
 def test_a_branch_that_depends_on_data_is_reported(tmp_path: Path) -> None:
@@ -249,10 +153,6 @@ def test_external_data_are_never_read(tmp_path: Path) -> None:
     refused(saved(tmp_path, made), "network", "flat")
     made.graph.value_info.append(typed("b", ("N", 256)))
     assert total(graph_of(tmp_path, made)) == expected
-    value = numpy_helper.from_array(np.array([7.0], np.float32))
-    elsewhere(value, "shapes.bin")
-    fill = [node("ConstantOfShape", "s", "f", value=value), node("Add", "x f", "y")]
-    refused(saved(tmp_path, model(fill, s=np.array([1]))), "network")
 
 
 @pytest.mark.parametrize("form", ["raw", "numbers", "a constant in a node"])
@@ -293,12 +193,10 @@ def shape_of(graph: Any) -> tuple[int, ...]:
     ("x", "size", "expected"),
     [
         (("N", 3, "h", "w"), 8, (1, 3, 8, 8)),
-        (("N", 3, "h", "w"), {"x": (3, 8, 6)}, (1, 3, 8, 6)),
         (("N", 3, "s", "s"), 8, (1, 3, 8, 8)),
-        (("N", 3, None, None), 8, (1, 3, 8, 8)),
+        (("N", 3, None, None), (8, 6), (1, 3, 8, 6)),
         ((None, 3, 8, 8), None, (1, 3, 8, 8)),
         ((1, 3, 8, 8), 8, (1, 3, 8, 8)),
-        ((0, 3, 8, 8), None, (1, 3, 8, 8)),
     ],
 )
 def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...]) -> None:

@@ -115,13 +115,3 @@ def test_quantized_activations_are_reported(tmp_path: Path) -> None:
     assert [w.split(" (")[0] for w in count(graph).warnings] == [
         "no formula for operation QuantizeLinear", "no formula for operation DequantizeLinear",
     ]  # fmt: skip
-
-
-def test_quantized_operators_count_like_the_others(tmp_path: Path) -> None:
-    scales: Any = {"s": np.float32(0.1), "z": np.uint8(0)}
-    conv = model([node("QLinearConv", "x s z w s z s z b", "y")], dtype=TensorProto.UINT8,
-                 w=np.ones((4, 3, 1, 1), np.uint8), b=np.ones(4, np.int32), **scales)  # fmt: skip
-    assert six(graph_of(tmp_path, conv)) == (256, 192, 768, 0, 16, 1)
-    dense = model([node("MatMulInteger", "x w", "y")], x=("N", 6), dtype=TensorProto.UINT8,
-                  w=np.ones((6, 5), np.uint8))  # fmt: skip
-    assert six(graph_of(tmp_path, dense)) == (0, 0, 30, 11, 30, 1)

@@ -37,7 +37,6 @@ IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
         ([OPEN], (9, 5, 3), True, [(9, 5, 3)]),
         ([OPEN, FACTS], (9,), False, [(9, 9, 3), FACTS]),
         ([IMAGE, FACTS], ((9, 9, 3), (6,)), False, [(9, 9, 3), (6,)]),
-        ([IMAGE], {"x0": (9, 9, 3)}, False, [(9, 9, 3)]),
         ([FACTS], (5,), False, [(5,)]),
     ],
 )
@@ -50,7 +49,7 @@ def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> Non
 @pytest.mark.parametrize(
     ("inputs", "size", "fixed"),
     [([OPEN], (), False), ([IMAGE], (9,), True), ([OPEN], (9, 5, 4), True), ([IMAGE], (1, 2, 3, 4), False),
-     ([IMAGE, FACTS], ((9, 9, 3),), False), ([IMAGE], {"y": (9,)}, False)],
+     ([IMAGE, FACTS], ((9, 9, 3),), False)],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
     named = {f"x{i}": shape for i, shape in enumerate(inputs)}

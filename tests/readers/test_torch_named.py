@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import MissingPackageError, NetworkError
+from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.graph.counts import count
 from lolat.readers import read
 from tests.processes import python
@@ -64,12 +64,12 @@ class TestTransformers:
          json.dumps(BERT | {"num_attention_heads": 5})],
     )  # fmt: skip
     def test_what_is_no_configuration(self, tmp_path: Path, text: str) -> None:
-        with pytest.raises(NetworkError):
+        with pytest.raises(InputError):
             read(config(tmp_path, text))
 
     def test_a_head_or_a_file_that_there_is_not(self, tmp_path: Path) -> None:
         for spec in (config(tmp_path, BERT) + "?AutoHat", "transformers:none.json"):
-            with pytest.raises(NetworkError):
+            with pytest.raises(InputError):
                 read(spec)
 
 

@@ -98,4 +98,4 @@ def test_a_note_of_some_predictions_names_them() -> None:
     other = replace(second, network="other", warnings=("odd (3.2 % of its time)",))
     other = other.named("keras:other", ())
     notes = [n for n in report.table_of_predictions([first, other]) if n.startswith("note")]
-    assert notes == ["note (other): odd"]
+    assert notes == ["note (keras:other on my models/cpu.json): odd"]

@@ -99,7 +99,7 @@ def test_multiplications_are_never_free(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
-    rows = '1.5,"generate:fc?layers=10,20",Adam,8,x,100\n2e-3,keras:VGG16,sgd,16,,1e3\n'
+    rows = "1.5,nets:fc,Adam,8,x,100\n2e-3,keras:VGG16,sgd,16,,1e3\n"
     path, graphs = tmp_path / "e.csv", []
     path.write_text("\ufeffEpoch_s, network,Optimizer,batch_size,more,samples\n" + 4 * rows)
 
@@ -109,10 +109,10 @@ def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
 
     found = epochs_document(str(path), "m", None, read_one)
     assert [tuple(p.values()) for p in found["epochs"]["points"][:2]] == [
-        ("generate:fc?layers=10,20", 8, 100, "adam", 1.5),
+        ("nets:fc", 8, 100, "adam", 1.5),
         ("keras:VGG16", 16, 1000, "sgd", 0.002),
     ]
-    assert graphs == ["generate:fc?layers=10,20", "keras:VGG16"]
+    assert graphs == ["nets:fc", "keras:VGG16"]
     assert found["device"] == "e"
 
 
@@ -150,16 +150,21 @@ def test_a_damaged_section_is_refused(change: dict[str, Any], field: str) -> Non
 
 # ---- `lolat fit` with such a table, as a user would.
 
-NETWORK = "generate:fc?layers=32,32&input=16"
+
+def network_file(folder: Path, stages: int) -> str:
+    """A network of so many stages, as `lolat read` writes it."""
+    path = folder / f"{stages}.json"
+    path.write_text(json.dumps(synthetic.network(stages, 8, 8).to_dict()))
+    return str(path)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Epochs of fully connected networks: 5 ms a step and 1 ms a layer."""
+    """Epochs of networks: 5 ms a step and 1 ms a stage."""
     rows = [
-        Epoch(f"generate:fc?layers={','.join(['32'] * layers)}&input=16", batch, 1000, "sgd",
-              -(-1000 // batch) * (5 + layers) / 1e3)
-        for layers in range(1, 5)
+        Epoch(network_file(tmp_path, stages), batch, 1000, "sgd",
+              -(-1000 // batch) * (5 + stages) / 1e3)
+        for stages in range(1, 5)
         for batch in (8, 16, 32)
     ]  # fmt: skip
     return write(tmp_path / "e.csv", rows)
@@ -168,7 +173,17 @@ def table(tmp_path: Path) -> Path:
 def test_a_table_becomes_a_model_that_answers(lolat: Command, table: Path) -> None:
     output = table.with_name("made") / "desk.json"
     lolat.done("fit", table, "--output", output, "--name", "a desk")
-    ask = ("cost", output, NETWORK, "--batch-size", 25, "--samples", 1000, "--epochs", 3)
+    ask = (
+        "cost",
+        output,
+        network_file(table.parent, 2),
+        "--batch-size",
+        25,
+        "--samples",
+        1000,
+        "--epochs",
+        3,
+    )
     answer = lolat.json(*ask)
     (option,) = answer["options"]
     assert answer["model"] == "a desk"

@@ -34,8 +34,6 @@ def onnx_file(path: Path) -> Path:
 
 def test_networks_of_every_kind(tmp_path: Path) -> None:
     cache = NetworkCache()
-    made = cache.get(NetworkKey("generate:fc?layers=8&input=4")).graph
-    assert [o.kind for o in made.operations].count("dense") == 2
     found = cache.get(NetworkKey("keras:MobileNet", (33,))).graph
     assert found.tensors[0].shape == (1, 33, 33, 3)
     keras, onnx = keras_file(tmp_path / "n.keras"), onnx_file(tmp_path / "n.onnx")

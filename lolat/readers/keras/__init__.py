@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import json
 import os
-import re
 import sys
 import tempfile
 import warnings
@@ -19,6 +18,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
@@ -26,9 +26,6 @@ from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import as_sizes, filled
 from lolat.units import did_you_mean, one_line, shapes_text, shortened
-
-SAFE = (3, 13, 2)
-"""Of Keras, the first whose safe mode lets no .keras file run code (CVE-2026-1462 and others)."""
 
 
 def import_keras() -> Any:
@@ -46,11 +43,6 @@ def import_keras() -> Any:
             f"Keras with TensorFlow is needed for this and cannot be imported ({error})",
             "tensorflow",
         ) from error
-    if not hasattr(keras, "StatelessScope"):
-        raise MissingPackageError(
-            f"Keras {keras.__version__} is too old for this, it must be 3.5 or newer; install it with: "
-            "pip install --upgrade keras"
-        )
     return keras
 
 
@@ -223,17 +215,10 @@ def _known_shapes() -> Iterator[None]:
         for method, name in _OPERATORS.items()
     ]
     patches.append((keras.layers.EinsumDense, "compute_output_shape", einsum_shape))
-    originals = [vars(cls).get(name) for cls, name, _ in patches]
-    for cls, name, function in patches:
-        setattr(cls, name, function)
-    try:
+    with contextlib.ExitStack() as stack:
+        for cls, name, function in patches:
+            stack.enter_context(mock.patch.object(cls, name, function))
         yield
-    finally:
-        for (cls, name, _), function in zip(patches, originals, strict=True):
-            if function is None:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, function)
 
 
 # ---- The walk through the calls.
@@ -462,43 +447,23 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
 
 
 def saved(path: str, weights: bool) -> Any:
-    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode).
-
-    MissingPackageError where Keras is older than SAFE.
-    """
+    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
     shown = shortened(path)
     if not os.path.isfile(path):
         raise NetworkError(
             f"no file {shown!r}; give the path of a .keras file", code="unknown-network"
         )
     keras = import_keras()
-    if tuple(map(int, re.findall(r"\d+", keras.__version__)[:3])) < SAFE:
-        raise MissingPackageError(
-            f"Keras {keras.__version__} lets a .keras file run code while it is read, it must be "
-            f"{'.'.join(map(str, SAFE))} or newer; install it with: pip install --upgrade keras"
-        )
-    try:
-        with zipfile.ZipFile(path) as archive:
-            config = json.loads(archive.read("config.json"))
-        config.pop("compile_config", None)
-    except Exception as error:  # no archive, no configuration, or one that is no object
-        raise NetworkError(
-            f"{shown!r} cannot be opened: it is not a .keras file; expected a zip archive written by "
-            "model.save"
-        ) from error
     try:
         with _building(weights):
             if weights:
                 return keras.saving.load_model(path, compile=False, safe_mode=True)
+            with zipfile.ZipFile(path) as archive:
+                config = json.loads(archive.read("config.json"))
+            config.pop("compile_config", None)
             return keras.saving.deserialize_keras_object(config, safe_mode=True)
     except Exception as error:  # a damaged file can fail anywhere in Keras
-        raise NetworkError(f"{shown!r} cannot be opened: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Why a `.keras` file cannot be opened, and how to mend it."""
-    text = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the cause last
-    if "lambda" in text.lower():
-        text = "it holds a Lambda layer, that is, code, which is refused"
-    text = shortened(text.partition("\n")[0]) or one_line(error)
-    return f"{text}; write it again with model.save, or give the network as package.module:callable"
+        raise NetworkError(
+            f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; a "
+            "network with code of its own (a Lambda layer) as package.module:callable"
+        ) from error

@@ -34,6 +34,8 @@ def rule_of(layer: Any) -> Rule | None:
         # A user's class of the same name may do anything.
         if cls.__module__.startswith(("keras.src.layers", "keras.layers")):
             name = re.sub(r"[123]D", "", cls.__name__)
+            if name.startswith("Random"):
+                return _augmentation
             op = LAYERS.get(name, name)
             return RULES.get(name) or (_plain(op) if normalized(op) in KIND_OF else None)
         defined = {n for n, v in vars(cls).items() if callable(v) or hasattr(v, "__get__")}
@@ -98,63 +100,37 @@ def _channel_axis(layer: Any) -> int:
     return 1 if getattr(layer, "data_format", "") == "channels_first" else -1
 
 
-def _convolution(
-    r: KerasReader, call: LayerCall, kernel: tuple[int, ...], sizes: tuple[int, int, int],
-    kind: str, **window: Any,
-) -> list[int]:  # fmt: skip
-    """A convolution; `sizes`: channels in and out, groups. A separable one is two, one behind the other.
+def _conv(r: KerasReader, call: LayerCall) -> list[int]:
+    """A convolution; a separable one is two, one behind the other.
 
     Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt is
     written so, and takes many times longer than a depthwise kernel would.
     """
-    inside, outside, groups = sizes
-    parameters = {"kernel": kernel, "in_channels": inside, "groups": groups, **window, "kind": kind}
-    inputs = call.inputs[:1]
-    if not type(call.layer).__name__.startswith("Separable"):
-        return r.write(call, kind, inputs, out_channels=outside, **parameters)
-    shape, axis = list(call.shapes[0]), _channel_axis(call.layer)
-    last, shape[axis] = shape[axis], outside
-    parameters |= {"out_channels": outside, "bias": False}
-    between = r.write(call, kind, inputs, [tuple(shape)], "depthwise", **parameters)
-    ones = (1,) * len(kernel)
-    slides: dict[str, Any] = (
-        {"strides": ones, "dilation": ones, "padding": "valid"} if "strides" in window else {}
-    )
-    return r.write(
-        call, "conv", between, suffix="pointwise", kernel=ones, groups=1, in_channels=outside,
-        out_channels=last, bias=window["bias"], **slides,
-    )  # fmt: skip
-
-
-def _conv(r: KerasReader, call: LayerCall) -> list[int]:
-    layer, kernel = call.layer, tuple(call.layer.kernel_size)
-    inside = r.shape(call.inputs[0])[_channel_axis(layer)]
-    kind, groups = "conv", int(getattr(layer, "groups", 1))
+    layer, kernel, axis = call.layer, tuple(call.layer.kernel_size), _channel_axis(call.layer)
+    inside, shape, bias = r.shape(call.inputs[0])[axis], list(call.shapes[0]), bool(layer.use_bias)
+    kind, groups, outside = "conv", int(getattr(layer, "groups", 1)), shape[axis]
     if hasattr(layer, "depth_multiplier"):
         kind, outside, groups = "depthwise_conv", inside * int(layer.depth_multiplier), inside
-    else:
-        outside = int(layer.filters)
-        kind = "grouped_conv" if groups > 1 else kind
-    if hasattr(layer, "output_padding"):
+    elif hasattr(layer, "output_padding"):
         kind, groups = "transposed_conv", 1
-    return _activated(r, call, _convolution(
-        r, call, kernel, (inside, outside, groups), kind, strides=_tuple(layer.strides, len(kernel)),
-        dilation=_tuple(layer.dilation_rate, len(kernel)), padding=str(layer.padding),
-        bias=bool(layer.use_bias),
+    elif groups > 1:
+        kind = "grouped_conv"
+    parameters: dict[str, Any] = {
+        "kernel": kernel, "strides": _tuple(layer.strides, len(kernel)), "kind": kind,
+        "dilation": _tuple(layer.dilation_rate, len(kernel)), "padding": str(layer.padding),
+        "in_channels": inside, "out_channels": outside, "groups": groups,
+    }  # fmt: skip
+    if not type(layer).__name__.startswith("Separable"):
+        written = r.write(call, kind, call.inputs[:1], bias=bias, **parameters)
+        return _activated(r, call, written)
+    shape[axis], ones = outside, (1,) * len(kernel)
+    made = r.write(
+        call, kind, call.inputs[:1], [tuple(shape)], "depthwise", bias=False, **parameters
+    )
+    return _activated(r, call, r.write(
+        call, "conv", made, suffix="pointwise", kernel=ones, strides=ones, dilation=ones, padding="valid",
+        in_channels=outside, out_channels=call.shapes[0][axis], groups=1, bias=bias,
     ))  # fmt: skip
-
-
-def _conv_operation(r: KerasReader, call: LayerCall) -> list[int]:
-    """A convolution of keras.ops: (spatial sizes, channels in, channels out) of its kernel say which."""
-    source, weights, *_ = r.operands(call)
-    *window, a, b = r.shape(weights)
-    name, kind, sizes = type(call.layer).__name__, "depthwise_conv", (a, a * b, a)
-    if name == "ConvTranspose":
-        kind, sizes = "transposed_conv", (b, a, 1)
-    elif name == "Conv":
-        inside = r.shape(source)[_channel_axis(call.layer)]
-        kind, sizes = "grouped_conv" if inside > a else "conv", (inside, b, inside // a)
-    return _convolution(r, call, tuple(window), sizes, kind, bias=False)
 
 
 def _pool(r: KerasReader, call: LayerCall) -> list[int]:
@@ -221,18 +197,6 @@ def _dot(r: KerasReader, call: LayerCall) -> list[int]:
     if call.layer.normalize:
         ins = [r.write(call, "unit_norm", [i], [r.shape(i)])[0] for i in ins]
     return r.write(call, "matmul", ins, contracted=contracted)
-
-
-def _tensordot(r: KerasReader, call: LayerCall) -> list[int]:
-    operands, axes = r.operands(call)[:2], call.layer.axes
-    shape = r.shape(operands[0])
-    if isinstance(axes, int):
-        axes = list(range(len(shape) - axes, len(shape)))
-    elif isinstance(axes[0], (tuple, list)):
-        axes = axes[0]
-    else:
-        axes = axes[:1]
-    return r.write(call, "matmul", operands, contracted=prod(shape[axis] for axis in axes))
 
 
 def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
@@ -351,14 +315,7 @@ LAYERS = {
 }  # fmt: skip
 """Layers, without the number of their dimensions, whose names are others in `lolat.readers.ops`."""
 
-_AUGMENTATIONS = """
-AugMix CutMix Equalization MixUp RandAugment RandomBrightness RandomColorDegeneration
-RandomColorJitter RandomContrast RandomCrop RandomElasticTransform RandomErasing RandomFlip
-RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization
-RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation RandomZoom Solarization
-"""
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_AUGMENTATIONS.split(), _augmentation),
     **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
     **dict.fromkeys(("MaxPooling", "AveragePooling"), _pool),
     **dict.fromkeys(("Dense", "EinsumDense"), _dense),
@@ -379,10 +336,8 @@ OPERATIONS = {
 """Operations of keras.ops whose names are others in `lolat.readers.ops`."""
 OPERATION_RULES: dict[str, Rule] = {
     **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _split),
-    **dict.fromkeys(("Conv", "DepthwiseConv", "SeparableConv", "ConvTranspose"), _conv_operation),
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
-    "Tensordot": _tensordot,
     "Einsum": _einsum,
     "DotProductAttention": _attention_operation,
 }  # fmt: skip

@@ -221,10 +221,9 @@ def _padding(r: OnnxReader, node: Any) -> Any:
 
 
 def _convolution(r: OnnxReader, node: Any) -> list[int]:
-    at = 3 if node.op_type == "QLinearConv" else 1
-    source, weights, groups = node.inputs[0], node.inputs[at], _attribute(node, "group", 1)
+    source, weights, groups = node.inputs[0], node.inputs[1], _attribute(node, "group", 1)
     kernel, transposed = r.shape(weights), node.op_type == "ConvTranspose"
-    vector = None if node.op_type == "ConvInteger" else _input(node, 8 if at == 3 else 2)
+    vector = _input(node, 2)
     # PyTorch's exporter gives zeros to a convolution without biases.
     values = None if vector is None or vector.name in r.parameters else vector.const_value
     is_zero = values is not None and not np.any(values.numpy())
@@ -247,7 +246,7 @@ def _pool(r: OnnxReader, node: Any) -> list[int]:
 
 def _product(r: OnnxReader, node: Any) -> list[int]:
     """A product of matrices; the third operand of a Gemm is a bias where it is constant."""
-    left, right = node.inputs[0], node.inputs[3 if node.op_type == "QLinearMatMul" else 1]
+    left, right = node.inputs[:2]
     third = _input(node, 2) if node.op_type == "Gemm" else None
     contracted = (r.shape(left) or (1,))[-1]
     if _attribute(node, "transA", 0):
@@ -289,20 +288,13 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
-    """The operator of opset 23; keys and values of earlier steps are put in front of the new ones."""
-    operands = [r.tensor(value) for value in node.inputs[:3]]
-    for at in (1, 2):
-        past, present = _input(node, at + 3), node.outputs[at] if at < len(node.outputs) else None
-        if present is not None and present.name:
-            if past is not None:
-                both, shape = [r.tensor(past), operands[at]], r.shape(present)
-                (operands[at],) = r.write(node, "concatenate", both, [shape], "cache")
-            r.index[present] = operands[at]
-    mask = [r.tensor(_input(node, 3))] if _input(node, 3) is not None else []
+    """The operator of opset 23; unknown where it keeps keys and values of earlier steps."""
+    if any(_input(node, at) is not None for at in (4, 5)):
+        return r.call(node, op="Attention with a cache")
+    operands = [r.tensor(value) for value in node.inputs[:4] if value is not None]
     heads = tuple(_attribute(node, name) for name in ("q_num_heads", "kv_num_heads"))
     parameters: dict[str, Any] = {"heads": heads} if len(r.shape(node.inputs[0])) == 3 else {}
-    shape = r.shape(node.outputs[0])
-    return r.write(node, "attention", [*operands, *mask], [shape], **parameters)
+    return r.write(node, "attention", operands, [r.shape(node.outputs[0])], **parameters)
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:
@@ -364,10 +356,8 @@ OPERATORS = {
 _REDUCTIONS = ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 RULES: dict[str, Rule] = {
     **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
-    **dict.fromkeys(
-        ("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "DeformConv"), _convolution
-    ),
-    **dict.fromkeys(("MatMul", "QLinearMatMul", "MatMulInteger", "Gemm"), _product),
+    **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv"), _convolution),
+    **dict.fromkeys(("MatMul", "Gemm"), _product),
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,

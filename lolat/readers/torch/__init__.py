@@ -18,7 +18,6 @@ from lolat.graph import Graph
 from lolat.readers.size import Shape, filled
 from lolat.units import one_line, shortened
 
-OLDEST = (2, 6)
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
 _RECURRENT = ("LSTM", "GRU", "RNN")
@@ -27,19 +26,13 @@ _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 
 
 def import_torch() -> Any:
-    """PyTorch; MissingPackageError when it is missing or too old."""
+    """PyTorch; MissingPackageError when it is missing."""
     try:
         import torch
     except ImportError as error:
         raise MissingPackageError(
             f"PyTorch is needed for this and cannot be imported ({error})", "torch"
         ) from error
-    version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
-        raise MissingPackageError(
-            f"PyTorch {torch.__version__} is too old for this, it must be "
-            f"{'.'.join(map(str, OLDEST))} or newer; install it with: pip install --upgrade torch"
-        )
     return torch
 
 
@@ -53,9 +46,9 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     """Read an `nn.Module` into a Graph.
 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
-    whole shape without the batch; several shapes, or a dict of them by the names of `forward`'s
-    arguments. `example`: inputs to call it with, instead (a tensor, a tuple or a dict of them; the first
-    axis is the batch). The module is read as in evaluation mode and stays as it is. Raises NetworkError.
+    whole shape without the batch; several shapes. `example`: inputs to call it with, instead (a tensor, a
+    tuple or a dict of them; the first axis is the batch). The module is read as in evaluation mode and
+    stays as it is. Raises NetworkError.
     """
     import_torch()
     from lolat.readers.torch.trace import traced
@@ -77,22 +70,18 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
         code, reason = "data-dependent", "what it does depends on the values of a tensor"
     why = f"network {name!r} cannot be read: {reason}{_user_line(cause)}"
     raise NetworkError(
-        f"{why}; give {arg('input_size')} that fits (of several inputs a dict by argument, or a pair of "
-        "the module and its inputs), and a forward whose operations depend on shapes alone",
+        f"{why}; give {arg('input_size')} that fits (of several inputs a list, or a pair of the "
+        "module and its inputs), and a forward whose operations depend on shapes alone",
         code=code,
         why=worded(why),
     ) from cause
 
 
 def _unwrapped(model: Any) -> Any:
-    """The module inside torch.compile and DataParallel; NetworkError for a TorchScript one."""
+    """The module inside torch.compile and DataParallel."""
     wrappers = ("DataParallel", "DistributedDataParallel")
     while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
         model = getattr(model, "_orig_mod", None) or model.module
-    if any(c.__module__.startswith("torch.jit") for c in type(model).__mro__):
-        raise NetworkError(
-            "a TorchScript module has no Python code to follow; give the nn.Module that it was made from"
-        )
     return model
 
 
@@ -112,9 +101,7 @@ def _calls(
         yield _of_one(example)
         return
     is_index = None
-    if isinstance(size, Mapping):
-        shapes = list(size.values())
-    elif size and not isinstance(size[0], int):
+    if size and not isinstance(size[0], int):
         shapes = list(size)
     else:
         shape, is_index = _input(model, size)
@@ -128,8 +115,7 @@ def _calls(
             torch.empty((1, *shape), dtype=dtype, device=device)
             for shape, dtype in zip(shapes, chosen, strict=True)
         ]
-        named = isinstance(size, Mapping)
-        yield ((), dict(zip(size, inputs, strict=True))) if named else (tuple(inputs), {})
+        yield tuple(inputs), {}
 
 
 def _of_one(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -196,13 +182,8 @@ def _default_size(model: Any) -> tuple[int, ...]:
 
 
 def _user_line(error: BaseException) -> str:
-    """ " at net.py:12": the last line of the user's own code, or of an installed package."""
-    ours = [f"{os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}{os.sep}",
-            f"-packages{os.sep}torch{os.sep}"]  # fmt: skip
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.exists(f.filename)]
-    frames = [f for f in frames if not any(part in f.filename for part in ours)]
-    of_user = [f for f in frames if "-packages" not in f.filename] or frames
-    if not of_user:
-        return ""
-    last, near = of_user[-1], os.path.relpath(of_user[-1].filename)  # from the working directory
-    return f" at {last.filename if near.startswith('..') else near}:{last.lineno}"
+    """ " at net.py:12": the last line of the user's own code; "" where there is none."""
+    others = (f"{os.sep}lolat{os.sep}readers{os.sep}", f"-packages{os.sep}")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f for f in frames if not any(part in f.filename for part in others)]
+    return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import sys
 import warnings
@@ -16,6 +15,7 @@ from inspect import signature
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
+from lolat.io.documents import read_json
 from lolat.readers.torch import import_torch
 from lolat.units import did_you_mean, one_line, shortened
 
@@ -98,46 +98,26 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
 
     Attention is eager: the operations that it consists of.
     """
-    spec = shortened(f"transformers:{path}")
-    config = _config(path)
+    config = read_json(path, "expected the config.json of a network of the package transformers")
     transformers = import_package("transformers")
-    try:
-        settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
-    except Exception as error:
-        raise NetworkError(
-            f"{spec}: {one_line(error)}; expected the config.json of a network that the installed "
-            'transformers knows, with "model_type"'
-        ) from error
-    settings._attn_implementation = "eager"
-    settings.use_cache = False
-    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    # An encoder, where a network can be both, looks at a text from both sides.
-    encodes = not getattr(settings, "is_decoder", False) and settings.model_type in ENCODER_TYPES
-    chosen = head or (DECODERS if settings.model_type in mapping and not encodes else ENCODERS)
-    auto: Any = getattr(transformers, chosen, None)
-    if not hasattr(auto, "from_config"):
-        raise NetworkError(
-            f"{spec}: transformers has no {chosen!r}; expected a head such as {ENCODERS}, {DECODERS} or "
-            "AutoModelForPreTraining"
+
+    def make() -> Any:
+        settings = transformers.AutoConfig.for_model(config.pop("model_type", ""), **config)
+        settings._attn_implementation = "eager"
+        settings.use_cache = False
+        decoders = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        # An encoder, where a network can be both, looks at a text from both sides.
+        encodes = (
+            not getattr(settings, "is_decoder", False) and settings.model_type in ENCODER_TYPES
         )
-    length = size[0] if size else min(int(getattr(settings, "max_position_embeddings", 512)), 512)
-    model = _built(spec, lambda: auto.from_config(settings), weights)
-    torch = import_torch()
-    return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
+        decodes = settings.model_type in decoders and not encodes
+        chosen = head or (DECODERS if decodes else ENCODERS)
+        return getattr(transformers, chosen).from_config(settings)
 
-
-def _config(path: str) -> dict[str, Any]:
-    """The configuration in a file; NetworkError where there is none."""
-    expected = "expected the config.json of a network of the package transformers"
-    try:
-        with open(path, encoding="utf-8") as file:
-            config: Any = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        why = one_line(error)
-        raise NetworkError(f"cannot read {shortened(path)!r}: {why}; {expected}") from error
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise NetworkError(f'{shortened(path)!r} has no "model_type", such as "bert"; {expected}')
-    return config
+    model = _built(f"transformers:{path}", make, weights)
+    most = int(getattr(model.config, "max_position_embeddings", 512))
+    ids = import_torch().zeros((1, size[0] if size else min(most, 512)), dtype=import_torch().int64)
+    return model, {"input_ids": ids}
 
 
 def _unknown(package: str, name: str, names: list[str]) -> NetworkError:

@@ -33,7 +33,6 @@ _HOLDERS = (
     "torch.nn.modules.activation.MultiheadAttention",
 )  # fmt: skip
 """Modules of PyTorch's own that are several operations."""
-_BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
 
 
 class Tracer(TorchDispatchMode):
@@ -72,20 +71,12 @@ class Tracer(TorchDispatchMode):
         """Run an operation on fake tensors, and write it."""
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
-        if schema is None and str(func) in _BRANCHES:
-            raise NetworkError(
-                f"network {self.builder.name!r} chooses what it computes while it runs ({func}); give a "
-                "module without that choice, or one for each branch",
-                code="data-dependent",
-            )
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = quick_result(func, args)
-        if result is None:
-            result = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         results = [t for t in operations.flat(result) if isinstance(t, torch.Tensor)]
         if not results:
             return result  # sizes, assertions
@@ -176,26 +167,6 @@ class Tracer(TorchDispatchMode):
         finally:
             for handle in handles:
                 handle.remove()
-
-
-def quick_result(func: Any, args: Sequence[Any]) -> Any:
-    """The result of an operation of which fake tensors take long to find the shape; None of others.
-
-    Where the sizes do not fit it is None too, so that PyTorch says what is wrong.
-    """
-    x: Any
-    x, *parameters = args or (None,)
-    if func is torch.ops.aten.linear.default and parameters[0].dim() == 2:
-        weight = parameters[0]
-        if (x.shape[-1], x.dtype) == (weight.shape[1], weight.dtype):
-            return x.new_empty((*x.shape[:-1], weight.shape[0]))
-    if func is torch.ops.aten.layer_norm.default and len(parameters[0]) <= x.dim():
-        return (
-            torch.empty_like(x) if [*x.shape[-len(parameters[0]) :]] == [*parameters[0]] else None
-        )
-    if func is torch.ops.aten.batch_norm.default and parameters[2] is not None:
-        return torch.empty_like(x) if x.shape[1:2] == parameters[2].shape else None
-    return None
 
 
 def dtype_name(tensor: Any) -> str:

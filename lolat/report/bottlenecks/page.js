@@ -13,7 +13,7 @@
       if (tr.classList.contains("detail")) { rows.at(-1).detail = tr; continue; }
       const button = tr.querySelector("button");
       const row = { tr, button, order: rows.length, label: button.querySelector("b").textContent, detail: null,
-        text: button.textContent.toLowerCase(), bars: tr.querySelectorAll(".bar"), cells: [...tr.cells].slice(3) };
+        text: button.textContent.toLowerCase(), bar: tr.querySelector(".bar"), cells: [...tr.cells].slice(3) };
       button.addEventListener("click", () => open(row));
       rows.push(row);
     }
@@ -35,9 +35,9 @@
     foldings[state.fold].rows.forEach((row, at) => {
       row.numbers = numbers[at];
       row.numbers.cells.forEach((text, i) => { row.cells[i].textContent = text; });
-      row.numbers.ms.forEach((ms, i) => { row.cells[i].dataset.ms = ms ?? ""; });
-      row.numbers.bars.forEach((bar, i) => { row.bars[i].style.backgroundImage = bar; });
-      row.tr.classList.toggle("marked", Boolean(row.numbers.marked));
+      row.cells[0].dataset.ms = row.numbers.time;
+      row.bar.style.backgroundImage = row.numbers.bar;
+      row.tr.classList.toggle("marked", row.numbers.marked);
     });
     for (const part of document.querySelectorAll(".of-size")) part.hidden = Number(part.dataset.size) !== state.size;
     byId("size").textContent = data.sizes[state.size];

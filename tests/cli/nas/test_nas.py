@@ -1,4 +1,4 @@
-"""`lolat nas fit`, `search` and `score`: a story each, and wrong calls; Ray is in tests/nas."""
+"""`lolat nas fit`, `search` and `score`: a story each, and wrong calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,12 +41,9 @@ def fails(arch):
     raise ValueError("no data")
 
 
-def leaves(arch):
-    raise SystemExit(0)
-
-
 def width(rows):
-    return rows[:, 1]
+    print("a value that talks")
+    return 8 * 2.0 ** rows[:, 1]
 """
 
 
@@ -143,7 +139,6 @@ def test_scores_of_a_table(lolat: Command, model: Path, here: Path) -> None:
     "arguments",
     [("tiny", "--objective", "searched:score"), (CELLS,), (CELLS, "--objective", "score"),
      (CELLS, "--objective", "gone.csv"), ("fbnet", "--objective", "searched:fails"),
-     ("searched:space", "--objective", "searched:leaves"),
      (CELLS, "--objective", "searched:score", "--output", "no/front.csv"),
      (CELLS, "--objective", "searched:score", "--predictor", "magic")],
 )  # fmt: skip
@@ -167,60 +162,23 @@ def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
 # ---- score
 
 
-@pytest.fixture
-def score(model: Path, here: Path) -> tuple[object, ...]:
-    return ("nas", "score", CELLS, model, "--output", here / "out")
-
-
-def test_a_scored_space(lolat: Command, score: tuple[object, ...], here: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    lines = lolat.done(*score, "--max-ms", 6).out.splitlines()
-    frame = pandas.read_parquet(here / "out")
-    assert lines[0] == f"{CELLS}: 15,625 candidates scored, {len(frame):,} within 6 ms"
-    assert lines[4].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
-    assert lines[-1] == f"written: {here / 'out'}"
-    again = lolat.done(*score, "--max-ms", 6, "--json")
-    answer = json.loads(again.out)
-    assert (answer["kept"], answer["files"], answer["reused"]) == (len(frame), 1, 1)
-    assert "going on" in again.err
-    assert "another run" in lolat.refused(*score, "--best", 5)
-
-
 def test_a_space_scored_by_a_value(lolat: Command, model: Path, here: Path) -> None:
-    pytest.importorskip("pyarrow")
-    ask = ("nas", "score", "searched:space", model, "--output", here / "best", "--best", 2)
+    ask = ("nas", "score", "searched:space", model, "--output", "best.csv", "--best", 2)
     answer = lolat.answer(*ask, "--value", "searched:width")
-    assert [(row["index"], row["value"]) for row in answer["best"]] == [(2, 2.0), (5, 2.0)]
+    assert [(row["arch"], row["value"]) for row in answer["best"]] == [("0-2", 32.0), ("1-2", 32.0)]
+    assert [row["arch"] for row in rows(here / "best.csv")] == ["0-2", "1-2"]
+    lines = lolat.done(*ask).out.splitlines()
+    assert lines[0] == "tiny: 9 candidates scored"
+    assert lines[-1] == "written: best.csv"
 
 
 @pytest.mark.parametrize(
     "options",
-    [["--value", "nothing"], ["--best", "0"], ["--batch-size", "9" * 17], ["--among", "gone.csv"],
-     ["--ray", "fbnet"], ["--ray", "127.0.0.1:1"], ["--ray", "auto", "--among", "archs.csv"]],
+    [(CELLS, "--value", "nothing"), (CELLS, "--best", "0"), (CELLS, "--batch-size", "9" * 17),
+     (CELLS, "--among", "gone.csv"), (CELLS, "--among", "layers.csv"), ("fbnet",), ("fbnot",)],
 )  # fmt: skip
-def test_a_wrong_score(lolat: Command, score: tuple[object, ...], options: list[str]) -> None:
-    pytest.importorskip("ray")
-    lolat.refused(*score, *options)
-
-
-def test_a_wrong_space_or_table(lolat: Command, model: Path, tmp_path: Path) -> None:
-    archs = write_samples(tmp_path / "archs.csv", some_layers(2), len)
-    for space, *options in (("fbnet",), ("fbnot",), (CELLS, "--among", archs)):
-        lolat.refused("nas", "score", space, model, "--output", tmp_path / "out", *options)
-        assert not (tmp_path / "out").exists()
-
-
-def test_ray_is_where_the_environment_says(
-    lolat: Command, score: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init(address: str, **options: Any) -> None:
-        print("a page about a dead worker")
-        raise ConnectionError(f"no raylet at {address}")
-
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1")
-    monkeypatch.setitem(
-        sys.modules, "ray", SimpleNamespace(init=init, is_initialized=lambda: False)
-    )
-    found = lolat(*score, "--ray")
-    assert (found.code, found.out) == (2, "")
-    assert "no raylet at 127.0.0.1" in found.err
+def test_a_wrong_score(lolat: Command, model: Path, here: Path, options: tuple[str, ...]) -> None:
+    write_samples(here / "layers.csv", some_layers(2), len)
+    space, *rest = options
+    lolat.refused("nas", "score", space, model, "--output", here / "out.csv", *rest)
+    assert not (here / "out.csv").exists()

@@ -1,7 +1,7 @@
-"""`generate:FAMILY?key=value&...`: a regular network made from a few numbers, as a functional Keras model.
+"""Regular networks made from a few numbers, as functional Keras models: `generate:vgg?layers=2,2`.
 
 The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), with its order of
-layers; docs/how-to/networks.md explains the keys. Without building a network, no framework is needed.
+layers.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import contextlib
 import json
 from typing import Any
 
-from lolat.errors import NetworkError
-from lolat.units import one_line, shortened
+from lolat.readers.keras import import_keras, without_weights
 
 Values = dict[str, tuple[Any, ...]]
+PREFIX = "generate:"
 _HEAD: Values = {"hidden": (100,), "input": (128,), "output": (2,)}
 _BRANCHES = {"f1": 64, "f2_in": 128, "f2_out": 192, "f3_in": 32, "f3_out": 32, "f4_out": 32}
 FAMILIES: dict[str, Values] = {
@@ -22,54 +22,30 @@ FAMILIES: dict[str, Values] = {
     "inception": {"layers": (1, 1, 1), **{key: (n,) for key, n in _BRANCHES.items()}, **_HEAD},
     "fc": {"layers": (1000,), "input": (128,), "output": (2,), "input_dropout": (0.2,), "dropout": (0.5,)},
 }  # fmt: skip
-"""Family -> key -> its usual values, of the type that is expected."""
+"""Family -> key -> its usual values."""
 
 
-def parse(network: str, size: tuple[int, ...] = ()) -> tuple[str, Values]:
-    """(family, key -> values) of `FAMILY?key=value&...`; `size` takes the place of its `input`.
-
-    NetworkError for an unknown family or key, and a value of another type than the family has.
-    """
-    name, _, options = network.partition("?")
-    family, values = name.strip().lower(), Values()
-    if family not in FAMILIES:
-        raise NetworkError(f"no family {shortened(name)!r}; expected {', '.join(FAMILIES)}")
+def build(network: str, weights: bool = False) -> Any:
+    """The Keras model of `generate:FAMILY?key=value&...`; `weights`: random ones, so that it can run."""
+    name, _, options = network.removeprefix(PREFIX).partition("?")
+    values = Values()
     for part in filter(None, options.split("&")):
-        key, _, text = part.lower().partition("=")
-        usual = FAMILIES[family].get(key, ())
-        try:
-            values[key] = tuple(json.loads("[]" if text == "none" else f"[{text}]"))
-        except (ValueError, RecursionError):
-            values[key] = (None,)
-        kinds = {type(n) for n in usual} | ({int} if key.endswith("dropout") else set())
-        if not usual or not {type(n) for n in values[key]} <= kinds:
-            expected = ", ".join(f"{k}={v[0]}" for k, v in FAMILIES[family].items())
-            raise NetworkError(
-                f"generate:{family}: {shortened(part)!r} is wrong; expected such as {expected}"
-            )
-    if family == "vgg":  # filters double from stage to stage, as in the study
+        key, _, text = part.partition("=")
+        values[key] = tuple(json.loads("[]" if text == "none" else f"[{text}]"))
+    if name == "vgg":  # filters double from stage to stage, as in the study
         layers = values.setdefault("layers", (2,) * len(values.get("filters", (16,))))
         values.setdefault("filters", tuple(16 << i for i in range(len(layers))))
-    return family, FAMILIES[family] | values | ({"input": size} if size else {})
-
-
-def build(family: str, values: Values, weights: bool = False) -> Any:
-    """The Keras model of what `parse` returns; `weights` asks for random weights, so that it can run."""
-    from lolat.readers.keras import import_keras, without_weights
-
+    values = FAMILIES[name] | values
     keras, shape = import_keras(), values["input"]
-    body = {"vgg": _vgg, "resnet": _resnet, "inception": _inception, "fc": _fc}[family]
-    shape = shape if family == "fc" or len(shape) > 2 else (*(shape * 2)[:2], 3)
-    try:
-        with contextlib.nullcontext() if weights else without_weights():
-            image = keras.Input(shape, name="input")
-            x = body(keras.layers, image, values)
-            for i, width in enumerate(values.get("hidden", ()), start=1):
-                x = keras.layers.Dense(width, activation="relu", name=f"hidden{i}")(x)
-            x = keras.layers.Dense(*values["output"], activation="softmax", name="output")(x)
-            return keras.Model(image, x, name=family)
-    except Exception as error:  # whatever Keras raises, as for an image that poolings use up
-        raise NetworkError(f"generate:{family} cannot be built: {one_line(error)}") from error
+    body = {"vgg": _vgg, "resnet": _resnet, "inception": _inception, "fc": _fc}[name]
+    shape = shape if name == "fc" or len(shape) > 2 else (*(shape * 2)[:2], 3)
+    with contextlib.nullcontext() if weights else without_weights():
+        image = keras.Input(shape, name="input")
+        x = body(keras.layers, image, values)
+        for i, width in enumerate(values.get("hidden", ()), start=1):
+            x = keras.layers.Dense(width, activation="relu", name=f"hidden{i}")(x)
+        x = keras.layers.Dense(*values["output"], activation="softmax", name="output")(x)
+        return keras.Model(image, x, name=name)
 
 
 def _of_stage(values: Values, key: str, stage: int) -> Any:

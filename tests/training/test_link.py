@@ -14,24 +14,23 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
-from lolat.training.exchange import (
-    EXCHANGES,
-    MIRRORED_MS,
-    STRATEGIES,
+from lolat.training.link import (
+    LATENCY_MS,
+    MACHINE,
+    Link,
     allreduce_ms,
+    assumed_link,
     exchange_ms,
     exposed_ms,
-    fill_buckets,
     gradients,
+    link_inside,
 )
-from lolat.training.link import LATENCY_MS, MACHINE, Link, assumed_link, link_inside
 from tests import synthetic
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
 
 links = st.builds(Link, st.floats(1e-3, 1e4), st.floats(0, 100))
 sizes = st.floats(0, 1e12)
-ways = st.sampled_from(sorted(EXCHANGES))
 
 # ---- One all-reduce.
 
@@ -64,60 +63,25 @@ class Wire:
         return bool((self.vectors == self.sum).all())
 
 
-def pass_ring(wire: Wire, k: int) -> None:
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 16])
+def test_devices_that_pass_their_numbers_on_take_as_long(k: int) -> None:
+    wire = Wire(k, 12_000 / k, SLOW)
     for step in range(k - 1):
         wire.round([(i, (i + 1) % k, [(i - step) % k], True) for i in range(k)])
     for step in range(k - 1):
         wire.round([(i, (i + 1) % k, [(i + 1 - step) % k], False) for i in range(k)])
-
-
-def pass_tree(wire: Wire, k: int) -> None:
-    everything, strides = list(range(k)), []
-    stride = 1
-    while stride < k:
-        strides.append(stride)
-        wire.round([(i, i - stride, everything, True) for i in range(stride, k, 2 * stride)])
-        stride *= 2
-    for stride in reversed(strides):
-        wire.round([(i - stride, i, everything, False) for i in range(stride, k, 2 * stride)])
-
-
-def pass_one(wire: Wire, k: int) -> None:
-    for i in range(1, k):
-        wire.round([(i, 0, list(range(k)), True)])
-    for i in range(1, k):
-        wire.round([(0, i, list(range(k)), False)])
-
-
-PASSED = {"ring": pass_ring, "tree": pass_tree, "one-to-all": pass_one}
-
-
-@pytest.mark.parametrize("way", sorted(EXCHANGES))
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 16, 17])
-def test_devices_that_pass_their_numbers_on_take_as_long(way: str, k: int) -> None:
-    wire = Wire(k, 12_000 / k, SLOW)
-    PASSED[way](wire, k)
     assert wire.done()
-    assert allreduce_ms(way, 12_000, k, SLOW) == pytest.approx(wire.clock)
-    if way == "ring":
-        assert wire.sent_bytes == pytest.approx(2 * (k - 1) / k * 12_000)
+    assert allreduce_ms(12_000, k, SLOW) == pytest.approx(wire.clock)
+    assert wire.sent_bytes == pytest.approx(2 * (k - 1) / k * 12_000)
 
 
-@pytest.mark.parametrize(("k", "height"), [(2, 1), (3, 2), (4, 2), (8, 3), (4096, 12)])
-def test_without_latency_tree_and_one_to_all_are_paleos(k: int, height: int) -> None:
-    link = Link(20, 0.0)  # 2.5 GB/s: 100 MB in 40 ms
-    assert allreduce_ms("tree", 1e8, k, link) == pytest.approx(2 * height * 40)
-    assert allreduce_ms("one-to-all", 1e8, k, link) == pytest.approx(2 * (k - 1) * 40)
-
-
-@given(ways, sizes, st.integers(1, 4000), links, st.floats(1.0, 1000.0))
+@given(sizes, st.integers(1, 4000), links, st.floats(1.0, 1000.0))
 def test_more_bandwidth_is_never_slower_and_more_devices_never_faster(
-    way: str, size: float, k: int, link: Link, factor: float
+    size: float, k: int, link: Link, factor: float
 ) -> None:
-    faster, ms = Link(link.gbps * factor, link.latency_ms), allreduce_ms(way, size, k, link)
-    assert allreduce_ms(way, size, k, faster) <= ms * (1 + 1e-12)
-    assert allreduce_ms(way, size, k + 1, link) >= ms * (1 - 1e-12)
-    assert allreduce_ms(way, size, 1, link) == 0.0
+    faster, ms = Link(link.gbps * factor, link.latency_ms), allreduce_ms(size, k, link)
+    assert allreduce_ms(size, k, faster) <= ms * (1 + 1e-12)
+    assert allreduce_ms(size, k + 1, link) >= ms * (1 - 1e-12)
 
 
 # ---- Buckets.
@@ -158,37 +122,21 @@ def test_buckets_take_as_long_as_by_a_ticking_clock(
     assert exposed_ms(gradient_bytes, backward, float, limit, first) == expected
 
 
-def test_buckets_leave_from_the_last_layer_on() -> None:
-    assert fill_buckets([4, 4, 4, 4, 4], 8, 3) == [[4], [3, 2], [1, 0]]
-    assert fill_buckets([4, 4, 4, 4], 8, 3) == [[3], [2, 1], [0]]
-    assert fill_buckets([], 8, 3) == []
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e3)), min_size=1, max_size=12),
     st.integers(2, 64),
-    ways,
 )
 def test_the_backward_pass_hides_but_never_adds(
-    pairs: list[tuple[float, float]], devices: int, way: str
+    pairs: list[tuple[float, float]], devices: int
 ) -> None:
     gradient_bytes, backward = [s for s, _ in pairs], [b for _, b in pairs]
-    waited, hidden = exchange_ms(gradient_bytes, backward, devices, SLOW, way)
+    waited, hidden = exchange_ms(gradient_bytes, backward, devices, SLOW)
     assert waited >= 0
     assert -1e-6 <= hidden <= sum(backward) * (1 + 1e-9) + 1e-6
 
 
-def test_mirrored_is_a_ring_after_the_backward_pass() -> None:
-    gradient_bytes, backward = [3e7, 3e7], [100.0, 100.0]
-    ring, hidden = exchange_ms(gradient_bytes, None, 4, SLOW)
-    assert hidden == 0
-    assert exchange_ms(gradient_bytes, backward, 4, SLOW, "mirrored") == (ring + MIRRORED_MS, 0)
-    assert exchange_ms(gradient_bytes, backward, 4, SLOW, "ring")[1] > 0
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_one_device_exchanges_nothing(strategy: str) -> None:
-    assert exchange_ms([1e9], [5.0], 1, SLOW, strategy) == (0.0, 0.0)
+def test_one_device_exchanges_nothing() -> None:
+    assert exchange_ms([1e9], [5.0], 1, SLOW) == (0.0, 0.0)
 
 
 MIB = 2**20

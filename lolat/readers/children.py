@@ -1,0 +1,159 @@
+"""Networks read in child processes: one that crashes a framework, or never ends, ends its child alone.
+
+The pages read each network so, and a table's many networks are read by several children at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import LolatError, NetworkError
+from lolat.graph import Graph
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
+from lolat.readers import read_now
+from lolat.readers.cache import Cache
+from lolat.readers.size import as_sizes
+from lolat.units import shortened
+
+ENDINGS = (".keras", ".onnx", ".json")
+MIB = 2**20
+LIMIT_S = 60.0
+"""For one network of a page; the largest of keras.applications takes about ten."""
+TABLE_LIMIT_S = 300.0
+"""For one network of a table, beside others."""
+MOST_PROCESSES = 8
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+"""No GPU is needed, and one would take its memory from whoever is training on it."""
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+               "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
+
+Spec = tuple[str, int | None]
+"""NETWORK and its input size."""
+Said = Callable[[int, int, str], None]
+"""Progress: called with the number of networks that are done, of all, and the last one's name."""
+
+
+def check_file(path: Path, name: str) -> None:
+    """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
+    kind = Path(name).suffix.lower()
+    if kind not in ENDINGS:
+        form = f"a {kind} file" if kind else "without an ending"
+        raise NetworkError(f"{name} is {form}; expected one of {', '.join(ENDINGS)}")
+    if not path.stat().st_size:
+        raise NetworkError(f"{name} is empty; expected a network's file")
+
+
+def read_in_child(spec: str, size: Any = (), limit_s: float = LIMIT_S) -> Graph:
+    """The network, read by a child of its own; NetworkError also where that dies or is too slow."""
+    with _child() as child:
+        return _answer(child, spec, size, limit_s)
+
+
+def _child(shows_errors: bool = False) -> Child:
+    environment = {**dict.fromkeys(_ONE_THREAD, "1"), **NO_GPU}
+    start = "lolat.readers.children:start_reading"
+    return Child(start, name="reading it", environment=environment, shows_errors=shows_errors)
+
+
+def _answer(child: Child, spec: str, size: Any, limit_s: float) -> Graph:
+    """The network that a child reads."""
+    try:
+        return Graph.from_dict(child.request({"network": spec, "size": size}, limit_s))
+    except ProcessDied as died:
+        raise NetworkError(
+            f"{shortened(spec)}: {died}; expected a network that can be read in {limit_s:g} s"
+        ) from None
+    except RequestFailed as failed:
+        raise failed.as_error(NetworkError) from None
+
+
+def start_reading() -> Handler:
+    """The child's handler of requests."""
+    return lambda asked: read_now(asked["network"], as_sizes(asked["size"])).to_dict()
+
+
+# ---- The networks of a table.
+
+
+def arrays_of(
+    specs: Collection[Spec],
+    name: str,
+    of: Callable[[Graph], np.ndarray],
+    said: Said | None = None,
+) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
+    """For each of `specs`, which differ: the array `name` of the network, `of(graph)`; in any order.
+
+    Arrays on disk come first, and new ones are written there. A network that cannot be read has its error
+    in the array's place. Raises errors of `of` that are no LolatError.
+    """
+    cache, done, waiting = Cache(), 0, []
+
+    def results() -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
+        for spec in specs:
+            array = cache.array(*spec, name)
+            if array is None:
+                waiting.append(spec)
+            else:
+                yield spec, array
+        for spec, graph in _graphs(waiting, cache):
+            yield spec, graph if isinstance(graph, LolatError) else made(spec, graph)
+
+    def made(spec: Spec, graph: Graph) -> np.ndarray | LolatError:
+        try:
+            array = np.asarray(of(graph))
+        except LolatError as error:
+            return error.with_traceback(None)
+        cache.put_array(*spec, name, array)
+        return array
+
+    for done, (spec, array) in enumerate(results(), start=1):
+        if said is not None:
+            said(done, len(specs), spec[0])
+        yield spec, array
+
+
+def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | LolatError]]:
+    """Each network, or why it cannot be read: one in this process, several by a child for each CPU."""
+    count, threads = min(default_processes(), len(specs)), threading.local()
+    children: list[Child] = []
+
+    def read(spec: Spec) -> Graph | LolatError:
+        try:
+            return cache.read(*spec, lambda: read_now(spec[0], as_sizes(spec[1])) if count == 1
+                              else _answer(child(), *spec, TABLE_LIMIT_S))  # fmt: skip
+        except LolatError as error:
+            return error.with_traceback(None)  # the frames would hold on to the network
+
+    def child() -> Child:
+        """The child of this thread; a new one where the last one died."""
+        if not hasattr(threads, "child") or not threads.child.is_running():
+            threads.child = _child(shows_errors=True)
+            children.append(threads.child)
+        running: Child = threads.child
+        return running
+
+    if count < 2:
+        yield from ((spec, read(spec)) for spec in specs)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            waiting = {pool.submit(read, spec): spec for spec in specs}
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        finally:  # also where nobody asks for more
+            pool.shutdown(wait=False, cancel_futures=True)
+            for one in children:
+                one.close()
+
+
+def default_processes() -> int:
+    """CPUs that this process may use, at most MOST_PROCESSES."""
+    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(able or 1, MOST_PROCESSES)
