@@ -122,7 +122,7 @@ def test_a_branch_that_depends_on_data_is_reported(tmp_path: Path) -> None:
     assert kinds(graph) == ["reduce", "compare", "If"]
     (warning,) = count(graph).warnings
     assert "no formula for operation If (1 x, first 'which')" in warning
-    assert count(graph).total().traffic == (192 + 1) + (1 + 1) + (1 + 192 + 64 + 192)
+    assert count(graph).total().traffic == (192 + 1) + (1 + 1) + (1 + 192)
 
 
 # ---- constants elsewhere

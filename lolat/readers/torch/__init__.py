@@ -53,7 +53,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     import_torch()
     from lolat.readers.torch.trace import traced
 
-    model = _unwrapped(model)
+    model = getattr(model, "_orig_mod", model)  # inside torch.compile
     name = name or type(model).__name__
     errors: list[Exception] = []
     for args, kwargs in _calls(model, name, size, example):
@@ -74,14 +74,6 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
         "operations depend on shapes alone",
         code=code,
     ) from cause
-
-
-def _unwrapped(model: Any) -> Any:
-    """The module inside torch.compile and DataParallel."""
-    wrappers = ("DataParallel", "DistributedDataParallel")
-    while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
-        model = getattr(model, "_orig_mod", None) or model.module
-    return model
 
 
 # ---- The inputs of a module.

@@ -208,7 +208,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    outputs = tracer.writer.prune(outputs)
+    tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
