@@ -120,25 +120,22 @@ def _of_table(
     if not as_json:
         for reason, number in found.skipped.items():
             common.say(f"{number} left out: {reason}")
-    common.answer("table-evaluation", found, as_json, _table_lines(found.compared, found.what))
+    common.answer("table-evaluation", found, as_json, _table_lines(found.compared))
 
 
-def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
-    """What a person reads: each network, or each kind of operations, then all together."""
+def _table_lines(rows: Sequence[Compared]) -> Iterator[str]:
+    """What a person reads: each network, then all together."""
     from lolat.devices.compare import summary
 
-    for row in rows if what == "networks" else ():
+    for row in rows:
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
         yield (
             f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for name in dict.fromkeys(row.timed.name for row in rows) if what == "operations" else ():
-        of_name = [row for row in rows if row.timed.name == name]
-        yield f"{name}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
-    overall = summary(rows, what)
+    overall = summary(rows)
     yield (
-        f"{overall[what]} {what}: median error {100 * overall['median']:.1f} %, mean "
+        f"{overall['networks']} networks: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
         f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -93,7 +92,8 @@ def fit(
             rows.select(parts.train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
             progress=bar,
         )  # fmt: skip
-    model, errors = about_training(model, rows, parts, Path(table).name, sha256(text.content))
+    digest = hashlib.sha256(text.content.encode()).hexdigest()
+    model, errors = about_training(model, rows, parts, Path(table).name, digest)
     write_layer_model(output, model)
     answer = LayerFit(str(output), rows.layer, recipe, tuple(devices), errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
@@ -117,11 +117,6 @@ def rows_of(table: LayerTable, only: Sequence[str] | None) -> LayerTable:
         )
     wanted = [name for name in names if key(name) in map(key, only)]
     return table.select(np.isin(table["gpu"], wanted))
-
-
-def sha256(content: str) -> str:
-    """How a model's file names the table that it was trained on."""
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:
@@ -162,7 +157,7 @@ class LayerPredict:
 )
 @click.argument("models", metavar="LAYER_MODEL...", nargs=-1, required=True, type=click.Path())
 @click.argument("layers", metavar="CSV|NETWORK")
-@common.output_option(more="Of a table: with a column predicted_ms; gzipped if named *.gz.")
+@common.output_option(more="Of a table: with a column predicted_ms.")
 @common.option("--gpu", metavar="NAME", help="Of a network: the GPU, such as V100.")
 @common.batch_option(default=1, show_default=True)
 @common.optimizer_option(
@@ -214,7 +209,7 @@ def _of_table(
     model: LayerModel, name: str, table: str, output: Path | None, devices: Any
 ) -> tuple[LayerPredict, list[str]]:
     """The answer of a table, and its lines; the file is written."""
-    from lolat.io.writing import write_bytes
+    from lolat.io.writing import write_text
     from lolat.mlp.table import TIME
 
     if output is not None:
@@ -225,19 +220,13 @@ def _of_table(
     times = model.predict(rows, devices)
     warnings = [w for w in (model.outside(rows),) if w]
     errors = evaluate(model, rows, devices) if timed else None
-    trained_on = model.training.get("table")
-    if errors and isinstance(trained_on, dict) and trained_on.get("sha256") == sha256(text.content):
-        warnings.append(
-            "the model was trained on most of these rows: its errors here are too small"
-        )
     lines = (
         [f"{name}: {model.layer} layers, recipe {model.recipe}", *error_lines(errors)]
         if errors
         else []
     )
     if output is not None:
-        content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
-        write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+        write_text(output, text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")
     elif not timed:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")

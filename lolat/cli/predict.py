@@ -90,7 +90,7 @@ def predict(
     limit is exceeded.
     """
     from lolat.api.predicting import predict_all
-    from lolat.model.budget import exceeded, is_prediction, read_before
+    from lolat.model.budget import exceeded, read_before
 
     if sure is not None and coverage not in (None, sure / 100):
         raise InputError(f"{arg('sure')} and {arg('coverage')} are two answers; give one of them")
@@ -104,12 +104,9 @@ def predict(
     if against is not None:
         if len(models) * len(batch_sizes) > 1:
             raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
-        if is_prediction(against):
-            before = read_before(against)
-        else:
-            before = models[0].predict(
-                against, batch_sizes[0], predictor, input_size=input_size or None
-            )
+        before = read_before(against) or models[0].predict(
+            against, batch_sizes[0], predictor, input_size=input_size or None
+        )
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:

@@ -339,8 +339,7 @@ class Model(Result):
         model knows neither, and InputError for what cannot be.
         """
         from lolat.fitting.intervals import COVERAGE
-        from lolat.training.cost import cost
-        from lolat.training.file import training_of
+        from lolat.training.cost import cost, training_of
         from lolat.training.model import TrainingRun
 
         run = TrainingRun(
@@ -385,7 +384,7 @@ class Model(Result):
         predictor: str | None = None,
         training: bool = False,
     ) -> TableEvaluation:
-        """Compare with the times of networks or operations in a CSV table; nothing is measured.
+        """Compare with the times of networks in a CSV table; nothing is measured.
 
         `only`: rows of this device (or devices). `training`: its training steps. Returns a
         `TableEvaluation`. Raises InputError where no row can be predicted.

@@ -20,7 +20,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS
-from lolat.graph.edits import bypassed, image_side, is_separable, separated
+from lolat.graph.edits import bypassed, image_side
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
@@ -29,7 +29,6 @@ from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.001  # of the time of the network or the block; a smaller saving is left out
 HALF = 0.5  # of the channels, that a narrower network or block has
-MOST_LISTED = 8  # blocks in an error
 
 AtSize = Callable[[int], Graph]
 """Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
@@ -207,22 +206,14 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block by its label, its name, or the beginning of the name of one block alone.
-
-    InputError where there is none, or several begin so.
-    """
+    """The position of a block by its label or its name; InputError where there is none."""
     labels, names = [b.label for b in analysis.blocks], [b.name for b in analysis.blocks]
-    begins = [i for i, whole in enumerate(names) if name and whole.startswith(name)]
     for known in (labels, names):
         if name in known:
             return known.index(name)
-    if len(begins) == 1:
-        return begins[0]
-    listed = [labels[i] for i in begins] or labels
-    some = ", ".join([*listed[:MOST_LISTED], *["..."] * (len(listed) > MOST_LISTED)])
-    hint = did_you_mean(name, {label: label for label in listed}, f"expected one of {some}")
-    which = f"the beginning of {len(begins)} blocks" if begins else "no block"
-    raise InputError(f"{arg('block')} {name!r} is {which} of {analysis.graph.name!r}; {hint}")
+    some = f"expected one of {', '.join(labels)}"
+    hint = did_you_mean(name, {label: label for label in labels}, some)
+    raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
 
 
 # ---- Changes that a designer would try to make a block or a network faster.
@@ -250,7 +241,7 @@ def _judged(
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], at_size: AtSize | None
 ) -> Iterator[Change]:
-    """Half the width, no longest block, half the resolution, separable convolutions: where possible."""
+    """Half the width, no longest block, half the resolution: where possible."""
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
@@ -267,24 +258,13 @@ def _changes_of_network(
             words = f"an input of {side // 2} px instead of {side}"
             details = {"from": side, "to": side // 2}
             yield Change("resolution", words, at_size(side // 2), details)
-    yield from _separable(graph, range(len(graph.operations)))
-
-
-def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Depthwise and pointwise convolutions in place of full ones."""
-    if changed := separated(graph, positions):
-        full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
-        sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
-        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
-        yield Change("separable", words, changed, {})
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, separable convolutions, half of the channels inside: where possible."""
+    """No block, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
         yield Change("drop", words, changed, {})
-    yield from _separable(graph, positions)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:

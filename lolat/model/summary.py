@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lolat.fitting.intervals import noise_floor
@@ -97,13 +96,9 @@ def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
 
 
 def headline(model: Model) -> str:
-    """A model in one line: name, file where that is another, device, framework, what of both is special,
-    when it was learned, noise: what tells two models of a processor apart.
-    """
+    """A model in one line: its name, device, framework, when it was learned, its noise."""
     where: Mapping[str, Any] = model.document["environment"]
-    file = Path(model.source)
-    named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
-    parts = [f"{plain(model.name)}{named}: {plain(model.device)}", *framework_of(where)]
+    parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
     if when := moment(where.get("date")):
         parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
     floor = noise_floor(model.document)
@@ -122,20 +117,11 @@ SPECIAL = {
 
 
 def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework of a model's environment with its version, and special conditions: what makes its times
-    others than those of the next model of that processor.
-    """
+    """The framework of a model's environment with its version, and its special options."""
     if "framework" in where:
         yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
-    libraries = where.get("libraries") or {}
-    if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
-        yield "without oneDNN"
-    if "cpu_capability" in libraries:
-        yield plain(str(libraries["cpu_capability"]))
     yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
-    if where.get("load_at_start") is not None:
-        yield f"load {where['load_at_start']:.1f} at the start"
 
 
 def words_of(model: Model) -> str:

@@ -26,7 +26,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.predicting import as_batch_size, operations_ms
+from lolat.model.predicting import as_whole, operations_ms
 from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
@@ -196,7 +196,7 @@ class Space:
         rows = self.grid.checked(candidates)
         total = np.zeros((len(rows), len(COLUMNS)), np.int64)
         for table in self.tables:
-            total += table.at(as_batch_size(batch_size))[tuple(rows[:, p] for p in table.positions)]
+            total += table.at(as_whole(batch_size))[tuple(rows[:, p] for p in table.positions)]
         return total
 
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
@@ -217,10 +217,10 @@ class Space:
         """
         formula = model.predictor(predictor)
         if isinstance(formula, Kernels):
-            return formula, self._by_operation(formula, as_batch_size(batch_size))
+            return formula, self._by_operation(formula, as_whole(batch_size))
         columns = [COLUMNS.index(f) for f in formula.features]
         slopes = np.asarray(formula.slopes)
-        size = as_batch_size(batch_size)
+        size = as_whole(batch_size)
         return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in self.tables]
 
     def _by_operation(self, formula: Kernels, batch_size: int) -> list[Times]:

@@ -269,8 +269,7 @@ def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:
     if answer.next is not None:
         found.append(line("Next", answer.next))
     else:
-        why = plain(answer.refusal) if answer.refusal else "larger is not tried"
-        found.append(("Next", "none", why))
+        found.append(("Next", "none", "larger is not tried, or cannot be read"))
     if answer.channels is not None:
         changed = [f"{a} → {b}" for a, b in answer.channels]
         more = f"and {len(changed) - 6} more" if len(changed) > 6 else ""

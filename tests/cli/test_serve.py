@@ -20,7 +20,6 @@ pytest.importorskip("starlette")
 from lolat.model.file import put
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
-from tests.processes import python
 
 
 def test_a_port_in_use(lolat: Command) -> None:
@@ -31,25 +30,6 @@ def test_a_port_in_use(lolat: Command) -> None:
         said = lolat.refused("serve", "--port", port)
     assert str(port) in said
     assert "--port" in said
-
-
-def test_a_package_that_is_missing() -> None:
-    """In a process of its own, as modules imported anew would be others than those of the other tests."""
-    packages = ["python_multipart", "jinja2", "uvicorn", "starlette"]
-    code = f"""
-import sys
-from lolat.cli.common import run
-from lolat.cli.main import lolat
-for package in {packages}:
-    sys.modules[package] = None
-    assert run(lolat, ["serve", "--port", "0"], "lolat") == 2
-    del sys.modules[package]
-"""
-    done = python(code)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    for package, said in zip(packages, done.stderr.splitlines(), strict=True):
-        assert package in said
-        assert said.endswith("[web]'")
 
 
 def test_a_model_that_can_answer_nothing(lolat: Command, tmp_path: Path) -> None:

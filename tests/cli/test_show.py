@@ -109,20 +109,6 @@ def test_a_written_network_of_keras_is_the_network(lolat: Command, tmp_path: Pat
     assert read(output, 64) == read(output, (64, 64, 3)) == read(output)
 
 
-def test_warnings_of_the_reader_are_said_and_kept(
-    lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = synthetic.network()
-    unlike = Graph(
-        made.name, made.tensors, made.operations, made.inputs, made.outputs, ("odd", "x")
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr("lolat.readers.read", lambda *_: unlike)
-        result = lolat.done("read", "keras:X", "--output", tmp_path / "net.json")
-    assert result.err.splitlines() == ["lolat: warning: odd", "lolat: warning: x"]
-    assert read(tmp_path / "net.json").warnings == ("odd", "x")
-
-
 def test_another_size_or_a_run_is_refused(
     lolat: Command, model: Path, network: str, tmp_path: Path
 ) -> None:

@@ -140,7 +140,6 @@ STORED = {
     [
         "{",
         json.dumps(STORED | {"check": STORED["check"] | {"ratio": -1.0}}),  # type: ignore[operator]
-        json.dumps(STORED | {"check": STORED["check"] | {"date": "soon"}}),  # type: ignore[operator]
         json.dumps(STORED | {"learned": "2026-03-01T09:00:00+00:00"}),  # of an earlier learning
     ],
 )

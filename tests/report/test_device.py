@@ -18,8 +18,7 @@ from tests import synthetic
     [("2026-03-01T16:30:00-07:00", " · learned 32 minutes ago, 2026-03-01 23:30 UTC"),
      ("2026-02-28T23:00:00+00:00", " · learned 25 hours ago, 2026-02-28 23:00 UTC"),
      ("2026-03-05T00:00:00+00:00", " · learned 0 minutes ago, 2026-03-05 00:00 UTC"),  # a clock was wrong
-     *((wrong, "") for wrong in (None, 17, "17", "soon", "2026-01-01", "2026-01-01T00:00:00",
-                                 "0001-01-01T00:00:00+14:00"))],
+     *((wrong, "") for wrong in (None, 17, "soon", "2026-01-01T00:00:00"))],
 )  # fmt: skip
 def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
@@ -30,19 +29,15 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
 
 
 def test_two_models_of_a_processor_are_told_apart() -> None:
-    """By the file, and by what was set while each was measured."""
+    """By what was set while each was measured."""
     document = synthetic.document()
     where = document["environment"]
     first = headline(Model(document, "models/desk.json"))
     assert first.startswith("desk: a desk, 2 threads · tensorflow")
-    assert "desk (busy.json): a desk" in headline(Model(document, "models/busy.json"))
     for changes, words in (
         ({"compile": True, "half": False}, "compiled"),
         ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
-        ({"libraries": {"onednn": False}}, "without oneDNN"),
-        ({"libraries": {"onednn": True, "cpu_capability": "AVX512"}}, "AVX512"),
-        ({"load_at_start": 2.03}, "load 2.0 at the start"),
-        ({"flags": None, "libraries": None, "load_at_start": None}, ""),
+        ({"flags": None}, ""),
     ):
         found = headline(Model({**document, "environment": {**where, **changes}}, "desk.json"))
         assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
@@ -117,9 +112,7 @@ def test_what_learning_says_at_its_end_is_one_screen() -> None:
         "of the machine, or a framework that does not use its vectors",
     ]
     lines = list(device.learned(Model(document), "models/local/desk.json", "local"))
-    assert lines[0] == (
-        "AMD EPYC, 2 threads · tensorflow 2.21.0 · load 5.8 at the start · 118 points measured in 175 s"
-    )
+    assert lines[0] == ("AMD EPYC, 2 threads · tensorflow 2.21.0 · 118 points measured in 175 s")
     wanted = "  this machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
     assert any(line.startswith("  other programs used 1.0 of 2 processors while") for line in lines)
