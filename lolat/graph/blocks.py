@@ -26,10 +26,7 @@ from lolat.graph.naming import (
     unique,
 )
 
-SERIAL = 7
-"""As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
-
-CROWDED = 32
+CROWDED = 12
 """More heavy operations than this are no block, however they hang together."""
 
 
@@ -85,23 +82,19 @@ class Flow:
             if self.reads[p]:
                 self.writes[p] = tuple(root[t] for t in operation.outputs)
         self.heavy = [o.kind in HEAVY for o in operations]
-        self.heavy_before = [0, *accumulate(self.heavy)]
+        # A separable convolution counts once.
+        self.units = [o.kind in HEAVY - {"depthwise_conv"} for o in operations]
 
-    def crossing(self, start: int, end: int, far: int | None = None) -> list[int]:
+    def crossing(self, start: int, end: int) -> list[int]:
         """For each boundary inside operations start..end-1: how many tensors cross it.
 
         Counted among these operations alone: what was written before and is read after does not
-        concern them, nor does a read `far` operations behind the one before. Item i is the boundary
-        behind operation start + i.
+        concern them. Item i is the boundary behind operation start + i.
         """
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in range(start, end):
-            for root in self.reads[i]:
-                if far is None or i - last.setdefault(root, i) < far:
-                    last[root] = i
-                first.setdefault(root, i)
-            for root in self.writes[i]:
+            for root in (*self.reads[i], *self.writes[i]):
                 first.setdefault(root, i)
                 last[root] = i
         change = [0] * (end - start)
@@ -110,63 +103,25 @@ class Flow:
             change[last[root] - start] -= 1
         return list(accumulate(change))[:-1]
 
-    def serial_pieces(self, start: int, end: int) -> int:
-        """How many heavy pieces follow each other between operations that all paths lead through.
-
-        Skips do not count as paths: an operation separates two pieces when all before it lead to it
-        and all behind it depend on it.
-        """
-        operations = self.graph.operations
-        use: dict[int, int] = {}
-        source = [-1] * (end - start)
-        alive = [i for i in range(start, end) if self.reads[i]]
-        for i in alive:
-            for t in operations[i].inputs:
-                at = self.writer.get(t, -1)
-                if at >= start and self.reads[at]:
-                    use.setdefault(at, i)
-                    source[i - start] = max(source[i - start], at)
-        change = [0] * (end - start + 1)  # at i: ends before i, and starts behind i, besides i
-        for i in alive:
-            change[i + 1 - start] += 1
-            change[min(use.get(i, end), end) - start] -= 1
-            change[source[i - start] + 1 - start if source[i - start] >= 0 else 0] += 1
-            change[i - start] -= 1
-        pieces, seen = 0, self.heavy_before[start]
-        others = list(accumulate(change))
-        for i in alive:
-            if others[i - start] == 0 and self.heavy_before[i + 1] > seen:
-                pieces, seen = pieces + 1, self.heavy_before[i + 1]
-        return pieces
-
-    def is_serial(self, start: int, end: int, inside: bool) -> bool:
-        """Whether these operations are blocks in a row under a long skip, not one block.
-
-        `inside`: they are part of such a row.
-        """
-        return self.serial_pieces(start, end) >= SERIAL - 2 * inside
-
 
 def segments(flow: Flow) -> list[list[int]]:
     """Positions of the operations between two cuts."""
-    done: list[tuple[int, int]] = []
-    todo = [(0, flow.size, True, False)] if flow.size else []
+    done: list[list[int]] = []
+    todo = [(0, flow.size, True)] if flow.size else []
     while todo:
-        start, end, simple, inside = todo.pop()
+        start, end, simple = todo.pop()
         crossing = flow.crossing(start, end)
-        if end - start > 1 and not (simple and min(crossing) < 2):
-            simple = inside = flow.is_serial(start, end, inside)
-            if simple:
-                crossing = flow.crossing(start, end, (end - start) // 2)
-            elif flow.heavy_before[end] - flow.heavy_before[start] <= CROWDED:
+        if not (simple and min(crossing, default=2) < 2):
+            simple = False
+            if sum(flow.units[start:end]) <= CROWDED:
                 crossing = []
-        if not crossing:
-            done.append((start, end))
-            continue
-        least = max(1, min(crossing))
-        at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
-        todo += reversed([(a, b, simple, inside) for a, b in pairwise(at)])
-    return [list(range(start, end)) for start, end in done]
+        if crossing:
+            least = max(1, min(crossing))
+            at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
+            todo += reversed([(a, b, simple) for a, b in pairwise(at)])
+        else:
+            done.append(list(range(start, end)))
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +170,7 @@ class Grouping:
     def __init__(self, graph: Graph, flow: Flow) -> None:
         self.graph = graph
         self.flow = flow
-        one_each = [o.kind in HEAVY - {"depthwise_conv"} for o in graph.operations]
-        self.names = Names(graph, one_each)  # a separable convolution counts once
+        self.names = Names(graph, flow.units)
         self.branches: Counter[str | None] = Counter()
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
