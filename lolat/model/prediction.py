@@ -62,10 +62,9 @@ class Query:
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command, with the input size and the launch where they are not the usual."""
+        """MODEL NETWORK of a command, with the input size where it is not the usual."""
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
-        network = quote(plain(self.network)) + size
-        return f"{quote(plain(self.model.label))} {network}{self.model.launch_option}"
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}"
 
 
 @dataclass(frozen=True)

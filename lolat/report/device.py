@@ -1,4 +1,4 @@
-"""A model on a screen: its device, how far off it is, where the time goes, its formulas."""
+"""A model on a screen: its device, how far off it is, its formulas."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.model.rates import Families, Rate, families_of, rates_of
+from lolat.model.rates import Families, Rate, families_of
 from lolat.model.summary import framework_of, headline
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.units import milliseconds, percent, plain, plural
 
 WIDE = 96
 """Columns that a screen surely has."""
@@ -105,18 +105,12 @@ def remark_lines(document: Mapping[str, Any], most: int | None = None) -> Iterat
 
 
 def device_lines(model: Model) -> Iterator[str]:
-    """How far off a model is, and where the time goes on its device."""
-    if not model.predictors:
-        return
-    for title, lines in (
-        ("how far off, each left out of the fit", [*_errors(model)]),
-        ("where the time of its networks goes", [*_where_time_goes(model)]),
-    ):
-        if lines:
-            yield ""
-            yield title
-            for line in lines:
-                yield from wrapped(line, 2, 4)
+    """How far off a model is on its device."""
+    if model.predictors and (lines := [*_errors(model)]):
+        yield ""
+        yield "how far off, each left out of the fit"
+        for line in lines:
+            yield from wrapped(line, 2, 4)
 
 
 def _errors(model: Model) -> Iterator[str]:
@@ -154,26 +148,6 @@ def _spans(entry: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
 def interval_text(half: float) -> str:
     """An interval around its prediction, of half a width `half` (a logarithm): -18 .. +22 %."""
     return f"{100 * math.expm1(-half):+.0f} .. {100 * math.expm1(half):+.0f} %"
-
-
-def _where_time_goes(model: Model) -> Iterator[str]:
-    """Three groups of the time, each with its rate."""
-    rates = rates_of(model)
-    if rates is None:
-        return
-    conv, every = rates.convolution_gmacs_per_s, rates.gmacs_per_s
-    computing = [f"{digits(conv)} GMAC/s in convolutions"] if conv is not None else []
-    if every is not None:
-        computing.append(f"{digits(every)} in all layers" if conv else f"{digits(every)} GMAC/s")
-    moving = [f"{digits(rates.gb_per_s)} GB/s read and written"] if rates.gb_per_s else []
-    starting = [f"{digits(rates.operation_us)} µs an operation"] if rates.operation_us else []
-    starting.append(f"{milliseconds(rates.call_ms)} a call")
-    for name, share, words in (
-        ("computing", rates.computing, computing),
-        ("moving", rates.moving, moving),
-        ("starting", rates.starting, starting),
-    ):
-        yield f"{name} {100 * share:.0f} %" + (f": {', '.join(words)}" if words else "")
 
 
 # ---- Other sections of a file
