@@ -193,7 +193,7 @@ def _cut(graph: Graph) -> tuple[Block, ...]:
     labels = unique([g.label or layer_label(o) for g, o in zip(groups, insides, strict=True)])
     blocks = []
     for group, inside, label in zip(groups, insides, labels, strict=True):
-        summary = summarize(graph, inside)
+        summary = summarize(inside)
         positions = tuple(sorted(order[p] for p in group.positions))
         blocks.append(Block(f"{label} · {summary}", label, summary, positions))
     return tuple(blocks)
@@ -215,7 +215,8 @@ class Grouping:
     def __init__(self, graph: Graph, flow: Flow) -> None:
         self.graph = graph
         self.flow = flow
-        self.names = Names(graph, flow.heavy)
+        one_each = [o.kind in HEAVY - {"depthwise_conv"} for o in graph.operations]
+        self.names = Names(graph, one_each)  # a separable convolution counts once
         self.branches: Counter[str | None] = Counter()
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:

@@ -418,7 +418,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
     work = Work(operation.kind, operation.attributes, ins, outs, single)
     try:
         counts = FORMULAS.get(operation.kind, _traffic)(work)
-        if min(counts) < 0:
+        if min(counts) < 0 or (operation.kind not in FREE and 0 in outs):
             raise ValueError("sizes from 1")
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(

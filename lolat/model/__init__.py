@@ -332,8 +332,7 @@ class Model(Result):
         model knows neither, and InputError for what cannot be.
         """
         from lolat.fitting.intervals import COVERAGE
-        from lolat.training.cost import cost
-        from lolat.training.file import training_of
+        from lolat.training.cost import cost, training_of
         from lolat.training.model import TrainingRun
 
         run = TrainingRun(

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
-from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
+from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of, plain_data
@@ -184,7 +184,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
             f"the resolution of {network.name!r} cannot be varied: expected a network of square images "
             "that is read by name; vary the width or the batch size"
         )
-    step = total_stride(network) or USUAL_STRIDE
+    step = total_stride(network)
 
     def resized(i: int) -> tuple[Graph, int]:
         return network if i * step == side else at_size(i * step), batch_size

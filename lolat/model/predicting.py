@@ -77,7 +77,7 @@ def predict_network(
     coverage: float | None,
 ) -> Prediction:
     """The answer of `Model.predict` for a network that was read."""
-    size, analysis, document = as_batch_size(batch_size), analyze(network), model.inference
+    size, analysis, document = as_whole(batch_size), analyze(network), model.inference
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
@@ -87,7 +87,7 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
-    memory, inside = analysis.liveness.memory(size), outside.inside_share
+    memory, inside = analysis.memory(size), outside.inside_share
     half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
@@ -175,9 +175,9 @@ def within(latency: float, half: float) -> tuple[float, float]:
     return latency * math.exp(-half), latency * math.exp(half)
 
 
-def as_batch_size(batch_size: Any) -> int:
-    """`batch_size` as an int; InputError unless it is a whole number from 1."""
-    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-    if not whole or batch_size < 1:
-        raise InputError(f"{arg('batch_size')} {batch_size!r}: expected a whole number from 1")
-    return int(batch_size)
+def as_whole(number: Any, argument: str = "batch_size") -> int:
+    """The number of an argument as an int; InputError unless it is a whole number from 1."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:
+        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
+    return int(number)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, ModelFileError, NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.readers.code import attribute_of, brief, called, is_function, stdout_to_stderr
@@ -112,13 +112,9 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
-    try:
-        document = read_json(path, expected)
-    except ModelFileError as error:
-        raise NetworkError(error.message) from error
+    document = read_json(path, expected)
     try:
         graph = Graph.from_dict(document)
-        graph.check_sizes()
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     if not is_of_size(graph, size):

@@ -12,7 +12,7 @@ from pathlib import Path
 from lolat.errors import LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.model import Training
 from lolat.training.prices import Rental, device_of, find_rental, read_prices
 from lolat.units import plain

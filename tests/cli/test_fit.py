@@ -13,7 +13,7 @@ import lolat as library
 from lolat.graph.counts import FEATURES
 from lolat.model import load
 from lolat.model.file import read
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
 from tests import synthetic
 from tests.cli.commands import Command

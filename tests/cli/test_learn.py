@@ -127,8 +127,8 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         remark = f"measuring with {picked}" if picked == "torch" else ""
         return "+".join([picked, *options]), remark
 
-    def measure(backend: str, *_: object) -> Any:
-        number = threads_of(backend)
+    def measure(run: Any) -> Any:
+        number = threads_of(run.backend)
         assert number == (int(arguments[2]) if threads else None)
         name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
@@ -154,7 +154,7 @@ def test_the_file_says_how_well_times_repeat_here(
     """At the end of learning a network takes a quarter longer."""
     output, points = tmp_path / "m.json", synthetic.measured()
     where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
-    noise = {"floor": 0.01, "others": 0.0} | CALM
+    noise = {"floor": 0.01} | CALM
     journal = SimpleNamespace(remove=lambda: None)
     monkeypatch.setattr(
         "microbench.learn.measure_blocks", lambda *_: (points, dict(where), noise, [], journal)

@@ -45,25 +45,21 @@ class Machine:
         self.environment = dict(ENVIRONMENT)
         self.warnings: list[str] = []
 
-    def blocks(
-        self, backend: str, device: str, path: Path, now: float, restart: bool, bar: Any
-    ) -> Any:
-        self.calls.append(("latency", restart))
+    def blocks(self, run: Any) -> Any:
+        self.calls.append(("latency", run.restart))
         points = synthetic.measured(seed=len(self.calls))
         return (
             points,
             dict(self.environment),
             {"floor": 0.03, "quiet": 1.0, "busy": 1.0},
             [],
-            Journal(path),
+            Journal(run.journal),
         )
 
-    def training(
-        self, backend: str, device: str, path: Path, now: float, restart: bool, bar: Any, check: Any
-    ) -> Any:
-        check(self.environment)
-        self.calls.append(("training", restart))
-        journal = Journal(path)
+    def training(self, run: Any) -> Any:
+        run.check(self.environment)
+        self.calls.append(("training", run.restart))
+        journal = Journal(run.journal)
         section = copy.deepcopy(training_points.section())
         section["environment"] = dict(self.environment)
         section["warnings"] = self.warnings
@@ -223,9 +219,9 @@ def test_another_framework_is_refused_before_measuring(
 def test_ctrl_c(
     machine: Machine, output: Path, lolat: Command, monkeypatch: pytest.MonkeyPatch, measured: bool
 ) -> None:
-    def interrupt(backend: str, device: str, path: Path, *_: object, **__: object) -> None:
+    def interrupt(run: Any) -> None:
         if measured:
-            path.write_text("times")
+            run.journal.write_text("times")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("microbench.learn_training.measure_training", interrupt)

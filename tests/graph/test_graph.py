@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation, Tensor
-from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from tests.strategies import graphs
 
@@ -99,7 +98,6 @@ def test_the_type_is_what_is_said_or_the_readers_or_that_of_the_first_input() ->
     second = b.add("relu", [x], (1, 3))
     third = b.add("relu", [x], (1, 3), dtype="bfloat16")
     assert [b.tensors[t].dtype for t in (first, second, third)] == ["int32", "float16", "bfloat16"]
-    assert analyze(b.build([])).dtypes == {"float16", "bfloat16"}
 
 
 # ---- padding -------------------------------------------------------------------------------------

@@ -69,11 +69,11 @@ def device(device: FakeDevice) -> FakeDevice:
     return device
 
 
-def measure(path: Path, **options: Any) -> dict[str, Any]:
-    given = {"settings": SETTINGS, "blocks": BLOCKS, **options}
-    section, journal = learn_training.measure_training(
-        given.pop("backend", "tensorflow"), "cpu", path, given.pop("now", 1e9), **given
-    )
+def measure(
+    path: Path, blocks: tuple[Predefined, ...] = BLOCKS, backend: str = "tensorflow", **options: Any
+) -> dict[str, Any]:
+    run = learn.Run(backend, "cpu", path, **{"now": 1e9, "settings": SETTINGS, **options})
+    section, journal = learn_training.measure_training(run, blocks)
     assert journal.path.exists(), "kept until the model is written"
     journal.close()
     return section
@@ -107,7 +107,7 @@ def test_what_is_measured(device: FakeDevice, tmp_path: Path) -> None:
     assert loops == [(1, 8 * 192), (33, 8 * 192), (9, 8 * 224 * 224 * 3)]
     assert section["environment"]["framework"] == "tensorflow"
     assert section["environment"]["device"] == "cpu"
-    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
     assert len(section["residuals"]) == PASSES // 2
 
 

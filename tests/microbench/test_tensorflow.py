@@ -102,12 +102,6 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
         yield started
 
 
-def test_its_threads_are_recorded(worker: WorkerProcess) -> None:
-    found = worker.request({"do": "environment"}, 60)["environment"]
-    names = ("threads", "threads_asked", "inter_op_threads")
-    assert [found[n] for n in names] == [1, 1, 1]
-
-
 def network(name: str) -> dict[str, Any]:
     job = {"network": f"lolat_test_networks:{name}", "input_size": [], "batch_size": 2}
     return {"do": "prepare", "key": name, "job": job}

@@ -6,7 +6,6 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -147,7 +146,6 @@ JOBS = {f"job {i}": 0.5 * 1.2**i for i in range(30)}  # 0.5 to 100 ms
 def test_on_a_steady_machine_every_sample_is_the_latency() -> None:
     found = levels(measured(JOBS, 8, usual))
     assert latencies(found) == pytest.approx(JOBS)
-    assert found.others == 0.0, "nobody says what others use"
     assert (found.quiet, found.busy, found.floor) == pytest.approx((1.0, 1.0, 0.0))
     assert [level.spread for level in found.jobs.values()] == pytest.approx([0.0] * len(JOBS))
 
@@ -314,35 +312,3 @@ def test_noise_of_the_samples_averages_out() -> None:
     # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
     halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
     assert 0.5 * halves < found.floor < 2 * halves
-
-
-# ---- other programs on the machine ---------------------------------------------------------------
-
-
-def shared(share: float) -> dict[str, list[Visit]]:
-    """As `measured`, beside other programs that use `share` processors all the time."""
-    visits = measured(JOBS, 8, usual)
-    return {
-        k: [
-            replace(v, others_s=500.0 + share * (v.at_s[0] + v.samples_ms[0] / 1e3 - 1e9))
-            for v in vs
-        ]
-        for k, vs in visits.items()
-    }
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_other_programs_are_told_and_correct_nothing(share: float) -> None:
-    found = levels(shared(share))
-    assert found.others == pytest.approx(share, abs=1e-6)
-    assert found.jobs == levels(measured(JOBS, 8, usual)).jobs
-
-
-def test_a_worker_that_died_is_no_other_program() -> None:
-    """From then on what it had used is in the times of others."""
-    visits = shared(0.4)
-    middle = 1e9 + 0.05 * 8 * len(JOBS)
-    for v in (v for taken in visits.values() for v in taken if v.at_s[0] > middle):
-        assert v.others_s is not None
-        object.__setattr__(v, "others_s", v.others_s + 90.0)
-    assert levels(visits).others == pytest.approx(0.4, abs=1e-6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,24 +38,11 @@ class Framework:
         found = np.asarray(tensor.detach() if self.is_torch else tensor).astype(np.float64)
         return found.transpose(0, 2, 3, 1) if self.is_torch and found.ndim == 4 else found
 
-    def learn_with(self, optimizer: Any, rate: float) -> None:
-        """Another learning rate than the usual one, which is so small that nothing changes."""
-        for group in optimizer.param_groups if self.is_torch else [{"lr": optimizer.learning_rate}]:
-            assert float(group["lr"]) == pytest.approx(1e-4)
-            group["lr"] = rate
-        if not self.is_torch:
-            optimizer.learning_rate = rate
-
     def faster(self, patch: pytest.MonkeyPatch, optimizer: str) -> float:
         """Let an optimizer learn with the rate returned: large, as float32 tells no small change."""
-        rate, make = 10.0 if optimizer == "adadelta" else 0.1, self.module.OPTIMIZERS[optimizer]
-
-        def made(*arguments: Any) -> Any:
-            found = make(*arguments)
-            self.learn_with(found, rate)
-            return found
-
-        patch.setitem(self.module.OPTIMIZERS, optimizer, made)
+        rate = 10.0 if optimizer == "adadelta" else 0.1
+        assert self.module.LEARNING_RATE == 1e-4, "so small that nothing changes"
+        patch.setattr(self.module, "LEARNING_RATE", rate)
         return rate
 
 
@@ -435,12 +421,12 @@ def test_a_start_is_one_step_of_a_new_network(
     monkeypatch.setattr(torch_.module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     steps: list[int] = []
 
-    def adam(torch: Any, parameters: Any) -> Any:
+    def adam(torch: Any, _: str, parameters: Any) -> Any:
         made = torch.optim.Adam(parameters)
         made.register_step_post_hook(lambda *_: steps.append(len(made.state)))
         return made
 
-    monkeypatch.setitem(torch_.module.OPTIMIZERS, "adam", adam)
+    monkeypatch.setattr(torch_.module, "optimizer_of", adam)
     assert torch_.trained.start(make(), 3, "adam") == 2500.0
     assert len(steps) == 1
     assert steps[0] > 0
@@ -455,7 +441,7 @@ def test_every_call_waits_for_the_device(
     waits: list[str] = []
     backend: Any = create(framework.name, "cpu")
     if framework.is_torch:
-        backend.device = replace(backend.device, wait=lambda: waits.append("wait"))
+        backend.wait = lambda: waits.append("wait")
     else:
         backend.is_gpu = True
         sync: Any = backend.tf.test.experimental

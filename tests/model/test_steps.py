@@ -16,7 +16,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model.prediction import Prediction
 from lolat.report.prediction import summary
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
 from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
 

@@ -19,6 +19,7 @@ from lolat.graph.counts import count
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import Model
+from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,
     UNMEASURED,
@@ -27,7 +28,6 @@ from lolat.training.estimate import (
     Ratios,
     median_ratios,
 )
-from lolat.training.file import training_of
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.learning import MeasuredTraining
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
@@ -94,7 +94,7 @@ def test_it_trains_as_the_device_runs_networks() -> None:
 def test_what_each_operation_takes() -> None:
     found = model()
     iteration = found.iteration(known.network(), 8, OPTIMIZERS["adam"])
-    each, update = iteration.passes, iteration.update
+    each, update = iteration.forward + iteration.backward, iteration.update
     product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
     wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS

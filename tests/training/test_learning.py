@@ -18,7 +18,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
 from lolat.training.learning import (
     WIDENING,

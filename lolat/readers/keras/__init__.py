@@ -22,10 +22,11 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.readers.code import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import as_sizes, filled
-from lolat.units import did_you_mean, one_line, shapes_text, shortened
+from lolat.units import one_line, shapes_text, shortened
 
 
 def import_keras() -> Any:
@@ -424,14 +425,7 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
-        others = f"expected one of {', '.join(by_lower.values())}"
-        shown = {lower: f"keras:{full}" for lower, full in by_lower.items()}
-        hint = did_you_mean(name.lower(), shown, others)
-        raise NetworkError(
-            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}",
-            code="unknown-network",
-            network=f"keras:{name}",
-        )
+        raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
     make = getattr(keras.applications, known)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
     try:
@@ -440,9 +434,9 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
             if not size and None in model.inputs[0].shape[1:]:
                 model = make(weights=None, input_shape=(224, 224, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
-        at = f" at {'x'.join(map(str, shape))}" if size else ""
-        why = f"keras:{known} cannot be built{at}: {one_line(error)}"
-        raise NetworkError(f"{why}; give another {arg('input_size')}", why=why) from error
+        raise NetworkError(
+            f"keras:{known} cannot be built at this {arg('input_size')}: {one_line(error)}"
+        ) from error
     return model
 
 

@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shortened
@@ -99,12 +99,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    graph = reader.read()
-    try:
-        graph.check_sizes()
-    except InputError as error:
-        raise NetworkError(f"{error.message}; export it again") from None
-    return graph
+    return reader.read()
 
 
 def _load(path: str) -> Any:
@@ -182,12 +177,6 @@ def _as_input(tensor: Any, name: str) -> Any:
 def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[str, Input]:
     """The inputs that are not parameters, with the sizes that the file or a user gives."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
-    types = import_onnx().TensorProto.DataType.values()
-    for name, tensor in inputs.items():
-        if not tensor.HasField("shape") or tensor.elem_type not in types:
-            raise NetworkError(
-                f"input {name!r} of {network!r} is no tensor of a known type and shape"
-            )
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
     batch = _batch_axes(graph, dims)
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}

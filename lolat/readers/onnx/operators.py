@@ -18,7 +18,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits
 from lolat.readers.ops import Call, Writer
-from lolat.units import one_line, shortened
+from lolat.units import shortened
 
 Rule = Callable[["OnnxReader", Any], list[int]]
 
@@ -55,17 +55,9 @@ class OnnxReader:
         self.parents = {"/".join(p[:at]) for p in parts for at in range(len(p))}
 
     def read(self) -> Graph:
-        """The whole network; NetworkError where an operator is not as ONNX has it."""
+        """The whole network."""
         for node in self.places:
-            try:
-                written = self._write(node)
-            except Exception as error:  # whatever an operand or attribute of another form raises
-                raise NetworkError(
-                    f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
-                    f"{self.builder.name!r} is not as ONNX has it ({type(error).__name__}: "
-                    f"{one_line(error)}); export it again"
-                ) from error
-            self.index |= zip(self.outputs(node), written, strict=False)
+            self.index |= zip(self.outputs(node), self._write(node), strict=False)
         return self.builder.build([self.tensor(value) for value in self.graph.outputs])
 
     def _write(self, node: Any) -> list[int]:
@@ -342,7 +334,11 @@ def _reduce(r: OnnxReader, node: Any) -> list[int]:
 def _reshape(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     if prod(before) != prod(after):
-        raise ValueError(f"{before} as {after}: the batch size may be fixed in it")
+        name = shortened(str(node.name or node.outputs[0].name))
+        raise NetworkError(
+            f"operation {name!r} makes {after} of {before}: the batch size may be fixed in it; export the "
+            "network with an open one"
+        )
     return r.call(node, node.inputs[:1])
 
 
