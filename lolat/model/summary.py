@@ -28,8 +28,8 @@ class ModelSummary:
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `families`: the extended formula as families of work, null without one; `state`: its age and its last check, null of
-    a model that was not learned here.
+    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
+    its last check, null of a model that was not learned here.
     """
 
     name: str
