@@ -243,10 +243,6 @@ class Predictions(Result):
             rows.append({**query_row(p), **times, **about, **counts})
         return rows
 
-    def block_rows(self) -> list[dict[str, Any]]:
-        """A row for each block of each prediction."""
-        return [{**query_row(p), **row} for p in self.answers for row in p.rows()]
-
 
 def query_row(prediction: Prediction) -> dict[str, Any]:
     """The network and the device of a prediction as the user gave them, and its batch size."""

@@ -132,9 +132,3 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     assert document["errors"]["rows"] == 10
     assert document["training"]["validation"]["rows"] == 10
     assert document["training"]["table"]["name"] == "a.csv"
-
-
-def test_the_gpus_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
-    lolat.done(*call(table, "--only", "k80,v100"))
-    assert list(learn.question["devices"]) == ["V100", "K80"]
-    assert set(learn.question["table"]["gpu"]) == {"V100", "K80"}

@@ -87,10 +87,6 @@ def test_several_predictions_are_compared_by_sample() -> None:
     lines = list(report.table_of_predictions(several))
     ratios = [cell for line in lines for cell in line.split() if cell.endswith("x")]
     assert ratios == ["1.00x", f"{eight / 8 / one:.2f}x"]
-    side_by_side = list(report.blocks_side_by_side(list(several), depth=0))
-    assert side_by_side[-1].split() == [
-        "together", *(milliseconds(t).split()[0] for t in (one, eight)), f"{eight / one:.2f}x",
-    ]  # fmt: skip
 
 
 def test_a_note_of_some_predictions_names_them() -> None:
