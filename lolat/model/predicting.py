@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.fitting.domain import MOSTLY_SHARE, Outside, fit_again, widened
+from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
@@ -137,8 +137,7 @@ def _outside(
     if not domain.is_known:
         return Outside(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
-    sides = domain.beyond(counts)
-    beyond = np.any([np.zeros(len(shares), bool), *sides.values()], axis=0)
+    beyond = domain.beyond(counts)
     kinds, dtypes = domain.unmeasured(analysis.graph)
     operations = np.zeros(len(analysis.owner))  # each operation's share of the time
     if kinds or dtypes:
@@ -152,7 +151,7 @@ def _outside(
     if outside.negligible:
         return outside
     remarks = [
-        *domain.beyond_remarks(sides, analysis.names, shares),
+        *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
     can_learn = not dtypes and not analysis.counts.warnings  # a known type, kinds with formulas

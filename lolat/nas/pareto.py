@@ -134,7 +134,8 @@ def search(
     times = scorer.latency(rows)
     if times.min() > limit:
         raise _none_within(replace(result, fastest_ms=float(times.min())))
-    archive = Archive(scorer, known.score, -1.0 if lower_is_better else 1.0)
+    sign = -1.0 if lower_is_better else 1.0
+    archive = Archive(scorer, lambda row: sign * known.score(row))
     able = rows[times <= limit]
     if known.rows is None:
         if known.known:
@@ -145,7 +146,7 @@ def search(
     else:
         archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
-    best = _front(archive, of_space, loaded)
+    best = _front(archive, sign, of_space, loaded)
     return replace(result, scored=len(archive) - unscored, unscored=unscored, front=best)
 
 
@@ -157,7 +158,7 @@ def _none_within(result: SearchResult) -> AnswerIsNo:
     )
 
 
-def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
+def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
     """The front of all that were scored, its whole networks predicted by the model."""
     numbers, scorer = archive.front(), archive.scorer
     rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
@@ -170,7 +171,11 @@ def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate
         bounds = [(p.interval_ms, p.coverage, p.in_domain) for p in whole]
     return tuple(
         FrontCandidate(
-            space.arch(row), tuple(row.tolist()), archive.latencies[n], archive.scores[n], *bound
+            space.arch(row),
+            tuple(row.tolist()),
+            archive.latencies[n],
+            sign * archive.scores[n],
+            *bound,
         )
         for n, row, bound in zip(numbers, rows, bounds, strict=True)
     )

@@ -301,5 +301,5 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
     lolat.done("fit", model, own, "--output", out)
     for source, advised in ((model, True), (out, False)):
         said = lolat.json("predict", source, name)["warnings"]
-        assert ("fewer elements per operation than any measured block" in said[0]) == advised
+        assert ("than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised

@@ -316,10 +316,10 @@ def test_points_that_cannot_give_an_interval() -> None:
     one = np.ones(1)
     few = Evidence(residuals=(0.1,) * 8)
     assert half_width(few, {}, 0.8, one, one) == (0.1, ())
-    for evidence, code in ((few, "coverage-range"), (Evidence(), "too-few-points")):
+    for evidence in (few, Evidence()):
         half, (remark,) = half_width(evidence, {}, None, one, one)
         assert half is None
         assert remark.startswith("no interval: ")
         with pytest.raises(InputError) as error:
             half_width(evidence, {}, 0.9, one, one)
-        assert error.value.code == code
+        assert error.value.code == "coverage-range"

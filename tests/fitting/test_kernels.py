@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from lolat.errors import ModelFileError
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors import kernels as k
-from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, Work
@@ -195,21 +193,3 @@ def test_what_is_unlike_all_that_was_measured() -> None:
         "nothing measured is like its grouped convolutions (50 % of its time); they are taken to be as "
         "on other GPUs",
     )
-
-
-@pytest.mark.parametrize("wrong", [{"bandwidth": 1e-320}, {"bandwidth": 0.0}])
-def test_a_time_that_is_not_finite_is_refused(wrong: dict[str, float]) -> None:
-    """Whatever numbers of a file lead to it."""
-    own = formula(elements=wrong)
-    with pytest.raises(
-        ModelFileError, match=r"predictor 'kernels' gives a time that is not finite"
-    ):
-        own.times(work_of([(0, 0, 0, 0, 1e6)], c.ELEMENTS))
-
-
-@pytest.mark.parametrize("constant", [math.inf, math.nan])
-def test_so_is_one_of_a_formula_on_counts(constant: float) -> None:
-    with pytest.raises(ModelFileError, match="predictor 'two-regime' gives a time"):
-        TwoRegime.linear(("acts",), (1.0,), constant, breakpoint_ms=0.0, slope=1.0).shares(
-            np.ones((2, 1))
-        )

@@ -73,14 +73,6 @@ def test_the_parts_add_up_to_the_whole(formula: Formula, rows: list[list[int]]) 
     assert call >= 0
 
 
-@pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-250])
-def test_parts_that_are_next_to_nothing(tiny: float) -> None:
-    """A latency divided by them would be infinite."""
-    formula = TwoRegime.linear(THREE, (tiny, 0.0, 0.0), 0.0, breakpoint_ms=1.0, slope=0.5)
-    terms, call = formula.shares(np.array([[1.0, 1.0, 1.0]]))
-    assert terms.sum() + call == pytest.approx(formula.one([1, 1, 1]))
-
-
 @pytest.mark.parametrize("names", [FEATURES, THREE])
 def test_points_that_are_off_do_not_decide(names: tuple[str, ...]) -> None:
     points = synthetic.measured(noise=0.02, seed=4)
