@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from lolat.units import digits, milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import Errors, LayerModel
     from lolat.mlp.networks import NetworkTime
-    from lolat.mlp.table import LayerTable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
@@ -56,12 +55,11 @@ class LayerFit:
 
 @common.command(
     "lolat mlp fit layers.csv --output conv.json",
-    "lolat mlp fit layers.csv --only V100,P100 --recipe paper --output dense.json",
+    "lolat mlp fit layers.csv --recipe paper --output dense.json",
 )
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
-@common.only_option(more="All if not given.")
 @gpu_facts_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
@@ -70,7 +68,6 @@ class LayerFit:
 def fit(
     table: str,
     recipe: str,
-    only: tuple[str, ...] | None,
     facts: str | None,
     output: Path,
     epochs: int | None,
@@ -87,7 +84,7 @@ def fit(
 
     common.check_file(output, "output", make_folder=True)
     text = read_table(table)
-    rows = rows_of(parse(text), only)
+    rows = parse(text)
     devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
     train, test = split(len(rows), seed)
     with common.progress() as bar:
@@ -108,24 +105,6 @@ def fit(
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
     common.answer("layer-fit", answer, as_json, lines)
-
-
-def rows_of(table: LayerTable, only: Sequence[str] | None) -> LayerTable:
-    """The rows of the GPUs named; InputError for a GPU without rows."""
-    import numpy as np
-
-    from lolat.mlp.devices import key
-
-    if only is None:
-        return table
-    names = dict.fromkeys(table["gpu"].tolist())
-    if missing := [n for n in only if key(n) not in map(key, names)]:
-        raise InputError(
-            f"{arg('only')} {plain(','.join(only))}: no rows of {plain(', '.join(missing))}; the table has "
-            f"{', '.join(map(plain, names))}"
-        )
-    wanted = [name for name in names if key(name) in map(key, only)]
-    return table.select(np.isin(table["gpu"], wanted))
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:

@@ -29,12 +29,8 @@ _OPS = COLUMNS.index("ops")
 
 # ---- Remarks
 
-FRAMEWORKS = {
-    "keras": ("a Keras network", "tensorflow"),
-    "torch": ("a PyTorch network", "torch"),
-    "onnx": ("an ONNX network", "onnxruntime"),
-}
-"""Framework of a network (`Graph.framework`) -> its networks in words, and the backend that runs them."""
+BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+"""Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
 def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[str]:
@@ -43,17 +39,14 @@ def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[
     `environment`: the model's; `framework`: the network's `Graph.framework`. Nothing where either does
     not say. The network's counts are the same in every framework, its latency is not.
     """
-    words, backend = FRAMEWORKS.get(framework, ("", ""))
-    learned = environment.get("framework")
-    if not backend or not isinstance(learned, str) or learned == backend:
+    backend, learned = BACKENDS.get(framework), environment.get("framework")
+    if backend is None or not isinstance(learned, str) or learned == backend:
         return
-    version = f"{learned} {environment.get('framework_version') or ''}".strip()
     device = environment.get("device")  # "unknown" of one that was fitted to published times
-    measured = device in ("cpu", "gpu")
-    remedy = f"; for {backend}: lolat learn {device} --backend {backend}" if measured else ""
+    remedy = f"; for {backend}: lolat learn {device} --backend {backend}"
     yield (
-        f"the model was learned with {version} and this is {words}: the answer is for the same network "
-        f"run by {learned}{remedy}"
+        f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
+        f"same network run by {learned}{remedy if device in ('cpu', 'gpu') else ''}"
     )
 
 
@@ -63,8 +56,7 @@ def too_large(memory: Memory, environment: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(free, (int, float)) and memory.total_bytes > free:
         yield (
             f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
-            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
-            "input"
+            "free when it was measured: it will not run there, or far slower"
         )
 
 

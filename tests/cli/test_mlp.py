@@ -130,9 +130,3 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     document = json.loads(table.with_name("model.json").read_text())
     assert document["errors"]["rows"] == 10
     assert document["training"]["table"]["name"] == "a.csv"
-
-
-def test_the_gpus_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
-    lolat.done(*call(table, "--only", "k80,v100"))
-    assert set(learn.question["devices"]) == {"v100", "k80"}
-    assert set(learn.question["table"]["gpu"]) == {"V100", "K80"}
