@@ -7,7 +7,6 @@ grouped by the names of the layers, and where there are none, one block for each
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -161,7 +160,7 @@ class Group:
     positions: list[int]
     label: str | None
     units: int = 0  # heavy operations
-    branching: int = 0  # segments with branches that have some
+    branching: bool = False  # whether several of them are in one segment
 
 
 class Grouping:
@@ -171,12 +170,10 @@ class Grouping:
         self.graph = graph
         self.flow = flow
         self.names = Names(graph, flow.units)
-        self.branches: Counter[str | None] = Counter()
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = [self._element(piece) for piece in pieces]
-        self.branches.update(e.label for e in elements if e.branching)
         at = self._head(elements)
         body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
         if body and sum(e.units for e in tail) == 1:
@@ -187,17 +184,16 @@ class Grouping:
         units = sum(self.flow.heavy[p] for p in positions)
         if len(positions) == 1:
             return Group(positions, self.names.of_operation(positions[0]), units)
-        return Group(positions, self.names.of_segment(positions), units, int(units > 1))
+        return Group(positions, self.names.of_segment(positions), units, units > 1)
 
     def _head(self, elements: list[Group]) -> int:
         """Where what comes behind the last pooling or flattening of all positions begins."""
-
-        def flat(element: Group) -> bool:
-            outputs = [t for p in element.positions for t in self.graph.operations[p].outputs]
-            return all(map(is_flat, self.graph.shapes(outputs)))
-
         at = len(elements)
-        while at and flat(elements[at - 1]):
+        while at and all(
+            is_flat(self.graph.tensors[t].shape)
+            for p in elements[at - 1].positions
+            for t in self.graph.operations[p].outputs
+        ):
             at -= 1
         return at
 
@@ -205,9 +201,8 @@ class Grouping:
         """Groups of neighbors; what is not heavy goes along with what is."""
         groups: list[Group] = []
         waiting: list[Group] = []  # light ones of which it is not known yet whose they are
-        heavy = [any(self.flow.heavy[p] for p in e.positions) for e in elements]
-        for i, element in enumerate(elements):
-            if not heavy[i]:
+        for element in elements:
+            if not element.units:
                 stays = groups and not waiting and element.label in (None, groups[-1].label)
                 if stays and not self._begins(element, groups[-1]):
                     groups[-1].positions += element.positions
@@ -221,7 +216,7 @@ class Grouping:
             if groups and self._joins(groups[-1], element):
                 groups[-1].positions += early + element.positions
                 groups[-1].units += element.units
-                groups[-1].branching += element.branching
+                groups[-1].branching |= element.branching
                 if groups[-1].label != element.label:
                     groups[-1].label = self.names.of_segment(groups[-1].positions)
             else:
@@ -247,16 +242,15 @@ class Grouping:
 
     def _joins(self, group: Group, element: Group) -> bool:
         """Whether a heavy element goes on with the block before it."""
-        position = element.positions[0]
-        if element.label is not None and (
-            element.label == group.label or self._is_gate_of(group, element)
-        ):
-            stage = self.branches[group.label] > 3 and element.branching
-            return not stage
+        if element.label is not None and element.label == group.label:
+            return True
+        if self._is_gate_of(group, element):
+            return True
         # The pointwise half of a separable convolution.
-        heavy = [self.graph.operations[p] for p in group.positions if self.flow.heavy[p]]
-        kernel = self.graph.operations[position].attributes.get("kernel", ())
-        return [o.kind for o in heavy] == ["depthwise_conv"] and {*kernel} == {1}
+        operations = self.graph.operations
+        heavy = [operations[p].kind for p in group.positions if self.flow.heavy[p]]
+        kernel = operations[element.positions[0]].attributes.get("kernel", ())
+        return heavy == ["depthwise_conv"] and {*kernel} == {1}
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
         """Whether an element is the squeeze-excite, a module of its own, in the module before it."""
