@@ -25,8 +25,7 @@ from microbench.learn import references
 from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
 from microbench.timing import BUSY, Levels, levels
 
-DOCTOR = Settings(rounds=6)
-EVALUATE = Settings(rounds=8)
+SETTINGS = Settings(rounds=6)
 SAME_COUNTS = ("acts", "inp", "flops", "weights")
 """Counts that two networks of one name must share to be the same network."""
 
@@ -109,12 +108,11 @@ def measure(
     backend: str,
     wanted: Sequence[tuple[Case, Graph]],
     references: Sequence[tuple[Point, Graph]],
-    settings: Settings,
 ) -> Measured:
     """Measure networks as a user would, and a model's own in the same rounds; errors: `Runner.run`."""
     jobs = [_job(case, graph) for case, graph in wanted]
     again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
-    outcome = runner.run([*jobs, *again], [], settings)
+    outcome = runner.run([*jobs, *again], [], SETTINGS)
     result = levels(outcome.visits)
     networks = tuple(
         MeasuredNetwork(case, as_run(backend, graph), level.latency_ms, level.spread)
@@ -141,7 +139,7 @@ def measure_again(
     if not references:
         return ()
     with Runner(backend, device, progress) as runner:
-        return measure(runner, backend, (), references, DOCTOR).again
+        return measure(runner, backend, (), references).again
 
 
 def as_run(backend: str, graph: Graph) -> Graph:

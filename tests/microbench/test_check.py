@@ -45,9 +45,7 @@ def measure(*networks: str, backend: str = "fake", sizes: Sequence[int] = (1,)) 
     """Some networks, with the three of POINTS."""
     references = check.references_of(POINTS, "fake", OWN)
     with Runner(backend, "cpu") as runner:
-        return check.measure(
-            runner, backend, check.read_cases(networks, sizes), references, check.EVALUATE
-        )
+        return check.measure(runner, backend, check.read_cases(networks, sizes), references)
 
 
 def test_every_network_at_every_batch_size_none_twice() -> None:
@@ -69,7 +67,7 @@ def test_networks_in_loops_of_their_own_with_those_of_the_model(device: FakeDevi
     assert {r["before"] for r in device.requests if r["do"] == "sample"} == {""}
     keys = device.keys("sample")
     rounds = [sorted(keys[i : i + 5]) for i in range(0, len(keys), 5)]
-    assert rounds == [sorted(device.ms)] * check.EVALUATE.rounds
+    assert rounds == [sorted(device.ms)] * check.SETTINGS.rounds
     assert (found.failures, found.networks[0].spread) == ({}, pytest.approx(0.0))
 
 

@@ -20,16 +20,6 @@ torch: Any = pytest.importorskip("torch")
 # ---- options and environment ---------------------------------------------------------------------
 
 
-def test_every_batch_size_is_compiled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Any] = []
-    monkeypatch.setattr(torch, "compile", lambda m, **options: compiled.append(options) or m)
-    with torch._dynamo.config.patch(recompile_limit=8):
-        create("torch+compile", "cpu").prepare_graph(small(), 2)
-        assert compiled == [{"dynamic": False}]
-        limit = torch._dynamo.config.recompile_limit
-        assert limit >= 1000, "else the ninth batch size is not compiled"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["compile", "half", "channels_last", "channels_last+half"])
 def test_options_really_run(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
