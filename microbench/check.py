@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.graph.counts import count
 from lolat.io.progress import Progress
 from lolat.readers import read
 from microbench import backends
@@ -26,8 +25,6 @@ from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_by
 from microbench.timing import BUSY, Levels, levels
 
 SETTINGS = Settings(rounds=6)
-SAME_COUNTS = ("acts", "inp", "flops", "weights")
-"""Counts that two networks of one name must share to be the same network."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +85,13 @@ def read_cases(
 def references_of(
     points: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them.
-
-    A network whose counts are not those of this version is left out.
-    """
+    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them."""
     known = {n.name: n for n in known_blocks(backend, networks or references())}
-    able: dict[str, tuple[Point, Graph]] = {}
+    first: dict[str, Point] = {}
     for point in points:
-        if point.whole and point.name in known and point.name not in able:
-            graph = known[point.name].make()
-            counts = count(graph).total(point.batch_size)._asdict()
-            if all(point.counts.get(c) == counts[c] for c in SAME_COUNTS):
-                able[point.name] = point, graph
-    return list(able.values())
+        if point.whole and point.name in known:
+            first.setdefault(point.name, point)
+    return [(p, known[name].make()) for name, p in first.items()]
 
 
 def measure(

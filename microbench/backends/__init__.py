@@ -6,7 +6,6 @@ so they are part of the name of a run and of the environment that it records.
 
 from __future__ import annotations
 
-import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MeasuringError, MissingPackageError, arg
+from lolat.errors import InputError, MeasuringError, arg
 from lolat.graph import Graph, Tensor
 from microbench.environment import cpu_count
 
@@ -225,16 +224,6 @@ def training_of(backend: Backend) -> Training:
 
 
 # ---- What the backends share
-
-
-def imported(package: str, who: str) -> Any:
-    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error})", package
-        ) from error
 
 
 def environment_of(asked: int | None, used: int) -> dict[str, Any]:
