@@ -17,7 +17,7 @@ from typing import Any
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.readers.code import attribute_of, brief, called, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
@@ -62,12 +62,12 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def read_now(spec: str, size: Any) -> Graph:
-    """The network that a string names; NetworkError for whatever a framework raises."""
+    """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
         return open_network(spec, size).graph()
     except LolatError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NetworkError(f"{shortened(spec)} cannot be read ({brief(error)})") from error
 
 
@@ -139,13 +139,11 @@ def _of_function(spec: str, weights: bool) -> Any:
                 f"{spec!r} is of type {type(value).__name__}; expected a network, or a function without "
                 "arguments that returns one"
             )
-        keras: Any = sys.modules.get("keras")
-        backend = keras.backend.backend() if hasattr(keras, "backend") else ""
-        if weights or "torch" not in sys.modules or backend == "torch":
-            return called(spec, value)
+        if weights or "torch" not in sys.modules:
+            return value()
         from lolat.readers.torch.named import without_weights
 
-        return called(spec, lambda: without_weights(value))
+        return without_weights(value)
 
 
 def _hint(spec: str) -> str:
