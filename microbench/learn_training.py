@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.io.progress import Progress
 from lolat.training.iteration import OPTIMIZERS, optimizer_named, pass_rows, started, variables
 from lolat.training.learning import (
     SIMPLEST,
@@ -27,8 +25,8 @@ from microbench import families
 from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
-from microbench.learn import USUAL, Check, network_jobs, noise_of, run_jobs, warnings
-from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, Settings, keep_bytes
+from microbench.learn import Run, network_jobs, noise_of, run_jobs, warnings
+from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
 from microbench.timing import Level, levels
 
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
@@ -113,28 +111,18 @@ MakePoint = Callable[[Level, tuple[float, ...]], Any]
 
 
 def measure_training(
-    backend: str,
-    device: str,
-    journal_path: Path,
-    now: float,
-    restart: bool = False,
-    progress: Progress | None = None,
-    settings: Settings = USUAL,
-    blocks: Sequence[Predefined] = TRAINING_BLOCKS,
-    check: Check | None = None,
+    run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:
     """The section "training" of a model file, and the journal, still on disk; see `run_jobs`.
 
     Raises LolatError where the backend trains nothing, or too little could be measured, too.
     """
-    check_trains(backend)
-    graphs = {b.name: as_known(backend, b.make()) for b in blocks}
+    check_trains(run.backend)
+    graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     points = [*_passes(blocks, graphs), *_updates(), *_epochs()]
     jobs = [job for job, _ in points]
-    frame = network_jobs(backend), settings, journal_path, now, restart, progress, check
-    with run_jobs(backend, device, jobs, *frame) as (runner, outcome, journal):
-        starts = list(_starts(runner, graphs, outcome))
-        return _section(points, outcome, starts), journal
+    with run_jobs(run, jobs, network_jobs(run.backend)) as (runner, outcome, journal):
+        return _section(points, outcome, list(_starts(runner, graphs, outcome))), journal
 
 
 def _passes(
@@ -196,7 +184,7 @@ def _section(
             by_kind[type(point)].append(point)
     passes, updates, epochs = by_kind.values()
     noise = noise_of(measured)
-    remarks = warnings(noise, outcome.failures)
+    remarks = warnings(outcome.environment, noise, outcome.failures)
     all_points = Points(passes, updates, epochs, list(starts))
     return training_section(all_points, outcome.environment, noise, remarks)
 

@@ -22,6 +22,7 @@ from lolat.units import percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks
 from microbench.journal import interruptible
+from microbench.learn import Run
 
 USUAL = "tensorflow"
 """The backend that the default name of a model file does not mention."""
@@ -94,9 +95,8 @@ def _learn_latencies(
     started = time.monotonic()
     journal_path = target.with_name(target.name + ".journal.jsonl")
     with interruptible(journal_path):
-        points, where, noise, warnings, journal = learn_blocks.measure_blocks(
-            backend, device, journal_path, time.time(), restart, progress
-        )
+        run = Run(backend, device, journal_path, time.time(), restart, progress)
+        points, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
         progress.note("timing some networks once more, by another process")
         try:
             again = check.measure_again(points, backend, device, progress)
@@ -129,10 +129,9 @@ def _add_training(
     started = time.monotonic()
     journal_path = target.with_name(target.name + ".training.journal.jsonl")
     with interruptible(journal_path):
-        section, journal = learn_training.measure_training(
-            backend, device, journal_path, time.time(), restart, progress,
-            check=partial(_refuse_other, document),
-        )  # fmt: skip
+        refuse = partial(_refuse_other, document)
+        run = Run(backend, device, journal_path, time.time(), restart, progress, refuse)
+        section, journal = learn_training.measure_training(run)
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
         learned = {**document, "training": section}
         write(target, learned)
@@ -199,7 +198,7 @@ def _backend_and_output(
             if device == "cpu"
             else device
         )
-        words += f" {backends.without_threads(backend)}".removesuffix(f" {USUAL}")
+        words += f" {backend.replace(f'+threads={threads}', '')}".removesuffix(f" {USUAL}")
         file_name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
         output = paths.local_folder() / f"{file_name}.json"
         check_file(output, "output", make_folder=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.units import shortened
 
 MOST_INDEX = 2**63 - 1
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
-ROWS = 4096  # of a table that decodes several positions at once: it stays in a core's cache
+ROWS = 4096  # that are copied: they stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,7 @@ class Grid:
     def __post_init__(self) -> None:
         """InputError where there is no position, or a position without a choice."""
         if not self.sizes or min(self.sizes) < 1:
-            raise InputError(
-                f"choices per position are {list(self.sizes)}; expected at least one position, each with "
-                "at least one choice"
-            )
+            raise InputError(f"choices per position are {self.sizes}; expected some, each from 1")
 
     @property
     def size(self) -> int:
@@ -50,21 +47,6 @@ class Grid:
             )
         return self.size
 
-    @cached_property
-    def _groups(self) -> list[tuple[int, int, np.ndarray]]:
-        """(first position, one past the last, their rows) of positions that are decoded together."""
-        groups = []
-        stop = len(self.sizes)
-        while stop > 0:
-            start = stop - 1
-            while start > 0 and math.prod(self.sizes[start - 1 : stop]) <= ROWS:
-                start -= 1
-            shape = self.sizes[start:stop]
-            rows = np.indices(shape).reshape(len(shape), -1).T
-            groups.append((start, stop, np.ascontiguousarray(rows, self.dtype)))
-            stop = start
-        return groups
-
     def decode(self, indices: Any) -> np.ndarray:
         """(n, positions) integers of the candidates with these indices, (n,) from 0 to below `size`.
 
@@ -72,50 +54,42 @@ class Grid:
         """
         size = self.countable()
         rest = np.asarray(indices)
-        if rest.ndim != 1 or rest.dtype.kind not in "iu":
+        if rest.ndim != 1 or rest.dtype.kind not in "iu" or ((rest < 0) | (rest >= size)).any():
             raise InputError(
-                f"indices are an array of {rest.ndim} dimensions and type {rest.dtype}; expected whole "
-                "numbers in one dimension"
+                f"indices {shortened(str(indices))}: expected whole numbers from 0 to {size - 1} in one "
+                "dimension"
             )
-        if len(rest) and not (rest.min() >= 0 and rest.max() < size):
-            wrong = int(rest.min()) if rest.min() < 0 else int(rest.max())
-            raise InputError(f"no candidate {wrong}: expected an index from 0 to {size - 1}")
-        rest = rest.astype(np.int64)
         candidates = np.empty((len(rest), len(self.sizes)), self.dtype)
-        for first in range(0, len(rest), CHUNK):
-            left, part = rest[first : first + CHUNK], candidates[first : first + CHUNK]
-            for start, stop, rows in self._groups:
-                above = left // len(rows)
-                part[:, start:stop] = rows.take(left - above * len(rows), axis=0)
-                left = above
+        for position in reversed(range(len(self.sizes))):
+            rest, candidates[:, position] = np.divmod(rest, self.sizes[position])
         return candidates
+
+    @cached_property
+    def _last(self) -> np.ndarray:
+        """All rows of the last positions: of one, and of more as long as there are few rows."""
+        count = 1
+        while count < len(self.sizes) and math.prod(self.sizes[-count - 1 :]) <= ROWS:
+            count += 1
+        shape = self.sizes[-count:]
+        return np.indices(shape, self.dtype).reshape(count, -1)
 
     def between(self, start: int, stop: int) -> np.ndarray:
         """`decode` of all indices from `start` to before `stop`, as columns in memory: far faster.
 
         Only the last positions differ from one row to the next.
         """
-        first, _, last = self._groups[0]
-        above = np.arange(start // len(last), -(-stop // len(last)))
-        columns = np.empty((len(self.sizes), len(above), len(last)), self.dtype)
-        columns[:first] = self.decode(above * len(last)).T[:first, :, None]
-        columns[first:] = last.T[:, None]
-        begin = start % len(last)
+        count, length = self._last.shape
+        above = np.arange(start // length, -(-stop // length))
+        columns = np.empty((len(self.sizes), len(above), length), self.dtype)
+        columns[:-count] = self.decode(above * length).T[:-count, :, None]
+        columns[-count:] = self._last[:, None]
+        begin = start % length
         return columns.reshape(len(self.sizes), -1)[:, begin : begin + stop - start].T
 
-    def encode(self, candidates: Any) -> np.ndarray:
-        """(n,) int64 indices of (n, positions) candidates; `decode` is the inverse. Errors as there."""
-        self.countable()
-        indices = np.zeros(len(candidates), np.int64)
-        for size, column in zip(self.sizes, self.checked(candidates).T, strict=True):
-            indices *= size
-            indices += column
-        return indices
-
-    def checked(self, candidates: Any, place: Callable[[int], str] = "row {}".format) -> np.ndarray:
+    def checked(self, candidates: Any) -> np.ndarray:
         """Candidates as an array (n, positions) of integers, each within its position's choices.
 
-        InputError otherwise; it names the first wrong row by `place`.
+        InputError otherwise; it names the first wrong row.
         """
         rows = np.asarray(candidates)
         self.require_shape(rows)
@@ -123,7 +97,7 @@ class Grid:
         if outside.any():
             row, position = (int(i[0]) for i in np.nonzero(outside))
             raise InputError(
-                f"{place(row)} has {int(rows[row, position])} at position {position}; expected a choice "
+                f"row {row} has {int(rows[row, position])} at position {position}; expected a choice "
                 f"from 0 to {self.sizes[position] - 1}"
             )
         return rows

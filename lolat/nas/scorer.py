@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.fitting.predictors.formula import Formula
 from lolat.nas.grid import CHUNK, Grid
 
@@ -44,22 +43,14 @@ class Scorer(ABC):
         InputError for a row that is not a candidate; it names the row.
         """
 
-    @property
-    def size(self) -> int:
-        """How many candidates there are."""
-        return self.grid.size
-
     def chunks(
         self, start: int = 0, stop: int | None = None, length: int = DECODED
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(indices, rows, latencies) of all candidates from `start` to before `stop`, `length` at a time.
 
-        InputError where an int64 cannot index the space, or the range lies outside it.
+        InputError where an int64 cannot index the space.
         """
-        size = self.grid.countable()
-        end = size if stop is None else stop
-        if not 0 <= start <= end <= size:
-            raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
+        end = self.grid.countable() if stop is None else stop
         for first in range(start, end, length):
             indices = np.arange(first, min(first + length, end), dtype=np.int64)
             rows = self.grid.between(first, first + len(indices))
@@ -133,71 +124,45 @@ class TableScorer(Scorer):
         """See `Scorer`."""
         rows = np.asarray(candidates)
         self.grid.require_shape(rows)
-        times = np.empty(len(rows))
+        sizes, unsigned = np.asarray(self.grid.sizes), rows.dtype.str.replace("i", "u")
+        integer = np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.int64
+        times = np.full(len(rows), self.constant)
         for start in range(0, len(rows), CHUNK):
-            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
+            # Unsigned, a negative number is a large one.
+            columns = np.ascontiguousarray(rows[start : start + CHUNK].T).view(unsigned)
+            if (columns.max(axis=1) >= sizes).any():
+                self.grid.checked(rows)
+            columns = columns.astype(integer, copy=False)
+            for look_up in self.look_ups:
+                found = look_up.table.take(look_up.index(columns), mode="clip")
+                times[start : start + CHUNK] += found
+        self.formula.bend(times)
         return times
-
-    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
-        """Latencies of a few candidates, of which the first is number `start`."""
-        columns = np.ascontiguousarray(rows.T)
-        # Unsigned, a negative number is a large one.
-        columns = columns.view(columns.dtype.str.replace("i", "u"))
-        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
-            self.grid.checked(rows, lambda row: f"row {start + row}")
-        if columns.dtype.itemsize > 2:
-            small = max(self.grid.sizes) <= SMALL_INDEX
-            columns = columns.astype(np.uint16 if small else np.uint32)
-        out.fill(self.constant)
-        for look_up in self.look_ups:
-            out += look_up.table.take(look_up.index(columns), mode="clip")
-        self.formula.bend(out)
 
 
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:
-    """A scorer from tables of milliseconds, merged to few look-ups.
-
-    A table goes into one that depends on all its positions; then neighbors are merged as long as their
-    product stays small.
-    """
-    constant = formula.constant
-    whole: list[Times] = []
-    for positions, table in sorted(times, key=lambda t: -len(t[0])):
-        if not positions:
-            constant += float(table)
-            continue
-        holder = next((i for i, (p, _) in enumerate(whole) if set(positions) <= set(p)), None)
-        if holder is None:
-            whole.append((positions, table))
-        else:
-            whole[holder] = _sum(whole[holder], (positions, table), whole[holder][0])
+    """A scorer from tables of milliseconds; neighbors are merged as long as their product stays small."""
     merged: list[Times] = []
-    for item in sorted(whole, key=lambda t: t[0]):
-        if merged:
-            union = tuple(dict.fromkeys([*merged[-1][0], *item[0]]))
-            if math.prod(grid.sizes[p] for p in union) <= MERGED:
-                merged[-1] = _sum(merged[-1], item, union)
-                continue
-        merged.append(item)
+    for item in sorted((t for t in times if t[0]), key=lambda t: t[0]):
+        before = merged[-1][0] if merged else ()
+        union = tuple(dict.fromkeys([*before, *item[0]]))
+        if union == before or (before and math.prod(grid.sizes[p] for p in union) <= MERGED):
+            merged[-1] = union, _spread(merged[-1], union) + _spread(item, union)
+        else:
+            merged.append(item)
     look_ups = tuple(
         LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
         for positions, table in merged
     )
+    constant = formula.constant + sum(float(table) for positions, table in times if not positions)
     return TableScorer(
         grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
         predictor=formula.name, source=f"the formula {formula.name}, of inference",
     )  # fmt: skip
 
 
-def _sum(a: Times, b: Times, union: tuple[int, ...]) -> Times:
-    """Two tables as one of the positions `union`."""
-    return union, _spread(a, union) + _spread(b, union)
-
-
 def _spread(times: Times, union: tuple[int, ...]) -> np.ndarray:
     """A table with an axis for each of `union`, of length 1 where it does not depend on it."""
     positions, table = times
-    order = sorted(positions, key=union.index)
-    turned = table.transpose([positions.index(p) for p in order])
-    sizes = iter(turned.shape)
-    return turned.reshape([next(sizes) if p in positions else 1 for p in union])
+    padded = table.reshape(*table.shape, *[1] * (len(union) - len(positions)))
+    return np.moveaxis(padded, range(len(positions)), [union.index(p) for p in positions])

@@ -26,8 +26,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.predicting import as_batch_size, operations_ms
-from lolat.nas.factory import MOST_NETWORKS, Decomposition, Finder, Networks, maker
+from lolat.model.predicting import as_whole, operations_ms
+from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
 from lolat.nas.scorer import Scorer, Times, compiled
@@ -48,17 +48,19 @@ class Codec(NamedTuple):
     write: Callable[[Row], str]
 
 
-def dashes(count: int) -> Codec:
-    """Candidates as `count` integers with "-" between them: 0-3-1."""
+def dashes(sizes: Sequence[int]) -> Codec:
+    """Candidates as integers below `sizes` with "-" between them: 0-3-1."""
 
     def parse(arch: str) -> list[int]:
-        numbers = arch.strip().split("-")
-        if len(numbers) != count or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
+        numbers = [int(n) if re.fullmatch("[0-9]{1,9}", n) else -1 for n in arch.strip().split("-")]
+        if len(numbers) != len(sizes) or not all(
+            0 <= n < m for n, m in zip(numbers, sizes, strict=True)
+        ):
             raise InputError(
-                f"{shortened(arch)!r} is no candidate; expected {count} whole numbers with '-' between "
-                f"them, such as {write([0] * count)}"
+                f"{shortened(arch)!r} is no candidate; expected {len(sizes)} whole numbers with '-' "
+                f"between them, from {write([0] * len(sizes))} to {write([n - 1 for n in sizes])}"
             )
-        return [int(n) for n in numbers]
+        return numbers
 
     def write(row: Row) -> str:
         return "-".join(str(int(n)) for n in row)
@@ -94,21 +96,15 @@ class Space:
         """`tables`: counts that add up to a candidate's; `build(values, name)`: the whole network from
         the values chosen; `codec`: text of candidates, integers with "-" between them if not given;
         `assumptions(space)`: the prior knowledge that a fit to a few measured networks needs. InputError
-        where a position has no choices, and for two positions of one name.
+        where a position has no choices.
         """
         self.name = name
         self.positions = tuple(positions)
         self.grid = Grid(tuple(len(p.choices) for p in positions))
-        names = [p.name for p in positions]
-        if len(set(names)) < len(names):
-            raise InputError(
-                f"positions of {name!r} are {', '.join(names)}; expected different names"
-            )
         self.tables = tuple(tables)
-        self.codec = codec or dashes(len(self.positions))
+        self.codec = codec or dashes(self.grid.sizes)
         self._assumptions = assumptions
         self._build = build
-        self._counts: dict[int, list[np.ndarray]] = {}  # of the tables, by batch size
 
     @classmethod
     def of_parts(
@@ -132,33 +128,21 @@ class Space:
     def from_factory(
         cls,
         function: Callable[..., Any],
-        choices: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]],
-        name: str = "",
+        choices: Mapping[str, Sequence[Any]],
         input_size: Any = None,
         tolerance: float = 0.0,
-        most_networks: int = MOST_NETWORKS,
-        seed: int = 0,
     ) -> Space:
         """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
-        `choices`: the values of each position in order, given by position, or a dict of them, given by
-        name; `input_size`: see `lolat.read`; `tolerance`: how far the sum of a count may be off, relative;
-        `most_networks`: that may be built. InputError where the function fails, and where the networks do
-        not decompose; it names the positions.
+        `choices`: of each keyword argument the values; `input_size`: see `lolat.read`; `tolerance`: how far
+        the sum of a count may be off, relative. InputError where the function fails, and where the networks
+        do not decompose; it names the positions.
         """
-        named = isinstance(choices, Mapping)
-        pairs = choices.items() if isinstance(choices, Mapping) else enumerate(choices)
-        positions = [Position(str(k) if named else f"position {k}", tuple(v)) for k, v in pairs]
-        names, values = [p.name for p in positions], [p.choices for p in positions]
-        if not values or not all(values):
-            raise InputError(
-                f"choices {choices!r}: expected at least one position, each with choices"
-            )
-        title = name or getattr(function, "__name__", "factory")
-        make = maker(function, names if named else None, input_size)
-        finder = Finder(Networks(make, values, title, most_networks), names, tolerance)
-        decomposition = finder.run(np.random.default_rng(seed))
-        space = cls(title, positions, list(finder.tables.values()), make)
+        positions = [Position(name, tuple(values)) for name, values in choices.items()]
+        networks = Networks(function, choices, input_size)
+        finder = Finder(networks, tolerance)
+        decomposition = finder.run()
+        space = cls(networks.name, positions, list(finder.tables.values()), networks.build)
         space.decomposition = decomposition
         return space
 
@@ -185,7 +169,7 @@ class Space:
                 rows[index] = self.codec.parse(arch)
             except InputError as error:
                 raise InputError(f"{place(index)}: {error.message}") from None
-        return self.grid.checked(rows, place).astype(self.grid.dtype)
+        return rows.astype(self.grid.dtype)
 
     def arch(self, candidate: Row) -> str:
         """A candidate as text; `parse` is the inverse."""
@@ -195,32 +179,6 @@ class Space:
         """The choices of a candidate: name of the position -> value. InputError for no candidate."""
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
-
-    def row(self, values: Mapping[str, Any]) -> np.ndarray:
-        """(positions,) integers of the candidate with these values; other names are ignored.
-
-        The inverse of `values`. A position with one choice needs none. InputError for a position without a
-        value, or with a value that it does not have.
-        """
-        row = []
-        for position in self.positions:
-            choices = position.choices
-            if position.name not in values and len(choices) == 1:
-                row.append(0)
-                continue
-            value = values.get(position.name)
-            # 1 is not True, though equal.
-            same = [
-                i for i, choice in enumerate(choices)
-                if bool(choice == value) and isinstance(choice, bool) == isinstance(value, bool)
-            ]  # fmt: skip
-            if not same:
-                raise InputError(
-                    f"{position.name!r} of space {self.name!r} is {shortened(repr(value))}; expected one "
-                    f"of {shortened(repr(choices))}"
-                )
-            row.append(same[0])
-        return np.array(row, np.int64)
 
     def assumptions(self) -> list[Pieces]:
         """The prior knowledge for a fit to measured networks: assumptions on how a device runs them."""
@@ -237,16 +195,9 @@ class Space:
         """(n, COLUMNS) int64 counts of whole candidates at `batch_size`; errors as of `Grid.checked`."""
         rows = self.grid.checked(candidates)
         total = np.zeros((len(rows), len(COLUMNS)), np.int64)
-        for table, counts in zip(self.tables, self._table_counts(batch_size), strict=True):
-            total += counts[tuple(rows[:, p] for p in table.positions)]
+        for table in self.tables:
+            total += table.at(as_whole(batch_size))[tuple(rows[:, p] for p in table.positions)]
         return total
-
-    def _table_counts(self, batch_size: int) -> list[np.ndarray]:
-        """The counts of each table."""
-        batch_size = as_batch_size(batch_size)
-        if batch_size not in self._counts:
-            self._counts[batch_size] = [table.at(batch_size) for table in self.tables]
-        return self._counts[batch_size]
 
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """The scorer of candidates on the device of `model`; small, and can be sent to other processes.
@@ -266,14 +217,11 @@ class Space:
         """
         formula = model.predictor(predictor)
         if isinstance(formula, Kernels):
-            return formula, self._by_operation(formula, as_batch_size(batch_size))
+            return formula, self._by_operation(formula, as_whole(batch_size))
         columns = [COLUMNS.index(f) for f in formula.features]
         slopes = np.asarray(formula.slopes)
-        counts = self._table_counts(batch_size)
-        return formula, [
-            (table.positions, of_table[..., columns] @ slopes)
-            for table, of_table in zip(self.tables, counts, strict=True)
-        ]
+        size = as_whole(batch_size)
+        return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in self.tables]
 
     def _by_operation(self, formula: Kernels, batch_size: int) -> list[Times]:
         """The tables by a formula that adds up single operations.

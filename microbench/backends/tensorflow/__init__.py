@@ -41,14 +41,9 @@ class TensorFlowBackend:
         devices = self.tf.config.list_physical_devices(device.upper())
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
-            why = (
-                f"TensorFlow {self.tf.__version__} looked for physical devices of type "
-                f"{device.upper()} and has {', '.join(others)}"
-            )
             raise DeviceError(
-                f"no {device} here: {why}; use `lolat learn cpu`, or install a TensorFlow with CUDA "
-                "and a driver",
-                why=why,
+                f"no {device} here: TensorFlow {self.tf.__version__} looked for one and has "
+                f"{', '.join(others)}; use `lolat learn cpu`, or install one with CUDA, and a driver"
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"
@@ -74,11 +69,9 @@ class TensorFlowBackend:
         }
 
     def threads_used(self) -> int:
-        """How many threads compute an operation: as set, as a variable says, or one a processor."""
-        variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-        of_variable = int(variable) if variable.isdigit() else 0
+        """How many threads compute an operation: as set, or one a processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
-        return set_here or of_variable or cpu_count()
+        return set_here or cpu_count()
 
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""

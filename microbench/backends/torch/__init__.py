@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from lolat.errors import DeviceError, NetworkError
@@ -27,49 +25,6 @@ LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
 """What PyTorch's versions call that."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """Where tensors lie, and how to wait for what is computed there; by default the host: not at all."""
-
-    place: str = "cpu"
-    wait: Callable[[], object] = lambda: None
-    """Until the device has done everything that it was asked for."""
-    free_bytes: Callable[[], int | None] = lambda: None
-    """What the device has free, and what PyTorch holds back there unused; None: the host says that."""
-    environment: Callable[[], dict[str, Any]] = dict
-    """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
-
-
-def cuda_device(torch: Any) -> Device:
-    """The first CUDA device; DeviceError when PyTorch finds none."""
-    cuda, cudnn = torch.cuda, torch.backends.cudnn
-    version = torch.version.cuda or getattr(torch.version, "hip", None)
-    if not cuda.is_available():
-        built = f"with CUDA {version}, but finds no device" if version else "without it"
-        why = f"PyTorch {torch.__version__} looked for a CUDA device and is built {built}"
-        raise DeviceError(
-            f"no gpu here: {why}; use `lolat learn cpu`, or install a PyTorch with CUDA and a driver",
-            why=why,
-        )
-
-    def free_bytes() -> int:
-        held = cuda.memory_reserved(PLACE) - cuda.memory_allocated(PLACE)
-        return int(cuda.mem_get_info(PLACE)[0] + held)
-
-    def environment() -> dict[str, Any]:
-        products = torch.backends.cuda.matmul.allow_tf32
-        return {
-            "device_name": cuda.get_device_name(PLACE),
-            "cuda_version": version,
-            "cudnn_version": cudnn.version(),
-            "cudnn_benchmark": cudnn.benchmark,
-            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
-        }
-
-    wait = partial(cuda.synchronize, PLACE)
-    return Device(PLACE, wait, free_bytes, environment)
 
 
 def keep_freed_memory() -> bool:
@@ -103,7 +58,13 @@ class TorchBackend:
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         self.torch: Any = import_torch()
-        self.device = cuda_device(self.torch) if device == "gpu" else Device()
+        self.cuda = self.torch.cuda if device == "gpu" else None
+        self.place = PLACE if device == "gpu" else "cpu"
+        if self.cuda is not None and not self.cuda.is_available():
+            raise DeviceError(
+                f"no gpu here: PyTorch {self.torch.__version__} looked for a CUDA device; use `lolat learn "
+                "cpu`, or install a PyTorch with CUDA, and a driver"
+            )
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.torch.set_num_threads(threads)
@@ -127,12 +88,34 @@ class TorchBackend:
             "keeps_freed_memory": self.keeps_memory,
             **self.options,
             **environment_of(self.threads, torch.get_num_threads()),
-            **self.device.environment(),
+            **self._of_cuda(),
+        }
+
+    def _of_cuda(self) -> dict[str, Any]:
+        """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
+        if self.cuda is None:
+            return {}
+        torch, cudnn = self.torch, self.torch.backends.cudnn
+        products = torch.backends.cuda.matmul.allow_tf32
+        return {
+            "device_name": self.cuda.get_device_name(PLACE),
+            "cuda_version": torch.version.cuda or getattr(torch.version, "hip", None),
+            "cudnn_version": cudnn.version(),
+            "cudnn_benchmark": cudnn.benchmark,
+            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
         }
 
     def available_bytes(self) -> int | None:
-        """Free memory of the CUDA device; None for the host."""
-        return self.device.free_bytes()
+        """Free memory of the CUDA device, with what PyTorch holds unused; None for the host."""
+        if self.cuda is None:
+            return None
+        held = self.cuda.memory_reserved(PLACE) - self.cuda.memory_allocated(PLACE)
+        return int(self.cuda.mem_get_info(PLACE)[0] + held)
+
+    def wait(self) -> None:
+        """Until the device has done everything that it was asked for."""
+        if self.cuda is not None:
+            self.cuda.synchronize(PLACE)
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
@@ -141,23 +124,22 @@ class TorchBackend:
 
     def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
         """(the module of a block on the device, its inputs there)."""
-        with self.torch.device(self.device.place):
+        with self.torch.device(self.place):
             module, shapes = block_module(self.torch, graph)
         inputs = zip(graph.inputs, shapes, strict=True)
         return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        is_other = spec.startswith("keras:") or spec.lower().endswith((".keras", ".onnx"))
-        network = None if is_other else open_network(spec, input_size, weights=True)
-        if network is None or not is_network(network.model):
+        network = open_network(spec, input_size, weights=True)
+        if not is_network(network.model):
             raise NetworkError(
                 f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
                 "expected package.module:callable that returns a torch.nn.Module (a model learned with "
                 "tensorflow or onnxruntime is for the others)"
             )
         graph = network.graph()
-        module = network.model.eval().to(self.device.place)
+        module = network.model.eval().to(self.place)
         tensors = [graph.tensors[i] for i in graph.inputs]
         inputs = [self.value(t, t.shape, batch_size) for t in tensors]
         return self._call(self.with_options(module), inputs)
@@ -178,21 +160,21 @@ class TorchBackend:
         torch, grown = self.torch, at_batch(tensor, batch_size, shape)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
-            return torch.ones(grown, dtype=dtype, device=self.device.place)
-        return self.on_device(torch.randn(grown, dtype=dtype, device=self.device.place))
+            return torch.ones(grown, dtype=dtype, device=self.place)
+        return self.on_device(torch.randn(grown, dtype=dtype, device=self.place))
 
     def on_device(self, x: Any) -> Any:
         """Values on the device, as the options have them."""
         if self.options["half"] and x.is_floating_point():
             x = x.half()
-        x = x.to(self.device.place)
+        x = x.to(self.place)
         if self.options["channels_last"] and x.dim() == 4:
             x = x.to(memory_format=self.torch.channels_last)
         return x
 
     def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
         """The forward pass and the wait for its end."""
-        inference, wait = self.torch.inference_mode, self.device.wait
+        inference, wait = self.torch.inference_mode, self.wait
 
         def call() -> None:
             with inference():
