@@ -20,7 +20,7 @@ from lolat.io.documents import read_json
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
-from lolat.units import did_you_mean, shortened
+from lolat.units import shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
@@ -103,7 +103,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
     raise NetworkError(
-        f"no network {shortened(spec)!r}: {_hint(spec)}expected {FORMS}",
+        f"no network {shortened(spec)!r}: expected {FORMS}",
         code="unknown-network",
         network=spec,
     )
@@ -142,16 +142,6 @@ def _of_function(spec: str, weights: bool) -> Any:
         from lolat.readers.torch.named import without_weights
 
         return without_weights(value)
-
-
-def _hint(spec: str) -> str:
-    """What somebody may have meant: a name without its package, or near one."""
-    from lolat.readers.cache import shipped_networks
-
-    whole = {known.lower(): known for known in shipped_networks()}
-    bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
-    hint = did_you_mean(spec.lower(), bare | whole, "")
-    return f"{hint} " if hint else ""
 
 
 def _packages(model: Any) -> set[str]:

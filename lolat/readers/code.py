@@ -7,12 +7,11 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
-from lolat.units import did_you_mean, one_line, shortened
+from lolat.units import one_line
 
 PREFIXES = ("keras", "timm", "torchvision", "transformers")
 """What a name of a network begins with; others are modules."""
@@ -77,13 +76,3 @@ def brief(error: BaseException) -> str:
     """An exception in one line, with its type."""
     text, kind = one_line(error), type(error).__name__
     return kind if text == kind else f"{kind}: {text}"
-
-
-def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
-    """The error for a name that its package has not; `listing`: where all its `names` are."""
-    package, _, name = spec.partition(":")
-    near = {known.lower(): f"{package}:{known}" for known in names}
-    hint = did_you_mean(name.lower(), near, f"{listing} lists its {len(near)} networks")
-    return NetworkError(
-        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
-    )

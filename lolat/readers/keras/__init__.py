@@ -22,7 +22,7 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.code import unknown_network
+from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import as_sizes, filled
@@ -246,11 +246,6 @@ class KerasReader:
         for node in _ordered_nodes(self.known, outputs):
             sources = [self.known[id(t)] for t in node.input_tensors]
             shapes = [tuple(t.shape) for t in node.output_tensors]
-            if any(None in shape for shape in shapes):
-                raise NetworkError(
-                    f"{node.operation.name!r} in {self.builder.name!r} gives the shape "
-                    f"{shapes_text([(0, *s) for s in shapes])} with open sizes; give its layer the size"
-                )
             if getattr(node.operation, "data_format", "") == "channels_first":
                 self.builder.channels_first = True
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
