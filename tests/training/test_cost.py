@@ -110,14 +110,6 @@ def test_a_list_of_prices_has_the_models_device(prices: str) -> None:
     assert (found.cheapest, found.fastest, found.frontier) == (8, 8, (8,))
 
 
-def test_the_built_in_prices() -> None:
-    (option,) = asked(known()).options
-    assert option.rented is not None
-    assert option.rented.instance_type == "p3.2xlarge"
-    assert option.dollars == pytest.approx(40 * 3.06)
-    assert option.rented.source.startswith("skypilot-org/skypilot-catalog")
-
-
 def test_a_cpu_is_an_instance_with_as_many_threads(prices: str) -> None:
     options = asked(known("cpu"), 1, 2, prices=prices).options
     rented = [(o.rented.instance_type, o.rented.instances) for o in options if o.rented]
@@ -130,13 +122,6 @@ def test_without_a_price_there_are_times_alone(prices: str) -> None:
     assert {o.dollars for o in found.options} == {None}
     with pytest.raises(InputError, match="K40"):
         asked(known("K40"), prices=prices)  # a list that somebody gives is meant
-
-
-def test_without_samples_there_are_iterations_alone() -> None:
-    run = TrainingRun(10)
-    found = costs.cost(known(), synthetic.network(), run, price_per_hour=1.0)
-    assert found.options[0].iteration_ms == pytest.approx(360_000)
-    assert (found.options[0].dollars, found.cheapest, found.fastest) == (None, None, None)
 
 
 def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
@@ -163,18 +148,13 @@ def test_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "code"),
-    [
-        ({"price_per_hour": 1, "prices": "x.csv"}, "price-per-hour"),
-        ({"price_per_hour": -1}, "price-per-hour"),
-        ({"memory_gib": 0}, "memory-gib"),
-        ({"link_gbps": 0}, "link-gbps"),
-    ],
+    "more",
+    [{"price_per_hour": 1, "prices": "x.csv"}, {"price_per_hour": -1}, {"memory_gib": 0}],
 )
-def test_a_question_that_is_refused(more: dict[str, Any], code: str) -> None:
+def test_a_question_that_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         asked(known(), **more)
-    assert caught.value.code == code
+    assert caught.value.arguments == list(more)
 
 
 # ---- The command, with a model of each kind.
