@@ -171,18 +171,6 @@ def saved_bytes(graph: Graph, batch_size: int) -> int:
     return sum(tensor_bytes(graph.tensors[t], batch_size) for t in saved)
 
 
-def working_bytes(graph: Graph, batch_size: int) -> int:
-    """Bytes of the gradients alive at once in the backward pass: of the largest operation's tensors."""
-    return max(
-        (
-            sum(tensor_bytes(graph.tensors[t], batch_size) for t in {*o.inputs, *o.outputs})
-            for o in graph.operations
-            if o.kind not in FREE
-        ),
-        default=0,
-    )
-
-
 def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """Estimate of the peak memory of an iteration.
 
@@ -190,8 +178,10 @@ def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     the optimizer's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
     an allocator wastes.
     """
+    tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
+    sizes = [sum(tensor_bytes(graph.tensors[t], batch_size) for t in each) for each in tensors]
     of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
-    return saved_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
+    return saved_bytes(graph, batch_size) + max(sizes, default=0) + of_parameters
 
 
 def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:

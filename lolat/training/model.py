@@ -40,8 +40,6 @@ class TrainingRun:
     def __post_init__(self) -> None:
         as_whole(self.batch_size)
         as_whole(self.epochs, "epochs")
-        if self.validation is not None:
-            as_whole(self.validation, "validation_samples")
         if self.samples is not None:
             as_whole(self.samples, "samples")
         self.check_batch(1)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat as package
-from lolat.errors import InputError
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, frontier
 from lolat.training.model import TrainingRun
@@ -120,8 +119,7 @@ def test_without_a_price_there_are_times_alone(prices: str) -> None:
     found = asked(known("K40"), 1, 2)
     assert (found.prices, found.cheapest, found.fastest) == (None, None, 2)
     assert {o.dollars for o in found.options} == {None}
-    with pytest.raises(InputError, match="K40"):
-        asked(known("K40"), prices=prices)  # a list that somebody gives is meant
+    assert asked(known("K40"), prices=prices).prices is None
 
 
 def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
@@ -145,16 +143,6 @@ def test_memory() -> None:
     cpu = known("cpu")
     cpu.document["environment"]["available_bytes"] = 1000
     assert asked(cpu).largest_batch == 0
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{"price_per_hour": 1, "prices": "x.csv"}, {"price_per_hour": -1}, {"memory_gib": 0}],
-)
-def test_a_question_that_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as caught:
-        asked(known(), **more)
-    assert caught.value.arguments == list(more)
 
 
 # ---- The command, with a model of each kind.

@@ -24,7 +24,6 @@ from lolat.training.estimate import (
     UNMEASURED,
     ForwardTraining,
     Ratios,
-    median_ratios,
 )
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
@@ -147,8 +146,8 @@ GRAPH = synthetic.network(2, 16, 28, "s2w16x28")
 ZOO = Path(__file__).resolve().parents[2] / "benchmarks" / "zoo" / "graphs.json.xz"
 
 
-def of_latencies(ratios: Ratios | None = None, **changes: Any) -> ForwardTraining:
-    return ForwardTraining(synthetic.document(**changes), "m.json", ratios)
+def of_latencies(*known: Ratios, **changes: Any) -> ForwardTraining:
+    return ForwardTraining(synthetic.document(**changes), "m.json", known or KNOWN.values())
 
 
 def norm_share(graph: Graph, batch_size: int) -> float:
@@ -165,7 +164,7 @@ def norm_share(graph: Graph, batch_size: int) -> float:
 
 @pytest.mark.parametrize("batch_size", [1, 16])
 def test_parts_by_hand(batch_size: int) -> None:
-    trained = of_latencies(Ratios(1.0, 2.0, 3.0, 4.0))
+    trained = of_latencies((1.0, 2.0, 3.0, 4.0))
     latency = trained.latency.predict(GRAPH, batch_size).latency_ms
     share = norm_share(GRAPH, batch_size)
     assert 0.1 < share < 0.9
@@ -205,7 +204,7 @@ def test_devices_that_are_left_out_lie_in_the_interval(device: str) -> None:
     path = str(find_model(device))
     document = read_json(path, "")
     document.pop("training", None)
-    others = median_ratios([ratios for name, ratios in KNOWN.items() if name != device])
+    others = [ratios for name, ratios in KNOWN.items() if name != device]
     estimate, own = (
         ForwardTraining(document, path, others),
         training_of(lolat.load(device).document, path),

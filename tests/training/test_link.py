@@ -167,7 +167,7 @@ GIGATRANSFERS = {3: 8, 4: 16, 5: 32}
 CARDS = {
     3: ["Tesla V100-PCIE-32GB", "V100-32GB", "p100-pcie-16gb", "t4", "K80", "1080ti",
         "NVIDIA GeForce RTX 2080 Ti"],
-    4: ["NVIDIA A100-PCIE-40GB", "A100-80GB", "NVIDIA GeForce RTX 4090", "rtx-4090", "A10G", "L4",
+    4: ["NVIDIA A100-PCIE-40GB", "A100-80GB", "NVIDIA GeForce RTX 4090", "RTX4090", "A10G", "L4",
         "NVIDIA L40S", "A6000", "RTX 6000 Ada", "mi210"],
     5: ["h100", "NVIDIA H100 PCIe", "H200 NVL", "RTX 5090", "RTX PRO 6000 Max-Q"],
 }  # fmt: skip
