@@ -341,17 +341,6 @@ def _identity(
     return dict(zip(titles, rows.T, strict=True))
 
 
-def best_encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) log of measured over expected time."""
-    target: np.ndarray = np.log(times_ms / expected_ms(table, devices))
-    return target
-
-
-def best_decode(output: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) ms: the expected time, times what the network says of it."""
-    return expected_ms(table, devices) * np.exp(np.clip(output, -FARTHEST, FARTHEST))
-
-
 def best_plan(layer: str, several_devices: bool) -> Plan:
     """One network; its absolute error of a logarithm is the relative error, and outliers count once."""
     return Plan(
@@ -368,7 +357,16 @@ def best_plan(layer: str, several_devices: bool) -> Plan:
     )
 
 
-BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan)
+BEST = Recipe(
+    "best",
+    best_columns,
+    # The network's output is the logarithm of measured over expected time.
+    encode=lambda times_ms, table, devices: np.log(times_ms / expected_ms(table, devices)),
+    decode=lambda output, table, devices: (
+        expected_ms(table, devices) * np.exp(np.clip(output, -FARTHEST, FARTHEST))
+    ),
+    plan=best_plan,
+)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
 """By name."""

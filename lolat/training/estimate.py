@@ -59,9 +59,7 @@ LEFT_OUT = (
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
 """Quantiles of |log(training / estimate)| where each of these devices is estimated by the ratios of the
-other two; of each quantile the largest of the three devices. Printed by the same command. In timm's own
-results (RTX 3090, PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585
-networks, 3.7 at the median.
+other two; of each quantile the largest of the three devices. Printed by the same command.
 """
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first that a device has counts."""
@@ -76,7 +74,7 @@ class ForwardTraining(Training):
     def __init__(
         self, document: Mapping[str, Any], source: str, known: Collection[Ratios] = KNOWN.values()
     ) -> None:
-        """`document`: a valid model file's, with latencies; `known`: ratios of devices, whose median counts."""
+        """`document`: a valid model file's, with latencies; `known`: of their median are the ratios."""
         self.document, self.name = document, str(document["device"])
         self.command = how_to_add(document, source, OF_TRAINING)
         self.latency = Model(document, source)

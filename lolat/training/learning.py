@@ -209,9 +209,8 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
     """ms before the first step is done: a constant, for each operation, for each variable by optimizer.
 
-    The variables of SIMPLEST cost nothing beside the operations; an optimizer without a point is left out.
-    None unless SIMPLEST has started two networks of different numbers of operations, which separate the
-    constant from the rest.
+    The variables of SIMPLEST cost nothing beside the operations. None unless it has started two networks
+    of different numbers of operations, which separate the constant from the rest.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None

@@ -50,10 +50,9 @@ class TrainingRun:
         """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
         as_whole(devices, "replicas")
         if self.samples is not None and self.batch_size * devices > self.samples:
-            fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
+            wrong = arg("replicas" if devices > 1 else "batch_size")
             raise InputError(
-                f"{devices} x a batch of {self.batch_size} is more than the {self.samples} samples of the "
-                f"data set; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
+                f"{wrong}: {devices} x a batch of {self.batch_size} is more than {self.samples} samples",
                 code="batch-over-data",
             )
 

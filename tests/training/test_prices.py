@@ -15,8 +15,8 @@ from lolat.errors import InputError
 from lolat.training.prices import (
     Offer,
     Prices,
-    accelerator_of,
     device_of,
+    find_rental,
     read_prices,
 )
 
@@ -71,6 +71,11 @@ def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> No
     with pytest.raises(InputError) as caught:
         read(LIST.replace(old, new, 1))
     assert place in str(caught.value)
+
+
+def accelerator_of(device: str, prices: Prices) -> str | None:
+    rental = find_rental({"device": device, "environment": {"device": device}}, prices)
+    return rental and (rental.offers[0].accelerator or "cpu")
 
 
 BUILT_IN = read_prices()
