@@ -110,19 +110,14 @@ def paper_plan(layer: str, several_devices: bool) -> Plan:
     """The paper's network and training; two more layers of 128 for several devices."""
     return Plan(
         hidden=(32, 64, 128, 128) + ((128, 128) if several_devices else ()),
-        activation="relu",
         output_activation="relu",
         output_bias=False,
         dropout=0.2,
         l2=1e-5,
         loss="squared-log1p",
-        optimizer="adam",
         epsilon=0.1,
         learning_rate=0.1,
         schedule="halve",
-        halve_every=40,
-        batch=128,
-        epochs=300,
     )
 
 
@@ -347,10 +342,8 @@ def best_plan(layer: str, several_devices: bool) -> Plan:
         hidden=(192, 192, 192, 192),
         activation="silu",
         l2=1e-4,
-        loss="absolute",
         optimizer="adamw",
         learning_rate=2e-3,
-        schedule="cosine",
         batch=512,
         epochs=50 if layer == "convolution" else 60,  # 160 learn the training rows' noise
         strangers=0.25 if several_devices else 0.0,

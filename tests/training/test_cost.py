@@ -170,23 +170,6 @@ def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None
     )
 
 
-def test_the_command_prints_a_row_for_each_number_of_devices(lolat: Command, sheet: Path) -> None:
-    ask = ("--batch-size", 8, "--samples", 1000, "--replicas", "1,4", "--price-per-hour", 2)
-    lines = lolat.done("cost", sheet, "keras:MobileNet", *ask).out.splitlines()
-    heads = next(i for i, line in enumerate(lines) if line.lstrip().startswith("devices"))
-    rows = [line.split() for line in lines[heads + 1 : heads + 3]]
-    assert [row[0] for row in rows] == ["1", "4"]
-    assert max(map(len, lines)) <= 140
-    alone = lolat.done("cost", sheet, "keras:MobileNet", "--batch-size", 8).out
-    assert "--samples" in alone
-
-
-def test_an_estimate_says_that_it_is_one(lolat: Command, model_file: Path) -> None:
-    done = lolat.done("cost", model_file, "keras:MobileNet", "--batch-size", 8, "--samples", 80)
-    assert "never measured" in done.err
-    assert f"--mode training --output {model_file}" in done.err
-
-
 # ---- `lolat prices`.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import pytest
 
@@ -116,22 +115,9 @@ def test_what_is_started() -> None:
     assert started(b.build([x])) == 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "attributes", "expected"),
-    [
-        ("lstm", {"bias": True}, 3),
-        ("gru", {"bias": True}, 3),
-        ("lstm", {"bias": True, "bias_vectors": 2}, 4),  # PyTorch: bias_ih and bias_hh
-        ("gru", {"bias": True, "bias_vectors": 1}, 3),  # Keras: reset_after=False
-    ],
-)
-def test_variables_of_a_recurrent_layer(
-    kind: str, attributes: dict[str, Any], expected: int
-) -> None:
-    graph = synthetic.one(
-        kind, [(1, 5, 8)], [(1, 6)], units=6, in_features=8, timesteps=5, **attributes
-    )
-    assert variables(graph) == expected
+def test_pytorch_has_two_vectors_of_biases_in_a_recurrent_layer() -> None:
+    lstm = {"units": 6, "in_features": 8, "timesteps": 5, "bias": True, "bias_vectors": 2}
+    assert variables(synthetic.one("lstm", [(1, 5, 8)], [(1, 6)], **lstm)) == 4
 
 
 def test_variables_are_those_of_keras() -> None:
