@@ -245,10 +245,6 @@ seed_option = option(
 )  # fmt: skip
 facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data sheets of devices.")
 name_option = option("--name", metavar="NAME", help="What the device is called.")
-only_option = option(
-    "--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
-    help="The rows of these devices alone.",
-)  # fmt: skip
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")

@@ -224,12 +224,10 @@ class Grouping:
         elements = [self._element(piece) for piece in pieces]
         self.branches.update(e.label for e in elements if e.branching)
         at = self._head(elements)
-        body, tail = self._joined(elements[:at]), elements[at:]
+        body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
         if body and sum(e.units for e in tail) == 1:
-            head = [Group([p for e in tail for p in e.positions], "head", 1)]
-        else:
-            head = self._joined(tail)
-        return self._with_ends(body, bool(head)) + head
+            return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
+        return body + self._joined(tail)
 
     def _element(self, positions: list[int]) -> Group:
         units = sum(self.flow.heavy[p] for p in positions)
@@ -247,8 +245,6 @@ class Grouping:
         at = len(elements)
         while at and flat(elements[at - 1]):
             at -= 1
-        if at == len(elements) or any(self.flow.heavy[p] for p in elements[at].positions):
-            return len(elements)
         return at
 
     def _joined(self, elements: list[Group]) -> list[Group]:
@@ -287,14 +283,12 @@ class Grouping:
     def _begins(self, light: Group, group: Group, heavy: Group | None = None) -> bool:
         """Whether a light element goes with the `heavy` one behind it, not with the `group` before.
 
-        A concatenation begins something; so does what reads nothing of the group.
+        So does what reads nothing of the group.
         """
-        operation = self.graph.operations[light.positions[0]]
         if heavy is not None and light.label is not None and light.label == heavy.label:
             return True
-        if len(light.positions) == 1 and operation.kind == "concatenate":
-            return True
-        sources = [self.flow.writer.get(t, -1) for t in operation.inputs]
+        inputs = self.graph.operations[light.positions[0]].inputs
+        sources = [self.flow.writer.get(t, -1) for t in inputs]
         return max(sources, default=group.positions[0]) < group.positions[0]
 
     def _joins(self, group: Group, element: Group) -> bool:
@@ -317,17 +311,12 @@ class Grouping:
             is_gate(self.graph, self.graph.operations[p]) for p in element.positions
         )
 
-    def _with_ends(self, groups: list[Group], head: bool) -> list[Group]:
-        """What comes before the first block is the stem, when it is small and has no better name.
-
-        One convolution between the last block and the head is the top.
-        """
+    def _with_stem(self, groups: list[Group]) -> list[Group]:
+        """What comes before the first block is the stem, when it is small and has no better name."""
         generic = [is_generic(g.label) and not g.branching for g in groups]
         first = next((i for i, plain in enumerate(generic) if not plain), 0)
         leading = [p for g in groups[:first] for p in g.positions]
         units = sum(g.units for g in groups[:first])
         if not leading or units > 2 or len(generic) - sum(generic) < 2:
             return groups
-        if head and generic[-1] and groups[-1].units == 1 and len(groups) - 1 > first:
-            groups[-1].label = "top"
         return [Group(leading, "stem", units), *groups[first:]]

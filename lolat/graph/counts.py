@@ -328,21 +328,17 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def kind_label(operation: Operation) -> str:
-    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
-    dimensions = len(operation.attributes.get("kernel", ()))
-    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
-
-
 def behavior(operation: Operation) -> str:
     """What kind of work an operation is, as the measured domain knows it.
 
     What only reads and writes memory once is one kind, whatever it is called. Attention is the products
     that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
     """
-    if operation.kind == "attention":
-        return "matmul"
-    return "memory traffic" if operation.kind in MOVING else kind_label(operation)
+    if operation.kind in MOVING:
+        return "memory traffic"
+    dimensions = len(operation.attributes.get("kernel", ()))
+    kind = "matmul" if operation.kind == "attention" else operation.kind
+    return f"{kind}_{dimensions}d" if dimensions in (1, 3) else kind
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:

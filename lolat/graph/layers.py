@@ -60,19 +60,15 @@ class Layers:
         groups: int = 1,
         bias: bool = False,
         kind: str = "conv",
-        padding: str = "same",
     ) -> int:
-        """A convolution. Of padding "same" only the stride shrinks it (or enlarges: `transposed_conv`)."""
+        """A padded convolution: only the stride shrinks it (or enlarges: `transposed_conv`)."""
         _, height, width, inside = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        starts = (height, width)
-        if padding == "valid":
-            starts = (height - kernels[0] + 1, width - kernels[1] + 1)
         up = kind == "transposed_conv"
-        sides = (n * stride if up else -(-n // stride) for n in starts)
+        sides = (n * stride if up else -(-n // stride) for n in (height, width))
         return self.add(
             "grouped_conv" if kind == "conv" and groups > 1 else kind, [x], (1, *sides, filters),
-            kernel=kernels, strides=(stride, stride), dilation=(1, 1), padding=padding, bias=bias,
+            kernel=kernels, strides=(stride, stride), dilation=(1, 1), padding="same", bias=bias,
             in_channels=inside, out_channels=filters, groups=groups,
         )  # fmt: skip
 

@@ -101,13 +101,6 @@ class Model(Result):
             raise lacks(self.document, self.source, OF_INFERENCE)
         return self.document
 
-    @property
-    def launch_option(self) -> str:
-        """` --launch graph` for a command, of a GPU that launches otherwise than it was measured."""
-        kernels = self.document.get("predictors", {}).get("kernels", {})
-        chosen, measured = (kernels.get(of, {}).get("launch") for of in ("mode", "host"))
-        return f" --launch {chosen}" if measured not in (None, chosen) else ""
-
     @cached_property
     def state(self) -> State | None:
         """How old it is and what its last check found; None of a model that was not learned here."""

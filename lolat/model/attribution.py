@@ -7,7 +7,7 @@ what a change saves, each the prediction of a really changed network, counted an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -68,25 +68,23 @@ class Attribution:
 
 
 class Change(NamedTuple):
-    """A changed network; `kind` is for programs, `change` in words, `details` in numbers."""
+    """A changed network; `kind` is for programs, `change` in words."""
 
     kind: str
     change: str
     graph: Graph
-    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Counterfactual:
     """The latency that a change would give, predicted for the changed network.
 
-    `kind`, `change`, `details`: as of the Change. `of_block`: the saving as a share of the block's time;
+    `kind`, `change`: as of the Change. `of_block`: the saving as a share of the block's time;
     None for a change of the whole network.
     """
 
     kind: str
     change: str
-    details: Mapping[str, Any]
     latency_ms: float
     interval_ms: tuple[float, float] | None
     saves_ms: float
@@ -224,14 +222,14 @@ def _judged(
 ) -> tuple[Counterfactual, ...]:
     """The changes that save something, the most first; `block_ms`: of the block, if one is explained."""
     judged = []
-    for kind, words, graph, details in changes:
+    for kind, words, graph in changes:
         new = model.predict(graph, now.batch_size, now.predictor)
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms
             judged.append(
                 Counterfactual(
-                    kind, words, details, new.latency_ms, new.interval_ms, saves, of_block,
+                    kind, words, new.latency_ms, new.interval_ms, saves, of_block,
                     saves / now.latency_ms, new.in_domain,
                 )
             )  # fmt: skip
@@ -245,26 +243,25 @@ def _changes_of_network(
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield Change("width", words, widths(graph).at(HALF), {"factor": HALF})
+        yield Change("width", words, widths(graph).at(HALF))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
             words = f"without {block.label}: its input and output have the same shape"
-            yield Change("drop", words, changed, {"block": block.label})
+            yield Change("drop", words, changed)
             break
     side = image_side(graph)
     if at_size is not None and side is not None and side > 1:
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
-            details = {"from": side, "to": side // 2}
-            yield Change("resolution", words, at_size(side // 2), details)
+            yield Change("resolution", words, at_size(side // 2))
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """No block, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
-        yield Change("drop", words, changed, {})
+        yield Change("drop", words, changed)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
@@ -272,5 +269,4 @@ def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change
         examples += ", ..." if len(pairs) > 3 else ""
         fewer = pairs[0][0] - pairs[0][1]
         words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
-        details = {"factor": HALF, "channels": [list(pair) for pair in pairs]}
-        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF), details)
+        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF))

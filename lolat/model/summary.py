@@ -10,7 +10,7 @@ from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import Extended
 from lolat.model import Model
 from lolat.model.file import knows
-from lolat.model.rates import Families, Rates, families_of, rates_of
+from lolat.model.rates import Families, families_of
 from lolat.model.state import State, ago, moment
 from lolat.units import percent, plain
 
@@ -28,10 +28,8 @@ class ModelSummary:
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
-    the extended formula as families of work, null without one; `state`: its age and its last check, null of
-    a model that was not learned here; `training`: whether it was measured; `epochs`: how many were fitted
-    to; `spaces`: measured networks of each.
+    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
+    its last check, null of a model that was not learned here.
     """
 
     name: str
@@ -43,20 +41,16 @@ class ModelSummary:
     noise_floor: float | None
     environment: Mapping[str, Any]
     predictors: Mapping[str, FittedPredictor]
-    rates: Rates | None
     families: Families | None
     state: State | None
     domain: Mapping[str, Any]
-    training: bool
-    epochs: int
-    spaces: Mapping[str, int]
     warnings: Sequence[str]
 
 
 def summary_of(model: Model) -> ModelSummary:
     """The summary of a model."""
     document = model.document
-    spaces, extended = document.get("spaces", {}), model.predictors.get(Extended.name)
+    extended = model.predictors.get(Extended.name)
     fitted = {
         name: FittedPredictor(
             document["predictors"][name]["coefficients"], errors_of(document, name)
@@ -73,13 +67,9 @@ def summary_of(model: Model) -> ModelSummary:
         noise_floor=noise_floor(document),
         environment=document["environment"],
         predictors=fitted,
-        rates=rates_of(model),
         families=families_of(extended) if isinstance(extended, Extended) else None,
         state=model.state,
         domain=document.get("domain", {}),
-        training="training" in document,
-        epochs=len(document.get("epochs", {}).get("points", ())),
-        spaces={name: len(space.get("samples", ())) for name, space in spaces.items()},
         warnings=document.get("warnings", ()),
     )
 

@@ -112,9 +112,8 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
-    document = read_json(path, expected)
     try:
-        graph = Graph.from_dict(document)
+        graph = Graph.from_dict(read_json(path, expected))
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     if not is_of_size(graph, size):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from lolat.graph import GraphBuilder, Operation
+from lolat.graph import GraphBuilder
 from lolat.graph.kinds import CONVOLUTIONS
 
 KINDS = {
@@ -172,27 +172,14 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
-    def prune(self, outputs: Sequence[int]) -> list[int]:
-        """Drop operations that no output needs, and tensors that nobody reads or writes.
-
-        Returns the outputs, whose tensors have other numbers then.
-        """
-        builder, needed, operations = self.builder, set(outputs), []
-        for operation in reversed(builder.operations):
+    def prune(self, outputs: Sequence[int]) -> None:
+        """Drop the operations that no output needs."""
+        needed, operations = set(outputs), []
+        for operation in reversed(self.builder.operations):
             if not needed.isdisjoint(operation.outputs):
                 needed.update(operation.inputs, operation.outputs)
                 operations.append(operation)
-        needed.update(builder.inputs)
-        number = {tensor: i for i, tensor in enumerate(sorted(needed))}
-        builder.tensors[:] = [builder.tensors[tensor] for tensor in number]
-        builder.operations.clear()
-        for o in reversed(operations):
-            read, written = ([number[i] for i in tensors] for tensors in (o.inputs, o.outputs))
-            builder.operations.append(
-                Operation(o.name, o.kind, tuple(read), tuple(written), o.attributes, o.path)
-            )
-        builder.inputs[:] = [number[i] for i in builder.inputs]
-        return [number[i] for i in outputs]
+        self.builder.operations[:] = reversed(operations)
 
     def activations(self, call: Call) -> list[int]:
         """The first input, and the others that the network computes, each once."""

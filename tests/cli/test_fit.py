@@ -301,19 +301,5 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
     lolat.done("fit", model, own, "--output", out)
     for source, advised in ((model, True), (out, False)):
         said = lolat.json("predict", source, name)["warnings"]
-        assert ("fewer elements per operation than any measured block" in said[0]) == advised
+        assert ("than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
-
-
-def test_blocks_that_say_as_much_as_the_models_own(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    """A table of the six counts would make the formula of all points one of six."""
-    blocks, out = tmp_path / "blocks.csv", tmp_path / "mine.json"
-    points = synthetic.measured(5, seed=7)
-    blocks.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
-    said = lolat.refused("fit", model, blocks, "--output", out)
-    assert f"{blocks} lacks counts that the points of {model} have" in said
-    model.write_text(json.dumps(synthetic.document(synthetic.measured(columns=FEATURES))))
-    lolat.done("fit", model, blocks, "--output", out)
-    assert [p["latency_ms"] for p in read(out)["points"][105:]] == [p.latency_ms for p in points]

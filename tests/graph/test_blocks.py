@@ -68,16 +68,6 @@ def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert cut(Graph.from_dict(graph.to_dict())) == cut(graph)
 
 
-def test_the_smallest_graphs() -> None:
-    b = GraphBuilder("none")
-    assert cut(b.build([b.input((1, 3))])) == ()
-    b = GraphBuilder("one")
-    graph = b.build([conv(b, b.input((1, 8, 8, 3)), 4)])
-    (block,) = cut(graph)
-    assert (block.operations, block.summary) == ((0,), "conv 3x3")
-    assert cut(graph) is cut(graph)  # kept with the graph
-
-
 # ---- cuts, against brute force -------------------------------------------------------------------
 
 
@@ -201,7 +191,6 @@ STYLES: dict[str, tuple[Callable[[int, int, str], tuple[str, str]], str]] = {
         "layer{0}.{1}",
     ),
     "flat": (lambda s, b, n: ("", f"res{s}_block{b}_{n}" if 0 < s < 4 else n), "res{}_block{}"),
-    "nested": (lambda s, b, n: ("model_1", f"stage{s}_unit{b}_{n}" if 0 < s < 4 else n), "stage{}_unit{}"),
 }  # fmt: skip
 
 
@@ -338,31 +327,6 @@ def test_two_inputs_are_cut_one_after_the_other() -> None:
     graph = b.build([conv(b, x, 4, name="joined1_conv")])
     assert_partition(graph)
     assert labels(graph) == ["image0", "image1", "image2", "depth0", "depth1", "depth2", "joined1"]
-    assert cut(graph)[-1].summary == "concat, conv 3x3"
-
-
-def test_a_side_output_is_a_block_of_its_own() -> None:
-    b = GraphBuilder("aux")
-    x = side = same(b, "relu", conv(b, b.input((1, 16, 16, 3)), 8, name="a1_conv"))
-    for name in ("b1_conv", "c1_conv"):
-        x = same(b, "relu", conv(b, x, 8, name=name))
-    graph = b.build([x, conv(b, same(b, "max_pool", side), 2, name="aux1_conv")])
-    assert labels(graph) == ["a1", "b1", "c1", "aux1"]
-    assert cut(graph)[-1].summary == "max pool, conv 3x3"
-
-
-def test_light_operations_never_make_a_block() -> None:
-    b = GraphBuilder("light")
-    x = b.input((1, 8, 8, 4))
-    for kind in ("rescale", "batch_norm"):
-        x = same(b, kind, x)
-    for _ in range(3):
-        x = conv(b, x, 4)
-        for kind in ("batch_norm", "relu", "max_pool", "mystery"):
-            x = same(b, kind, x)
-    graph = b.build([x])
-    assert [len(block.operations) for block in cut(graph)] == [7, 5, 5]
-    assert cut(graph)[0].label == "conv"
 
 
 # ---- networks as Keras builds them
@@ -375,28 +339,16 @@ def several(pattern: str, *counts: int, first: int = 1) -> list[str]:
     return [pattern.format(i, j) for i, n in enumerate(counts) for j in range(first, first + n)]
 
 
-def lettered(*stages: int) -> list[str]:
-    """In "block2d", "2d" is not the two dimensions of "conv2d"."""
-    return [f"block{i}{'abcdefgh'[j]}" for i, n in enumerate(stages, 1) for j in range(n)]
-
-
 APPLICATIONS: dict[str, tuple[list[str], dict[int, str]]] = {
     "ResNet50": (["stem", *several("conv{}_block{}", 0, 0, 3, 4, 6, 3), "head"],
                  {0: "conv 7x7/2, bn, relu, max pool", 1: "4 convs, add", 2: "3 convs, add",
                   -1: "average pool, dense 1000, softmax"}),
     "MobileNet": (["stem", *several("conv_dw_{}", 13), "head"], {}),
-    "MobileNetV3Small": (["stem", "expanded_conv", *several("expanded_conv_{}", 10), "top", "conv_2",
-                          "logits"], {}),
-    "EfficientNetB0": (["stem", *lettered(1, 2, 2, 3, 3, 4, 1), "top", "head"],
-                       {3: "4 convs 1x1, depthwise 3x3, average pool, add"}),
     "VGG16": ([*several("block{}", 5), "fc1", "fc2", "predictions"],
               {0: "2 convs 3x3, max pool", 5: "dense 4096, relu"}),
     "Xception": ([*several("block{}", 14), "head"], {4: "3 depthwise 3x3, 3 convs 1x1, add"}),
     "InceptionV3": (["conv2d", *several("conv2d_{}", 4), *several("mixed{}", 11, first=0), "head"],
                     {5: "7 convs, average pool, concat"}),
-    "DenseNet121": (["stem", *several("conv2_block{}", 6), "pool2", *several("conv3_block{}", 12),
-                     "pool3", *several("conv4_block{}", 24), "pool4", *several("conv5_block{}", 16),
-                     "head"], {7: "bn, relu, conv 1x1, average pool"}),
 }  # fmt: skip
 
 
@@ -422,18 +374,6 @@ def test_networks_of_keras_applications(network: str) -> None:
     assert {i: cut(graph)[i].summary for i in summaries} == summaries
 
 
-def convolutional() -> Any:
-    import keras
-    from keras import layers
-
-    return keras.Sequential([
-        keras.Input((32, 32, 3)), layers.Rescaling(1 / 255), layers.Conv2D(32, 3, activation="relu"),
-        layers.MaxPooling2D(), layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(),
-        layers.Flatten(), layers.Dropout(0.5), layers.Dense(128, activation="relu"),
-        layers.Dense(10, activation="softmax"),
-    ])  # fmt: skip
-
-
 def transformer() -> Any:
     import keras
     from keras import layers
@@ -448,17 +388,9 @@ def transformer() -> Any:
     return keras.Model(tokens, layers.Dense(1, activation="sigmoid")(layers.LSTM(64)(x)))
 
 
-@pytest.mark.parametrize(
-    ("network", "names"),
-    [
-        (transformer, [
-            "stem · embedding 48", "multi_head_attention · 4 dense 48, attention, add",
-            "dense · 2 dense, add", "multi_head_attention_1 · 4 dense 48, attention, add",
-            "dense_2 · 2 dense, add", "lstm · lstm 64", "dense_4 · dense 1, sigmoid"]),
-        (convolutional, [
-            "conv2d · rescale, conv 3x3, relu, max pool", "conv2d_1 · conv 3x3, relu, max pool",
-            "dense · dense 128, relu", "dense_1 · dense 10, softmax"]),
-    ],
-)  # fmt: skip
-def test_networks_whose_layers_nobody_named(network: Any, names: list[str]) -> None:
-    assert [block.name for block in cut(read(network))] == names
+def test_a_network_whose_layers_nobody_named() -> None:
+    assert [block.name for block in cut(read(transformer))] == [
+        "stem · embedding 48", "multi_head_attention · 4 dense 48, attention, add",
+        "dense · 2 dense, add", "multi_head_attention_1 · 4 dense 48, attention, add",
+        "dense_2 · 2 dense, add", "lstm · lstm 64", "dense_4 · dense 1, sigmoid",
+    ]  # fmt: skip

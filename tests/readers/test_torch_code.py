@@ -113,9 +113,8 @@ def test_the_module_is_read_as_in_evaluation_and_left_as_it_was() -> None:
     assert set(vars(model)) == set(vars(nn.Sequential()))
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, torch.compile, nn.DataParallel])
-def test_what_wraps_a_module_is_left_out(wrap: Any) -> None:
-    model = wrap(nn.Sequential(conv(), nn.ReLU()))
+def test_what_wraps_a_module_is_left_out() -> None:
+    model = torch.compile(nn.Sequential(conv(), nn.ReLU()))
     assert kinds(graph_of(model, (3, 6, 6))) == ["conv", "relu"]
 
 
@@ -138,15 +137,6 @@ def test_no_weights_and_no_memory_are_needed(monkeypatch: pytest.MonkeyPatch) ->
     with torch.device("meta"):
         large = nn.Sequential(nn.Linear(1 << 16, 1 << 18), nn.ReLU(), nn.Linear(1 << 18, 10))
     assert counted(large).weights == (1 << 34) + (1 << 18) + 10 * (1 << 18) + 10
-    made = []
-
-    def huge() -> Any:
-        made.append(nn.Linear(1 << 16, 1 << 20))  # 256 GiB
-        return made[-1]
-
-    monkeypatch.setattr(nets, "huge", huge, raising=False)
-    assert total(lolat.read("tests.readers.torch_networks:huge")).weights == (1 << 36) + (1 << 20)
-    assert len(made) == 1
 
     def looks() -> Any:
         rates = [float(r.item()) for r in torch.linspace(0, 0.1, 3)]

@@ -184,7 +184,7 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
 def test_what_a_reader_should_know_of_network_and_model() -> None:
     said = asked(model(training_residuals=TRAINED), known.network("keras"), 8).warnings
     (other,) = said
-    assert other.startswith("the model was learned with torch and this is a Keras network")
+    assert other.startswith("the model was learned with torch, and tensorflow runs this network")
     document = known.document(training_residuals=TRAINED)
     document["environment"]["source"] = {"title": "a table"}
     document["warnings"] = ["measured by somebody else"]

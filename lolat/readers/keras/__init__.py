@@ -48,7 +48,7 @@ def import_keras() -> Any:
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
-    """Read a Keras model (or layer) into a Graph; the model is left as it was.
+    """Read a Keras model (or layer) into a Graph.
 
     `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
     its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
@@ -60,7 +60,6 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         stack.enter_context(_known_shapes())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # Keras' remarks about our own calls
-        stack.callback(reader.forget)
         inputs, outputs = _called(model, as_sizes(input_size))
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
@@ -147,14 +146,10 @@ def _uncallable(model: Any, inputs: Any, error: Exception) -> NetworkError:
     import keras
 
     shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
-    why = (
-        f"network {model.name!r} cannot be called on a symbolic input of shape "
-        f"{shapes_text(shapes)}: {one_line(error)}"
-    )
     return NetworkError(
-        f"{why}; give {arg('input_size')} that fits, and write its call method with layers and "
-        "keras.ops (several inputs: make a keras.Model of inputs and outputs)",
-        why=why,
+        f"network {model.name!r} cannot be called on a symbolic input of shape {shapes_text(shapes)}: "
+        f"{one_line(error)}; give {arg('input_size')} that fits, and write its call method with layers "
+        "and keras.ops (several inputs: make a keras.Model of inputs and outputs)"
     )
 
 
@@ -249,26 +244,10 @@ class KerasReader:
         self.writer = Writer(self.builder)
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
-        self.nodes: list[Any] = []
-
-    def forget(self) -> None:
-        """Take the calls that were read off the lists that Keras keeps with each layer."""
-        lists = [
-            (node, nodes)
-            for node in self.nodes
-            for nodes in (
-                node.operation._inbound_nodes,
-                *(parent.operation._outbound_nodes for parent in node.parent_nodes),
-            )
-        ]
-        for node, nodes in lists:
-            with contextlib.suppress(ValueError):
-                nodes.remove(node)
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
         """Write all calls between the tensors known already and `outputs`, in order."""
         for node in _ordered_nodes(self.known, outputs):
-            self.nodes.append(node)
             sources = [self.known[id(t)] for t in node.input_tensors]
             shapes = [tuple(t.shape) for t in node.output_tensors]
             if any(None in shape for shape in shapes):

@@ -22,11 +22,6 @@ from lolat.units import one_line, shortened
 
 LARGEST = 4096
 """Elements of the largest constant that is followed; shapes are computed from a few numbers."""
-SAME_SHAPE = frozenset(
-    ["GroupNormalization", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization",
-     "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"]
-)  # fmt: skip
-"""Operators without an inference of shapes: their first output has the shape of their first input."""
 
 
 def import_onnx() -> Any:
@@ -266,8 +261,8 @@ def _shaped(model: Any, network: str) -> Any:
                 break
             before = len(unknown)
             for node in unknown:
-                out, source = node.outputs[0], node.inputs[0] if node.inputs else None
-                if node.op_type in SAME_SHAPE and source is not None and _is_known(source):
+                source, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+                if node.op_type == "GroupNormalization" and source is not None:
                     out.shape, out.type = source.shape, source.type
             # What an If gives, only the inference of the whole graph knows.
             model = onnx_ir.to_proto(graph)

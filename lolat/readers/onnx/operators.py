@@ -43,7 +43,7 @@ class OnnxReader:
                 self.index[value] = self.builder.input(shape, _dtype(value), batched)
         live = set(self.index)
         for node in self.graph:
-            if any(value in live for value in (*node.inputs, *_captured(node))):
+            if any(value in live for value in node.inputs):
                 live.update(out for out in node.outputs if out.name)
         self.live, self.patterns = live, Patterns(self.graph, live)
         self.places = {
@@ -81,8 +81,7 @@ class OnnxReader:
     ) -> list[int]:
         """Write a node as one call: of all operands but single constant numbers, unless given."""
         if inputs is None:
-            every = (*node.inputs, *_captured(node))
-            inputs = [v for v in every if v is not None and not self.is_number(v)]
+            inputs = [v for v in node.inputs if v is not None and not self.is_number(v)]
         shapes = [self.shape(out) for out in self.outputs(node)]
         return self.write(node, op or node.op_type, map(self.tensor, inputs), shapes, **parameters)
 
@@ -147,14 +146,6 @@ def _input(node: Any, position: int) -> Any:
 
 def _dtype(value: Any) -> str:
     return str(value.dtype.numpy()) if value.dtype else "float32"
-
-
-def _captured(node: Any) -> list[Any]:
-    """What the graphs inside of an operation read from outside."""
-    nested = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
-    inner = [n for graph in nested for n in graph]
-    read = [v for n in inner for v in (*n.inputs, *_captured(n)) if v is not None]
-    return [v for v in dict.fromkeys(read) if v.graph not in nested]
 
 
 # ---- Names of operators.

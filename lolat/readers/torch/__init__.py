@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lolat.errors import LolatError, MissingPackageError, NetworkError, arg, worded
+from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.size import Shape, filled
 from lolat.units import one_line, shortened
@@ -53,7 +53,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     import_torch()
     from lolat.readers.torch.trace import traced
 
-    model = _unwrapped(model)
+    model = getattr(model, "_orig_mod", model)  # inside torch.compile
     name = name or type(model).__name__
     errors: list[Exception] = []
     for args, kwargs in _calls(model, name, size, example):
@@ -68,21 +68,12 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     code, reason = "network", shortened(one_line(cause))
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, reason = "data-dependent", "what it does depends on the values of a tensor"
-    why = f"network {name!r} cannot be read: {reason}{_user_line(cause)}"
     raise NetworkError(
-        f"{why}; give {arg('input_size')} that fits (of several inputs a list, or a pair of the "
-        "module and its inputs), and a forward whose operations depend on shapes alone",
+        f"network {name!r} cannot be read: {reason}{_user_line(cause)}; give {arg('input_size')} that fits "
+        "(of several inputs a list, or a pair of the module and its inputs), and a forward whose "
+        "operations depend on shapes alone",
         code=code,
-        why=worded(why),
     ) from cause
-
-
-def _unwrapped(model: Any) -> Any:
-    """The module inside torch.compile and DataParallel."""
-    wrappers = ("DataParallel", "DistributedDataParallel")
-    while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
-        model = getattr(model, "_orig_mod", None) or model.module
-    return model
 
 
 # ---- The inputs of a module.

@@ -172,17 +172,9 @@ def without_weights(make: Callable[[], Any]) -> Any:
     """What a function that makes a network returns, its weights of a shape that nothing has filled.
 
     Drawing weights at random takes longer than all else, and memory that is not touched is none. Code can
-    look at small parameters, and copy all. A network too large for the machine has fake tensors.
+    look at small parameters, and copy all.
     """
-    try:
-        with _unfilled():
-            return make()
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
-            raise
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with _unfilled():
         return make()
 
 

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -193,9 +193,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     for path, module in model.named_modules(remove_duplicate=False):
         modules.setdefault(module, []).append(path)
     tracer = Tracer(builder, modules)
-    leaves = [*model.parameters(), *model.buffers()]
-    modes = [t.fake_mode for t in leaves if isinstance(t, FakeTensor)]
-    mode = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     with _evaluated(model), _quietly(), torch.inference_mode(), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
@@ -210,7 +208,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    outputs = tracer.writer.prune(outputs)
+    tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
