@@ -116,7 +116,7 @@ def _of_epochs(
     path: str, output: AnyPath | None, stem: str, device: str | None, said: Said | None
 ) -> Model:
     """A model of timed epochs, or the model at `output` with them: its other sections stay."""
-    document = epochs_document(path, stem, device, read_network, said)
+    document = epochs_document(path, stem, device, read_network)
     if output is None:
         return Model(document)
     if device is None and Path(output).exists():
