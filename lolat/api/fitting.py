@@ -29,7 +29,7 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
@@ -265,10 +265,6 @@ class Models(Result):
     def words(self) -> str:
         """Their names."""
         return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each model."""
-        return [dict(plain_data(m)) for m in self]
 
 
 def models() -> Models:

@@ -77,15 +77,6 @@ class Model(Result):
 
         return words_of(self)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each predictor: its name, whether it is the default, its errors where left out."""
-        from lolat.model.summary import errors_of
-
-        return [
-            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
-            for name in self.predictors
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
         from lolat.model.summary import summary_of

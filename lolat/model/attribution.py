@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -135,18 +135,6 @@ class Explanation(Result):
             change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
         return f"{self.prediction.words()}\n{change}"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each block (of one block: each operation): latency_ms, share, and ms by term."""
-        return [
-            {
-                "name": a.name,
-                "latency_ms": a.latency_ms,
-                "share": a.share,
-                **{f"{t.name}_ms": t.latency_ms for t in a.terms},
-            }
-            for a in self.operations or self.blocks
-        ]
-
 
 def explain(
     model: Model,
@@ -265,8 +253,5 @@ def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
-        examples = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
-        examples += ", ..." if len(pairs) > 3 else ""
-        fewer = pairs[0][0] - pairs[0][1]
-        words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
-        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF))
+        channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
+        yield Change("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))

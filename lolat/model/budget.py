@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -22,7 +22,7 @@ from lolat.graph import Graph
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
-from lolat.io.results import Result, of, plain_data
+from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
@@ -95,11 +95,6 @@ class BudgetAnswer(Result):
         """The value that stays within the time, and its latency."""
         value = value_words(self.vary, self.best.value)
         return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row each for the network now, the largest within the time, and the next one."""
-        steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
 
 
 class Values(NamedTuple):

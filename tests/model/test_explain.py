@@ -105,7 +105,7 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     found = explain(MODEL, MOBILE, batch_size, block="block1")
     block = found.blocks[0]
     half, narrow = of(found, "inner_width"), mobile(mid=48)
-    assert half.change == "48 fewer channels inside (96 -> 48)"
+    assert half.change == "width x0.5 inside (96 -> 48)"
     assert half.saves_ms == close(saving(MOBILE, narrow, batch_size), rel=1e-9)
     assert half.latency_ms == close(MODEL.predict(narrow, batch_size).latency_ms, rel=1e-9)
     assert half.of_block == close(half.saves_ms / block.latency_ms)
