@@ -19,7 +19,7 @@ from lolat import errors
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
 from lolat.io.process import Child, RequestFailed
-from lolat.web.form import FIELDS, Form
+from lolat.web.form import Form
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,9 +114,6 @@ def test_python_the_command_line_and_the_page_name_an_argument_each_in_their_way
     call = ["predict", str(model), "keras:ResNet50", "--coverage", sure]
     assert run(commands, call, "lolat") == 2
     assert capsys.readouterr().err.startswith("lolat: --coverage 0.999999: expected at most")
-    form = Form([("view", "training"), ("coverage", "1.5"), ("price.a", "")])
-    assert form.question() is None
-    label = FIELDS["coverage"].label
-    assert form.words(error).startswith(f'"{label}" 0.999999: expected at most')
-    assert "1.5" in form.errors["coverage"]
-    assert form.field_at_fault(error) == "coverage"
+    form = Form([("view", "budget")], {})
+    words = form.words(errors.InputError(f"{errors.arg('max_ms')} 0: expected more"))
+    assert words == '"At most, ms" 0: expected more'

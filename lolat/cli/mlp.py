@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from lolat.cli import common
 from lolat.errors import InputError, arg
@@ -76,23 +78,30 @@ def fit(
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     """
-    from lolat.mlp.devices import DEVICES, known, merged, read_devices
-    from lolat.mlp.training import about_training, learn, split
+    from lolat import __version__
+    from lolat.mlp.devices import DEVICES, known, read_devices
+    from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
     text = read_table(table)
     rows = parse(text)
-    devices = known(rows["gpu"].tolist(), merged(DEVICES, read_devices(facts) if facts else {}))
-    parts = split(len(rows), seed)
+    devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
+    train, test = split(len(rows), seed)
     with common.progress() as bar:
         model = learn(
-            rows.select(parts.train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
+            rows.select(train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
             progress=bar,
         )  # fmt: skip
-    digest = hashlib.sha256(text.content.encode()).hexdigest()
-    model, errors = about_training(model, rows, parts, Path(table).name, digest)
-    write_layer_model(output, model)
-    answer = LayerFit(str(output), rows.layer, recipe, tuple(devices), errors)
+    errors = evaluate(model, rows.select(test))
+    today = datetime.date.today().isoformat()
+    of_table = {
+        "name": Path(table).name,
+        "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
+    }
+    about = {**model.training, "table": of_table, "lolat": __version__, "date": today}
+    write_layer_model(output, replace(model, training=about, errors=asdict(errors.all)))
+    gpus = tuple(device.name for device in devices.values())
+    answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
     common.answer("layer-fit", answer, as_json, lines)
@@ -102,13 +111,12 @@ def error_lines(errors: Evaluation) -> Iterator[str]:
     """The errors of all rows, of each GPU and of each optimizer."""
     optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
     rows = [_error_row(n, e) for n, e in ({"all": errors.all} | errors.gpus | optimizers).items()]
-    yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median", "spread"], rows)
+    yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median"], rows)
 
 
 def _error_row(name: str, e: Errors) -> list[str]:
-    spread = "" if e.spread is None else percent(e.spread)
     errors = percent(e.mean_relative_error), percent(e.median_relative_error)
-    return [plain(name), f"{e.rows:,}", digits(e.rmse_ms), *errors, spread]
+    return [plain(name), f"{e.rows:,}", digits(e.rmse_ms), *errors]
 
 
 # ---- `lolat mlp predict`: the layers of a table, or of a network.
@@ -158,7 +166,7 @@ def predict(
 ) -> None:
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
-    Of a table with times it says the errors too: by GPU, by optimizer, beside the spread of the times.
+    Of a table with times it says the errors too: by GPU, by optimizer.
     A network needs a model of convolutions and one of dense layers (or the one that it has), and --gpu;
     what they do not know (pooling, normalization ...) is listed and not in the sum.
     """
@@ -230,11 +238,10 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
             plain(layer.name),
             milliseconds(layer.predicted_ms),
             percent(layer.share),
-            layer.description,
         ]
         for layer in network.layers
     ]
-    yield from table_lines(["layer", "time", "share", "sizes"], rows, left=(0, 3))
+    yield from table_lines(["layer", "time", "share"], rows)
     groups: dict[tuple[str, str], int] = {}
     for other in network.not_predicted:
         groups[other.kind, other.reason] = groups.get((other.kind, other.reason), 0) + 1

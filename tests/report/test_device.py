@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 import pytest
@@ -31,33 +30,18 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
 def test_two_models_of_a_processor_are_told_apart() -> None:
     """By what was set while each was measured."""
     document = synthetic.document()
-    where = document["environment"]
-    first = headline(Model(document, "models/desk.json"))
-    assert first.startswith("desk: a desk, 2 threads · tensorflow")
-    for changes, words in (
-        ({"compile": True, "half": False}, "compiled"),
-        ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
-        ({"flags": None}, ""),
-    ):
-        found = headline(Model({**document, "environment": {**where, **changes}}, "desk.json"))
-        assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
+    where = document["environment"] | {"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "compile": True}
+    words = headline(Model({**document, "environment": where}, "desk.json"))
+    assert words.startswith("desk: a desk, 2 threads · tensorflow")
+    assert {"compiled", "ONEDNN_MAX_CPU_ISA=AVX2"} <= set(words.split(" · "))
 
 
-def test_the_errors_are_those_of_the_file_and_the_interval_is_what_predict_gives() -> None:
+def test_the_errors_are_those_of_the_file() -> None:
     model = load("epyc-2t")
     errors = model.document["predictors"]["extended"]["error"]
     lines = list(device.describe(model))
-    networks, blocks = (
-        next(x for x in lines if x.startswith(f"  {n}: ")) for n in ("networks", "single blocks")
-    )
-    assert f"{100 * errors['networks_left_out']['median']:.1f} % at the median" in networks
-    assert f"{100 * errors['left_out']['median']:.1f} % at the median" in blocks
-    found = model.predict(synthetic.network(stages=60))
-    ends = [100 * (end / found.latency_ms - 1) for end in found.interval_ms or ()]
-    assert found.in_domain
-    told = re.search(r"90 % of them within (-\d+) \.\. (\+\d+) %$", networks)
-    assert told is not None
-    assert [float(end) for end in told.groups()] == pytest.approx(ends, abs=2)
+    for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
+        assert f"  {name}: {100 * errors[key]['median']:.1f} % at the median" in lines
 
 
 def test_the_formula() -> None:
@@ -94,37 +78,21 @@ def test_what_disturbed_the_learning() -> None:
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
     assert max(map(len, lines)) <= device.WIDE
-    *_, few, last, _, _, _ = device.learned(Model(document), "x", "x")
-    assert (few, last) == ("  b", "  and 1 more remark, which `lolat show` has")
+    assert "while learning" in list(device.learned(Model(document), "x", "x"))
     assert "while learning" not in list(device.learned(Model(document), "x", "x", False))
 
 
-def test_what_learning_says_at_its_end_is_one_screen() -> None:
-    """With much to say."""
+def test_what_learning_says_at_its_end() -> None:
     document = dict(load("epyc-2t").document)
-    where = {"date": "2026-03-01T10:00:00+00:00", "seconds": 174.6, "peak_share": 0.31}
-    document["environment"] = document["environment"] | where
-    document["noise"] = document["noise"] | {"repeatability": 0.061, "others": 1.02, "again": []}
-    document["warnings"] = [
-        "other programs used 1.0 of 2 processors while learning, and the times are with them: learn "
-        "again when they have ended, or keep this for a machine that is as busy",
-        "large convolutions reach 31 % of the processor's nominal peak; usual are 60 to 130: a slow hour "
-        "of the machine, or a framework that does not use its vectors",
-    ]
-    lines = list(device.learned(Model(document), "models/local/desk.json", "local"))
-    assert lines[0] == ("AMD EPYC, 2 threads · tensorflow 2.21.0 · 118 points measured in 175 s")
+    document["environment"] = document["environment"] | {"seconds": 174.6}
+    document["noise"] = document["noise"] | {"repeatability": 0.061}
+    lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
+    assert lines[0].startswith("AMD EPYC, 2 threads · tensorflow 2.21.0")
+    assert lines[0].endswith(" · 118 points measured in 175 s")
     wanted = "  this machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
-    assert any(line.startswith("  other programs used 1.0 of 2 processors while") for line in lines)
-    assert "written: models/local/desk.json" in lines
-    assert lines[-2].startswith("Next: lolat report local keras:ResNet50 · lolat evaluate local")
-    assert lines[-1].startswith("Next: lolat cost local keras:ResNet50 ")
-    assert len(lines) <= 25
-    assert max(map(len, lines)) <= device.WIDE
-
-
-def test_a_name_that_a_shell_would_take_apart_is_quoted() -> None:
-    document = synthetic.document()
-    *_, written, following = device.learned(Model(document), "my models/a.json", "my models/a.json")
-    assert written == "written: my models/a.json"
-    assert following.startswith("Next: lolat report 'my models/a.json' keras:ResNet50")
+    assert "written: my models/a.json" in lines
+    assert lines[-2].startswith(
+        "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
+    )
+    assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")
