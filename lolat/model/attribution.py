@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -67,12 +66,8 @@ class Attribution:
         return {term.name: term for term in self.terms}
 
 
-class Change(NamedTuple):
-    """A changed network; `kind` is for programs, `change` in words."""
-
-    kind: str
-    change: str
-    graph: Graph
+Change = tuple[str, str, Graph]
+"""A change of a network: its kind, for programs; in words; the changed network."""
 
 
 @dataclass(frozen=True)
@@ -231,27 +226,27 @@ def _changes_of_network(
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield Change("width", words, widths(graph).at(HALF))
+        yield ("width", words, widths(graph).at(HALF))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
             words = f"without {block.label}: its input and output have the same shape"
-            yield Change("drop", words, changed)
+            yield ("drop", words, changed)
             break
     side = image_side(graph)
     if at_size is not None and side is not None and side > 1:
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
-            yield Change("resolution", words, at_size(side // 2))
+            yield ("resolution", words, at_size(side // 2))
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """No block, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
-        yield Change("drop", words, changed)
+        yield ("drop", words, changed)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
         channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
-        yield Change("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))
+        yield ("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))

@@ -14,7 +14,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE
-from lolat.model import Model, attribution
+from lolat.model import Model
 from lolat.model.attribution import (
     Attribution,
     Explanation,
@@ -116,8 +116,8 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
 
 
 def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = attribution.Change("drop", "more", synthetic.network(stages=5))
-    same = attribution.Change("drop", "as it is", synthetic.network())
+    slower = ("drop", "more", synthetic.network(stages=5))
+    same = ("drop", "as it is", synthetic.network())
     changes = "lolat.model.attribution._changes_of_block"
     monkeypatch.setattr(changes, lambda *_: iter([slower, same]))
     assert explain(MODEL, NETWORK, block="stem").counterfactuals == ()
