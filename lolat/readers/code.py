@@ -7,12 +7,11 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import LolatError, MissingPackageError, NetworkError
-from lolat.units import did_you_mean, one_line, shortened
+from lolat.errors import MissingPackageError, NetworkError
+from lolat.units import one_line
 
 PREFIXES = ("keras", "timm", "torchvision", "transformers")
 """What a name of a network begins with; others are modules."""
@@ -55,20 +54,6 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
     return value
 
 
-def called(spec: str, function: Callable[[], Any]) -> Any:
-    """What a function of the user's returns; NetworkError for what it raises."""
-    try:
-        return function()
-    except (LolatError, MemoryError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise NetworkError(
-            f"calling {spec!r} failed: {brief(error)}; expected a function that returns a network when it "
-            "is called without arguments",
-            code="user-code",
-        ) from error
-
-
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
     """What is printed meanwhile goes to stderr: stdout may be promised to JSON."""
     return contextlib.redirect_stdout(sys.stderr)
@@ -91,13 +76,3 @@ def brief(error: BaseException) -> str:
     """An exception in one line, with its type."""
     text, kind = one_line(error), type(error).__name__
     return kind if text == kind else f"{kind}: {text}"
-
-
-def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
-    """The error for a name that its package has not; `listing`: where all its `names` are."""
-    package, _, name = spec.partition(":")
-    near = {known.lower(): f"{package}:{known}" for known in names}
-    hint = did_you_mean(name.lower(), near, f"{listing} lists its {len(near)} networks")
-    return NetworkError(
-        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
-    )

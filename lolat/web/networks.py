@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers.cache import Cache
-from lolat.readers.children import check_file, read_in_child
+from lolat.readers.children import read_in_child
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -57,7 +57,6 @@ class Networks:
             path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
             with path.open("wb") as copy:
                 shutil.copyfileobj(file, copy)
-            check_file(path, name)
             try:
                 graph = self._read(str(path), size)
             except NetworkError as error:

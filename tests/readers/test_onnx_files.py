@@ -299,4 +299,4 @@ def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
         made_node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(value))
     graph = graph_of(tmp_path, made)
     names = [o.full_name for o in graph.operations]
-    assert names == ["layer1/layer1.0/act", "layer1/layer1.0/relu_1"]
+    assert names == ["layer1.0/act", "layer1.0/relu_1"]

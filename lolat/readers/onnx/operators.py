@@ -159,28 +159,12 @@ def _place(node: Any) -> tuple[str, str]:
     """
     scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
     modules = [text.strip(" '\"") for text in scopes.strip("[]").split(",") if text.strip(" '\"")]
-    if modules:
-        kernel = _input(node, 1)
-        weights = kernel.name.split(".")[:-1] if kernel is not None else []
-        if "batch_norm" in modules[-1] and node.op_type == "Conv" and weights:
-            # Folded into the convolution, whose name is left on its weights alone.
-            return "/".join(_parts(".".join(weights[: i + 1]) for i in range(len(weights)))), "conv"
-        return "/".join(_parts(modules[:-1])), modules[-1]
+    if len(modules) > 1:
+        return re.sub(r"\.(?!\d)", "/", modules[-2]), modules[-1]
     # "node_7" is what onnx_ir calls a node without a name.
     name = re.sub(r"^node(_\d+)?$", "", node.name or "")
     parts = [part for part in name.split(";")[0].split("/") if part]
     return ("/".join(parts[:-1]), parts[-1]) if parts else ("", "")
-
-
-def _parts(modules: Iterable[str]) -> list[str]:
-    """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
-    parts: list[str] = []
-    before = ""
-    for module in modules:
-        own = module.removeprefix(f"{before}.") if before else module
-        parts.append(f"{parts[-1]}.{own}" if parts and own.isdigit() else own)
-        before = module
-    return parts
 
 
 # ---- Operators that are more than their name.

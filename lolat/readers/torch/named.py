@@ -16,7 +16,7 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.io.documents import read_json
-from lolat.readers.code import unknown_network
+from lolat.readers.cache import unknown_network
 from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import DeviceError, MeasuringError, NetworkError
+from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
-from microbench.backends import Prepared, at_batch, environment_of, imported
+from microbench.backends import Prepared, at_batch, environment_of
 from microbench.backends.torch.layers import block_module
 from microbench.environment import cpu_count
 
@@ -26,7 +26,12 @@ class OnnxRuntimeBackend:
 
     def __init__(self, device: str, threads: int | None = None) -> None:
         """`threads`: None for the usual number. MissingPackageError or DeviceError: not there."""
-        self.runtime = runtime = imported("onnxruntime", "the onnxruntime backend")
+        try:
+            import onnxruntime as runtime
+        except ImportError as error:
+            words = f"the onnxruntime backend cannot import onnxruntime ({error})"
+            raise MissingPackageError(words, "onnxruntime") from error
+        self.runtime = runtime
         self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
         self.place = "cuda" if device == "gpu" else "cpu"
@@ -52,9 +57,8 @@ class OnnxRuntimeBackend:
         """Versions, threads and flags: what makes times comparable."""
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
-            "execution_provider": self.provider, "shared_threads": self.shares_threads,
+            "execution_provider": self.provider,
             "inter_op_threads": self.pools[1],
-            "optimisation": self.runtime.SessionOptions().graph_optimization_level.name,
             **environment_of(self.threads, self.threads or cpu_count()),
             **({"device_name": self.gpu.get_device_name()} if self.gpu else {}),
         }  # fmt: skip
