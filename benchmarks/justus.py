@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark, percent
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph.counts import FEATURES
-from lolat.mlp.devices import DEVICES
+from lolat.mlp.devices import DEVICES, known
 from lolat.mlp.recipes import RECIPES as TRAINED
 from lolat.mlp.table import LayerTable, LayerWork, read_table
 from lolat.mlp.training import learn, split
@@ -78,9 +78,8 @@ def trained(data: Path, task: Task, recipe: str, seed: int) -> dict[str, Any]:
         return every[key]
     table = table_of(data, task.layer)
     rows = task.rows(table, task.gpus)
-    parts = split(len(rows), seed)
-    train, test = rows.select(parts.train), rows.select(parts.test)
-    devices = {name: d for name, d in DEVICES.items() if name in task.gpus}
+    train, test = (rows.select(part) for part in split(len(rows), seed))
+    devices = known(task.gpus, DEVICES)
     model = learn(train, TRAINED[recipe], devices, seed=seed)
     found = {"test": errors(model.predict(test), test), "linear": errors(linear(train, test), test)}
     for gpu in task.gpus:
@@ -196,15 +195,14 @@ def justus_formula(data: Path) -> Tables:
         table = table_of(data, layer)
         mask = (table["gpu"] == "V100") & (table["optimizer"] == "none")
         some = table.select(mask & (table["batch_size"] <= LARGEST_BATCH))
-        parts = split(len(some), 0)
-        pool, test = some.select(parts.train), some.select(parts.test)
+        pool, test = (some.select(part) for part in split(len(some), 0))
         order = np.random.default_rng(0).permutation(len(pool))
         for number in ROWS:
             seen = pool.select(order[:number])
             formula = Extended.fit(layer_counts(seen), seen.times_ms, FEATURES)
             answers = [formula.rows(layer_counts(test))]
             for recipe in RECIPES:
-                v100 = {"V100": DEVICES["V100"]}
+                v100 = known(["V100"], DEVICES)
                 answers.append(learn(seen, TRAINED[recipe], v100, seed=0).predict(test))
             off = [percent(errors(answer, test)[1]) for answer in answers]
             rows.append([f"{layer}, {min(number, len(pool)):,} rows", *off])

@@ -19,7 +19,7 @@ import lolat
 from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
 from lolat.fitting.intervals import COVERAGE, conformal_quantile
-from lolat.training.epochs import epoch_row, fit_terms, operation_rows
+from lolat.training.epochs import epoch_row, fit_terms, pass_counts
 from lolat.training.iteration import OPTIMIZERS
 
 OPTIMIZER = "momentum"
@@ -88,7 +88,7 @@ def counted(families: list[str], rows: list[dict[str, str]]) -> Data:
         batch_size, samples = int(row["batch_size"]), int(row["samples"])
         full = samples - samples % batch_size  # the last batch was left out
         found.append(epoch_row(graph, batch_size, full, OPTIMIZERS[OPTIMIZER]))
-        same.append(str(operation_rows(graph, 1).sum(axis=0)))
+        same.append(str(pass_counts(graph, 1)))
     times = np.array([1e3 * float(r["epoch_s"]) for r in rows])
     return Data(np.array(families), np.array(found), times, same)
 

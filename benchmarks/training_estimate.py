@@ -15,6 +15,7 @@ from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import load
+from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,
     ForwardTraining,
@@ -22,7 +23,6 @@ from lolat.training.estimate import (
     median_ratios,
     operation_work,
 )
-from lolat.training.file import training_of
 from lolat.training.iteration import optimizer_named
 
 BATCH_SIZES = (8, 32)

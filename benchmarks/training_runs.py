@@ -31,7 +31,7 @@ from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.model import load
 from lolat.readers import open_network, read
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.iteration import memory_bytes, optimizer_named
 from lolat.training.model import Training, TrainingRun, predict
 

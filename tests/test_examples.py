@@ -78,7 +78,7 @@ def test_a_script_asks_before_it_trains(
     notes = [line for line in lines if line.startswith("  note: ")]
     assert notes == [f"  note: {w}" for w in asked.warnings]
     # The model was learned with TensorFlow.
-    assert any("this is a PyTorch network" in n for n in notes) == (framework == "torch")
+    assert any("torch runs this network" in n for n in notes) == (framework == "torch")
     (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
     assert loss > 3  # first the answer, then the training
     # Without the option it trains as ever.

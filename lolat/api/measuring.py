@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
-    compare_operations,
     compare_table,
     predictions,
     summary,
 )
 from lolat.devices.tables import (
-    NETWORKS,
-    OPERATIONS,
-    content_of,
     mode_of,
     read_networks,
-    read_operations,
 )
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
@@ -122,15 +116,14 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `what`: "networks" or "operations"; `skipped`: reason -> rows left out.
+    """A table's times compared; `skipped`: reason -> rows left out.
 
-    In JSON `networks` or `operations` are the rows as they stand in the table, with latency_ms,
-    predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
+    In JSON `networks` are the rows as they stand in the table, with latency_ms, predicted_ms and
+    interval_ms; `summary` has relative errors, and how many rows there are.
     """
 
-    KEYS = ("networks", "operations", "summary", "skipped")
+    KEYS = ("networks", "summary", "skipped")
 
-    what: str
     compared: list[Compared]
     skipped: Mapping[str, int]
     columns: Sequence[str]
@@ -138,22 +131,17 @@ class TableEvaluation(Result):
     @property
     def summary(self) -> dict[str, float]:
         """Of all rows: errors, and how many are inside their intervals."""
-        figures: dict[str, float] = summary(self.compared, self.what)
+        figures: dict[str, float] = summary(self.compared)
         return figures
 
     @property
-    def networks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of networks."""
-        return self.rows() if self.what == "networks" else UNSET
-
-    @property
-    def operations(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of operations."""
-        return self.rows() if self.what == "operations" else UNSET
+    def networks(self) -> list[dict[str, Any]]:
+        """The rows."""
+        return self.rows()
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
-        return f"{len(self.compared)} {self.what}: median error {percent(self.summary['median'])}"
+        return f"{len(self.compared)} networks: median error {percent(self.summary['median'])}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
@@ -323,13 +311,10 @@ def evaluate_table(
     `said`: is told of each network that is counted: (done, all, name).
     """
     columns = read_table(table).names
-    if content_of(columns) == OPERATIONS:
-        compared = compare_operations(model, read_operations(table), predictor)
-        return TableEvaluation(OPERATIONS, compared, {}, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
     compared = compare_table(model, networks, predictor, training or None, said=said)
-    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
+    return TableEvaluation(compared, networks.skipped, columns)
 
 
 # ---- A model's own networks measured again

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
+import datetime
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from lolat.cli import common
 from lolat.errors import InputError, arg
@@ -23,7 +24,6 @@ from lolat.units import digits, milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import Errors, LayerModel
     from lolat.mlp.networks import NetworkTime
-    from lolat.mlp.table import LayerTable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
@@ -55,12 +55,11 @@ class LayerFit:
 
 @common.command(
     "lolat mlp fit layers.csv --output conv.json",
-    "lolat mlp fit layers.csv --only V100,P100 --recipe paper --output dense.json",
+    "lolat mlp fit layers.csv --recipe paper --output dense.json",
 )
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
-@common.only_option(more="All if not given.")
 @gpu_facts_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
@@ -69,7 +68,6 @@ class LayerFit:
 def fit(
     table: str,
     recipe: str,
-    only: tuple[str, ...] | None,
     facts: str | None,
     output: Path,
     epochs: int | None,
@@ -80,61 +78,45 @@ def fit(
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     """
-    from lolat.mlp.devices import DEVICES, known, merged, read_devices
-    from lolat.mlp.training import about_training, learn, split
+    from lolat import __version__
+    from lolat.mlp.devices import DEVICES, known, read_devices
+    from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
     text = read_table(table)
-    rows = rows_of(parse(text), only)
-    devices = known(rows["gpu"].tolist(), merged(DEVICES, read_devices(facts) if facts else {}))
-    parts = split(len(rows), seed)
+    rows = parse(text)
+    devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
+    train, test = split(len(rows), seed)
     with common.progress() as bar:
         model = learn(
-            rows.select(parts.train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
+            rows.select(train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
             progress=bar,
         )  # fmt: skip
-    model, errors = about_training(model, rows, parts, Path(table).name, sha256(text.content))
-    write_layer_model(output, model)
-    answer = LayerFit(str(output), rows.layer, recipe, tuple(devices), errors)
+    errors = evaluate(model, rows.select(test))
+    today = datetime.date.today().isoformat()
+    of_table = {
+        "name": Path(table).name,
+        "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
+    }
+    about = {**model.training, "table": of_table, "lolat": __version__, "date": today}
+    write_layer_model(output, replace(model, training=about, errors=asdict(errors.all)))
+    gpus = tuple(device.name for device in devices.values())
+    answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
     common.answer("layer-fit", answer, as_json, lines)
-
-
-def rows_of(table: LayerTable, only: Sequence[str] | None) -> LayerTable:
-    """The rows of the GPUs named; InputError for a GPU without rows."""
-    import numpy as np
-
-    from lolat.mlp.devices import key
-
-    if only is None:
-        return table
-    names = dict.fromkeys(table["gpu"].tolist())
-    if missing := [n for n in only if key(n) not in map(key, names)]:
-        raise InputError(
-            f"{arg('only')} {plain(','.join(only))}: no rows of {plain(', '.join(missing))}; the table has "
-            f"{', '.join(map(plain, names))}"
-        )
-    wanted = [name for name in names if key(name) in map(key, only)]
-    return table.select(np.isin(table["gpu"], wanted))
-
-
-def sha256(content: str) -> str:
-    """How a model's file names the table that it was trained on."""
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:
     """The errors of all rows, of each GPU and of each optimizer."""
     optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
     rows = [_error_row(n, e) for n, e in ({"all": errors.all} | errors.gpus | optimizers).items()]
-    yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median", "spread"], rows)
+    yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median"], rows)
 
 
 def _error_row(name: str, e: Errors) -> list[str]:
-    spread = "" if e.spread is None else percent(e.spread)
     errors = percent(e.mean_relative_error), percent(e.median_relative_error)
-    return [plain(name), f"{e.rows:,}", digits(e.rmse_ms), *errors, spread]
+    return [plain(name), f"{e.rows:,}", digits(e.rmse_ms), *errors]
 
 
 # ---- `lolat mlp predict`: the layers of a table, or of a network.
@@ -162,7 +144,7 @@ class LayerPredict:
 )
 @click.argument("models", metavar="LAYER_MODEL...", nargs=-1, required=True, type=click.Path())
 @click.argument("layers", metavar="CSV|NETWORK")
-@common.output_option(more="Of a table: with a column predicted_ms; gzipped if named *.gz.")
+@common.output_option(more="Of a table: with a column predicted_ms.")
 @common.option("--gpu", metavar="NAME", help="Of a network: the GPU, such as V100.")
 @common.batch_option(default=1, show_default=True)
 @common.optimizer_option(
@@ -184,7 +166,7 @@ def predict(
 ) -> None:
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
-    Of a table with times it says the errors too: by GPU, by optimizer, beside the spread of the times.
+    Of a table with times it says the errors too: by GPU, by optimizer.
     A network needs a model of convolutions and one of dense layers (or the one that it has), and --gpu;
     what they do not know (pooling, normalization ...) is listed and not in the sum.
     """
@@ -214,7 +196,7 @@ def _of_table(
     model: LayerModel, name: str, table: str, output: Path | None, devices: Any
 ) -> tuple[LayerPredict, list[str]]:
     """The answer of a table, and its lines; the file is written."""
-    from lolat.io.writing import write_bytes
+    from lolat.io.writing import write_text
     from lolat.mlp.table import TIME
 
     if output is not None:
@@ -225,19 +207,13 @@ def _of_table(
     times = model.predict(rows, devices)
     warnings = [w for w in (model.outside(rows),) if w]
     errors = evaluate(model, rows, devices) if timed else None
-    trained_on = model.training.get("table")
-    if errors and isinstance(trained_on, dict) and trained_on.get("sha256") == sha256(text.content):
-        warnings.append(
-            "the model was trained on most of these rows: its errors here are too small"
-        )
     lines = (
         [f"{name}: {model.layer} layers, recipe {model.recipe}", *error_lines(errors)]
         if errors
         else []
     )
     if output is not None:
-        content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
-        write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+        write_text(output, text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")
     elif not timed:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
@@ -262,11 +238,10 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
             plain(layer.name),
             milliseconds(layer.predicted_ms),
             percent(layer.share),
-            layer.description,
         ]
         for layer in network.layers
     ]
-    yield from table_lines(["layer", "time", "share", "sizes"], rows, left=(0, 3))
+    yield from table_lines(["layer", "time", "share"], rows)
     groups: dict[tuple[str, str], int] = {}
     for other in network.not_predicted:
         groups[other.kind, other.reason] = groups.get((other.kind, other.reason), 0) + 1

@@ -12,11 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from lolat.errors import InputError, arg
-from lolat.io.tables import Row, read_table
-from lolat.mlp.table import mapped
+from lolat.io.tables import read_table
 from lolat.units import plain
 
 
@@ -41,99 +38,48 @@ class Device:
         return self.bandwidth_gbs * 1e9
 
 
-_NAMES = {"gpu": "name", "device": "name", "bandwidth_gbs": "bandwidth", "clock_mhz": "clock"}
-"""Further names of columns."""
-_REQUIRED = ("name", "bandwidth", "cores", "clock")
-_EXPECTED = "expected the columns name,bandwidth,cores,clock (GB/s, number, MHz), maybe year"
-
-
-def read_devices(path: str | Path) -> dict[str, Device]:
-    """The GPUs in a CSV file, by name: columns name, bandwidth (GB/s), cores, clock (MHz), and where
-    known year. InputError that names the file, the line and what is wrong with it.
-    """
-    devices: dict[str, Device] = {}
-    for row in read_table(path, expected=_EXPECTED, rows="GPU"):
-        device = _device(row)
-        if find(device.name, devices):
-            raise row.refused(f"{device.name!r} is there twice; give each GPU once")
-        devices[device.name] = device
-    return devices
-
-
-def _device(row: Row) -> Device:
-    """A row as a device; a figure outside the limits is in another unit (GHz, bytes per second)."""
-    cells = {_NAMES.get(name, name): name for name, text in row.items() if text}
-    if missing := [name for name in _REQUIRED if name not in cells]:
-        raise row.refused(f"lacks {missing[0]}; {_EXPECTED}")
-    return Device(
-        plain(row[cells["name"]]),
-        row.number(cells["bandwidth"], 0.5, 1e6, "GB/s, from 0.5 to 1e+06"),
-        row.whole(cells["cores"], 1, 10**7),
-        row.number(cells["clock"], 50, 2e4, "MHz, from 50 to 20000"),
-        row.whole("year", 1990, 2100, "a year") if "year" in cells else None,
-    )
-
-
-# ---- Names.
-
-_MAKER = re.compile(r"^(nvidia|tesla|geforce|quadro)+")
+Devices = Mapping[str, Device]
+"""Data sheets by `key` of the name."""
 
 
 def key(name: str) -> str:
     """A name as it is compared: "NVIDIA Tesla V100" and "v100" are one, "GTX 1080" and "gtx1080" too."""
     text = re.sub(r"[\s_-]+", "", name.casefold())
-    text = _MAKER.sub("", text) or text
+    text = re.sub(r"^(nvidia|tesla|geforce|quadro)+", "", text) or text
     return "1080ti" if text == "gtx1080ti" else text
 
 
-def find(name: str, devices: Mapping[str, Device]) -> Device | None:
-    """The device of that name, without regard to case; None where there is none."""
-    if name in devices:
-        return devices[name]
-    wanted = key(name)
-    return next((d for n, d in devices.items() if key(n) == wanted), None)
+def read_devices(path: str | Path) -> dict[str, Device]:
+    """The GPUs in a CSV file: columns name, bandwidth (GB/s), cores, clock (MHz), and where known year.
 
-
-def known(names: Iterable[str], devices: Mapping[str, Device]) -> dict[str, Device]:
-    """The device of each name, by the device's own name, each once, in the order of `devices`.
-
-    InputError for a name that is not among `devices`.
+    InputError that names the file, the line and what is wrong with it: a figure outside the limits is in
+    another unit (GHz, bytes per second).
     """
-    wanted = set()
-    for name in dict.fromkeys(names):
-        device = find(name, devices)
-        if device is None:
+    devices = {}
+    for row in read_table(path, ("name", "bandwidth", "cores", "clock"), rows="GPU"):
+        devices[key(row["name"])] = Device(
+            plain(row["name"]),
+            row.number("bandwidth", 0.5, 1e6, "GB/s, from 0.5 to 1e+06"),
+            row.whole("cores", 1, 10**7),
+            row.number("clock", 50, 2e4, "MHz, from 50 to 20000"),
+            row.whole("year", 1990, 2100, "a year") if row.get("year") else None,
+        )
+    return devices
+
+
+def known(names: Iterable[str], devices: Devices) -> dict[str, Device]:
+    """The devices of these names, each once. InputError for a name that is not among `devices`."""
+    found = {}
+    for name in names:
+        if key(name) not in devices:
             raise InputError(
-                f"unknown GPU {plain(name)!r}; known are {', '.join(devices)}: give the data sheet of a "
-                f"new one with {arg('facts')}, a CSV with the columns name,bandwidth,cores,clock (GB/s, "
-                "number, MHz)",
+                f"unknown GPU {plain(name)!r}; known are {', '.join(d.name for d in devices.values())}: "
+                f"give the data sheet of a new one with {arg('facts')}",
                 code="unknown-gpu",
             )
-        wanted.add(device.name)
-    return {name: device for name, device in devices.items() if device.name in wanted}
+        found[key(name)] = devices[key(name)]
+    return found
 
 
-def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.ndarray:
-    """(n,) float64: one fact (a field or property of Device) of the GPU of each of n rows.
-
-    InputError for a GPU that is not among `devices`.
-    """
-    return mapped(names, lambda name: getattr(device_named(name, devices), fact))
-
-
-def device_named(name: str, devices: Mapping[str, Device]) -> Device:
-    """The device of that name; InputError where there is none."""
-    (device,) = known([name], devices).values()
-    return device
-
-
-def merged(*more: Mapping[str, Device]) -> dict[str, Device]:
-    """Devices of several sources, in order of the first that has one; the last one's facts count."""
-    by_key: dict[str, tuple[str, Device]] = {}
-    for devices in more:
-        by_key |= {key(name): (name, device) for name, device in devices.items()}
-    return dict(by_key.values())
-
-
-DEVICES: Mapping[str, Device] = read_devices(Path(__file__).with_name("gpus.csv"))
-"""Those of gpus.csv, by name."""
+DEVICES: Devices = read_devices(Path(__file__).with_name("gpus.csv"))
+"""Those of gpus.csv."""

@@ -14,31 +14,25 @@ import numpy as np
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
-from lolat.mlp.devices import DEVICES, Device, device_named, key, known, merged
-from lolat.mlp.recipes import RECIPES, Facts
-from lolat.mlp.table import COLUMNS, OPTIMIZERS, SPREAD, LayerTable, mapped
+from lolat.mlp.devices import DEVICES, Device, Devices, key, known
+from lolat.mlp.recipes import RECIPES
+from lolat.mlp.table import COLUMNS, OPTIMIZERS, LayerTable, mapped
 from lolat.units import one_line, plain
 
-# ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
-
-SLICE = 512
-"""Rows per slice: what lies between two layers of 256 stays in the processor's cache."""
+# ---- A multilayer perceptron in numpy: forward only, float32.
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
-    """x / (1 + exp(-x)) in place; exp of a large number is infinite and the quotient 0, as it should be."""
-    bottom = np.negative(x)
-    np.exp(bottom, out=bottom)
-    bottom += 1
-    return np.divide(x, bottom, out=x)
+    """x / (1 + exp(-x)); exp of a large number is infinite and the quotient 0, as it should be."""
+    with np.errstate(over="ignore"):
+        return x / (1 + np.exp(-x))
 
 
 ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0, out=x),
+    "relu": lambda x: np.maximum(x, 0),
     "silu": _silu,
     "linear": lambda x: x,
 }
-"""Each overwrites its argument (rows, units) and returns it."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -56,69 +50,42 @@ class Layer(msgspec.Struct, frozen=True):
         return ACTIVATIONS[self.activation](output)
 
 
-class Perceptron(msgspec.Struct, frozen=True):
-    """A network of layers in their order, the last one of one output. ValueError for widths that differ."""
-
-    layers: Annotated[list[Layer], msgspec.Meta(min_length=1)]
-
-    def __post_init__(self) -> None:
-        output = np.zeros((1, self.inputs), np.float32)
-        for layer in self.layers:
-            output = layer(output)  # ValueError for a shape that does not fit
-        if output.shape != (1, 1):
-            raise ValueError(f"an output of shape {output.shape}; expected one number a row")
-
-    @property
-    def inputs(self) -> int:
-        """Number of features."""
-        return int(self.layers[0].weights.shape[0])
-
-    def __call__(self, x: np.ndarray, mean: Any = 0.0, scale: Any = 1.0) -> np.ndarray:
-        """(n,) float64: the output for features (n, inputs), which are standardized here."""
-        output = np.zeros(len(x))
-        for start in range(0, len(x), SLICE):
-            part = ((x[start : start + SLICE] - mean) / scale).astype(np.float32)
-            with np.errstate(over="ignore"):
-                for layer in self.layers:
-                    part = layer(part)
-            output[start : start + SLICE] = part[:, 0]
-        return output
+def output_of(layers: Iterable[Layer], x: np.ndarray) -> np.ndarray:
+    """(n,) float64: the output of layers, one after the other; x (n, inputs)."""
+    x = x.astype(np.float32)
+    for layer in layers:
+        x = layer(x)
+    return x[:, 0].astype(float)
 
 
 # ---- A layer model, which is its own file.
 
 SCHEMA = "lolat-layer-model"
 VERSION = 1
+LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
 
 
 class LayerModel(msgspec.Struct, frozen=True):
     """A trained model of `lolat mlp fit`.
 
-    `devices`: the GPUs of its training rows, with the facts used; `features`: their names, with `mean` and
-    `scale` (k,) of the standardization; `ranges`: what its training rows covered, [lowest, highest] of a
-    size and the words of the others; `training`: how it was trained: seed, rows, epochs, versions, date
-    ...; `errors`: on rows left out of training, empty where there were none. ValueError for lengths that
-    differ.
+    `devices`: the GPUs of its training rows by `key`, with the facts used; `mean`, `scale`: (features,) of
+    the standardization; `ranges`: what its training rows covered, [lowest, highest] of a size and the words
+    of the others; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on rows left out
+    of training, empty where there were none.
     """
 
     layer: Literal["convolution", "dense"]
     recipe: Literal["best", "paper"]
     devices: Annotated[dict[str, Device], msgspec.Meta(min_length=1)]
-    features: list[str]
     mean: list[Number]
     scale: list[Positive]
-    network: Perceptron
+    network: Annotated[list[Layer], msgspec.Meta(min_length=1)]
     ranges: dict[str, Annotated[list[Number | str], msgspec.Meta(min_length=1)]]
     training: dict[str, Any]
     errors: dict[str, Any]
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.features), len(self.mean), len(self.scale), self.network.inputs}
-        if len(lengths) > 1:
-            raise ValueError("features, mean, scale and inputs of the network differ in number")
-
-    def predict(self, table: LayerTable, devices: Mapping[str, Device] | None = None) -> np.ndarray:
+    def predict(self, table: LayerTable, devices: Devices | None = None) -> np.ndarray:
         """(n,) times of the rows in ms, at least 0, in their order.
 
         `devices`: data sheets of GPUs that neither the model nor gpus.csv has (they count before those).
@@ -132,14 +99,19 @@ class LayerModel(msgspec.Struct, frozen=True):
             )
         if not len(table):
             return np.zeros(0)
-        recipe, facts = RECIPES[self.recipe], self._facts(table, devices or {})
-        names, features = recipe.features(table, facts)
-        if list(names) != list(self.features):
-            raise ModelFileError(
-                f"the model was trained with other features than the recipe {self.recipe} has in this "
-                "version of LoLat; train it again with `lolat mlp fit`"
+        recipe, names = RECIPES[self.recipe], dict.fromkeys(table["gpu"].tolist())
+        facts = dict(self.devices)
+        if len(self.devices) > 1:  # then a new one can be asked about
+            facts |= known(names, self._known(devices))
+        elif other := [name for name in names if key(name) not in self.devices]:
+            (only,) = self.devices.values()
+            raise InputError(
+                f"the model is of {only.name} alone and the table has rows of {plain(other[0])}; expected "
+                f"rows of {only.name}, or a model of several GPUs (`lolat mlp fit` of all GPUs of a table)",
+                code="other-device",
             )
-        output = self.network(features, np.array(self.mean), np.array(self.scale))
+        features = recipe.features(table, facts, self.devices)
+        output = output_of(self.network, (features - np.array(self.mean)) / np.array(self.scale))
         return recipe.decode(output, table, facts)
 
     def outside(self, table: LayerTable) -> str | None:
@@ -165,22 +137,9 @@ class LayerModel(msgspec.Struct, frozen=True):
             f"({'; '.join(reasons)})"
         )
 
-    def _facts(self, table: LayerTable, devices: Mapping[str, Device]) -> dict[str, Device]:
-        names = dict.fromkeys(table["gpu"].tolist())
-        if len(self.devices) > 1:  # then a new one can be asked about
-            everything = merged(DEVICES, self.devices, devices)
-            trained = {
-                n: d for n, d in everything.items() if any(key(n) == key(m) for m in self.devices)
-            }
-            return Facts(trained | known(names, everything), trained=trained)
-        (only,) = self.devices
-        if other := [name for name in names if key(name) != key(only)]:
-            raise InputError(
-                f"the model is of {only} alone and the table has rows of {plain(other[0])}; expected rows "
-                f"of {only}, or a model of several GPUs (`lolat mlp fit` of all GPUs of a table)",
-                code="other-device",
-            )
-        return dict(self.devices)
+    def _known(self, devices: Devices | None) -> Devices:
+        """All GPUs with a data sheet."""
+        return {**DEVICES, **self.devices, **(devices or {})}
 
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
@@ -235,17 +194,12 @@ def _array(kind: type, document: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of n rows: root mean square error, ms, and |predicted / measured - 1|, mean and median.
-
-    `spread`: median over the rows of standard deviation / median of their repeated measurements, below
-    which no model can come; None if the table does not have it.
-    """
+    """Of n rows: root mean square error, ms, and |predicted / measured - 1|, mean and median."""
 
     rows: int
     rmse_ms: float
     mean_relative_error: float
     median_relative_error: float
-    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -257,39 +211,30 @@ class Evaluation:
     optimizers: dict[str, Errors]
 
 
-def errors_of(
-    predicted_ms: np.ndarray, measured_ms: np.ndarray, std_ms: np.ndarray | None = None
-) -> Errors:
-    """The errors of n rows, n at least 1; measured times above 0. NaN in `std_ms` (n,) is left out."""
+def errors_of(predicted_ms: np.ndarray, measured_ms: np.ndarray) -> Errors:
+    """The errors of n rows, n at least 1; measured times above 0."""
     relative = np.abs(predicted_ms / measured_ms - 1)
-    spread = None
-    if std_ms is not None and np.isfinite(std_ms).any():
-        spread = float(np.nanmedian(std_ms / measured_ms))
     return Errors(
         rows=len(measured_ms),
         rmse_ms=float(np.sqrt(np.mean((predicted_ms - measured_ms) ** 2))),
         mean_relative_error=float(relative.mean()),
         median_relative_error=float(np.median(relative)),
-        spread=spread,
     )
 
 
-def evaluate(
-    model: LayerModel, table: LayerTable, devices: Mapping[str, Device] | None = None
-) -> Evaluation:
+def evaluate(model: LayerModel, table: LayerTable, devices: Devices | None = None) -> Evaluation:
     """The errors of a model on a table with times; `devices` as in `LayerModel.predict`."""
-    predicted = model.predict(table, devices)
-    everything = merged(DEVICES, model.devices, devices or {})
+    predicted, measured = model.predict(table, devices), table.times_ms
+    sheets = model._known(devices)
     # By the devices' own names, so that `v100` and `V100` are one group.
-    gpus = mapped(table["gpu"], lambda name: device_named(name, everything).name, str)
-
-    def part(rows: np.ndarray) -> Errors:
-        std = table[SPREAD][rows] if SPREAD in table else None
-        return errors_of(predicted[rows], table.times_ms[rows], std)
+    gpus = mapped(table["gpu"], lambda name: sheets[key(name)].name, str)
 
     def parts(names: np.ndarray, order: Iterable[str]) -> dict[str, Errors]:
-        present = set(names.tolist())
-        return {name: part(names == name) for name in order if name in present}
+        masks = {name: names == name for name in order}
+        return {n: errors_of(predicted[m], measured[m]) for n, m in masks.items() if m.any()}
 
-    optimizers = parts(table["optimizer"], OPTIMIZERS)
-    return Evaluation(part(np.ones(len(table), bool)), parts(gpus, everything), optimizers)
+    return Evaluation(
+        errors_of(predicted, measured),
+        parts(gpus, [device.name for device in sheets.values()]),
+        parts(table["optimizer"], OPTIMIZERS),
+    )

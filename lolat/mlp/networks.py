@@ -18,18 +18,17 @@ from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.kinds import CONVOLUTIONS
-from lolat.mlp.devices import Device
+from lolat.mlp.devices import Devices
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, LAYERS, LayerTable
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """A layer and its predicted time; `description`: its sizes in words, `share`: of the sum."""
+    """A layer and its predicted time; `share`: of the sum."""
 
     name: str
     kind: str
-    description: str
     predicted_ms: float
     share: float
 
@@ -63,7 +62,7 @@ def network_time(
     gpu: str,
     batch_size: int,
     optimizer: str = "none",
-    devices: Mapping[str, Device] | None = None,
+    devices: Devices | None = None,
 ) -> NetworkTime:
     """Predict a network with a model per kind of layer.
 
@@ -74,21 +73,20 @@ def network_time(
     warnings = [*graph.warnings, *rows.warnings]
     times: dict[int, tuple[str, float]] = {}
     for layer in LAYERS:
-        chosen = [row for row in rows.layers if row.layer == layer]
-        if not chosen:
+        table = rows.table(layer)
+        if not len(table):
             continue
         if layer not in models:
             raise InputError(f"{graph.name} has {layer} layers; give a model of them too")
-        table = rows.table(layer)
-        for i, time in enumerate(models[layer].predict(table, devices).tolist()):
-            times[chosen[i].operation] = layer_name(table, i), time
+        ms = models[layer].predict(table, devices).tolist()
+        times |= dict(zip(rows.layers[layer], ((layer, time) for time in ms), strict=True))
         if outside := models[layer].outside(table):
             warnings.append(f"{layer} layers: {outside}")
     total = math.fsum(time for _, time in times.values())
-    layers = []
-    for row in rows.layers:
-        description, time = times[row.operation]
-        layers.append(LayerTime(row.name, row.layer, description, time, time / (total or 1.0)))
+    layers = [
+        LayerTime(graph.operations[i].full_name, layer, time, time / (total or 1.0))
+        for i, (layer, time) in sorted(times.items())
+    ]
     others = [
         OtherLayer(graph.operations[i].full_name, graph.operations[i].kind, reason)
         for i, reason in rows.others
@@ -99,52 +97,26 @@ def network_time(
     )  # fmt: skip
 
 
-def layer_name(table: LayerTable, row: int) -> str:
-    """One row in words: "conv 3x3/2 64x56x56 to 128, relu", "dense 512 to 1000"."""
-    activation = str(table["activation"][row])
-    if table.layer == "convolution":
-        kernel, stride, size = (int(table[c][row]) for c in ("kernel_size", "stride", "input_size"))
-        step = f"/{stride}" if stride > 1 else ""
-        valid = "" if table["padding"][row] == "same" else " valid"
-        text = (
-            f"conv {kernel}x{kernel}{step}{valid} {int(table['in_channels'][row])}x{size}x{size} to "
-            f"{int(table['out_channels'][row])}"
-        )
-    else:
-        text = f"dense {int(table['in_features'][row])} to {int(table['out_features'][row])}"
-    return text if activation == "none" else f"{text}, {activation}"
-
-
 # ---- A network's layers as rows.
 
 NEITHER = "neither a convolution nor a dense layer"
-NOT_SQUARE = "not square, predicted with the geometric mean of the sides"
-SEVERAL_POSITIONS = "dense layers at several positions, predicted as those of a larger batch"
-
-
-@dataclass(frozen=True)
-class Row:
-    """An operation of a network as a row of a LayerTable; `operation`: its position in the graph."""
-
-    operation: int
-    name: str
-    layer: str
-    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A network as rows: what the models can predict, the other operations with the reason, remarks."""
+    """A network as rows: what the models can predict, the other operations with the reason, remarks.
 
-    layers: tuple[Row, ...]
+    `layers`: of each kind of layer the positions in the graph, with the columns of a LayerTable.
+    """
+
+    layers: dict[str, dict[int, dict[str, Any]]]
     others: tuple[tuple[int, str], ...]
     warnings: tuple[str, ...]
 
     def table(self, layer: str) -> LayerTable:
         """The rows of a kind of layer, in network order."""
-        chosen = [row.values for row in self.layers if row.layer == layer]
-        columns = {c: np.array([v[c] for v in chosen]) for c in COLUMNS[layer]}
-        return LayerTable(layer, columns)
+        rows = self.layers[layer].values()
+        return LayerTable(layer, {c: np.array([r[c] for r in rows]) for c in COLUMNS[layer]})
 
 
 def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Rows:
@@ -156,9 +128,9 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
     common = {"gpu": gpu, "batch_size": batch_size, "optimizer": optimizer}
     free = count(graph).at(1)[:, COUNTS.index("ops")] == 0
     readers = graph.consumers()
-    layers: list[Row] = []
+    layers: dict[str, dict[int, dict[str, Any]]] = {layer: {} for layer in LAYERS}
     others: list[tuple[int, str]] = []
-    odd: dict[str, list[str]] = {}
+    warnings: list[str] = []
     taken: set[int] = set()
     for position, operation in enumerate(graph.operations):
         if position in taken or free[position]:
@@ -171,7 +143,7 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
         layer, of_layer = "convolution", _convolution
         if operation.kind == "dense":
             layer, of_layer = "dense", _dense
-        values |= of_layer(graph, operation, batch_size, odd)
+        values |= of_layer(graph, operation, batch_size, warnings)
         written = operation.outputs[0]
         users = readers.get(written, ())
         if len(users) == 1 and written not in graph.outputs:
@@ -179,12 +151,8 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
             if kind in ACTIVATIONS and kind != "none":
                 values["activation"] = kind
                 taken.add(users[0])
-        layers.append(Row(position, operation.full_name, layer, values))
-    warnings = tuple(
-        f"{what}: {cases[0]}" + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
-        for what, cases in odd.items()
-    )
-    return Rows(tuple(layers), tuple(others), warnings)
+        layers[layer][position] = values
+    return Rows(layers, tuple(others), tuple(dict.fromkeys(warnings)))
 
 
 def _uncovered(operation: Operation) -> str | None:
@@ -204,32 +172,35 @@ def _uncovered(operation: Operation) -> str | None:
 
 
 def _dense(
-    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+    graph: Graph, operation: Operation, batch_size: int, warnings: list[str]
 ) -> dict[str, Any]:
     """What describes a dense layer; applied at several positions it is one of a larger batch."""
     inside, outside = (int(operation.attributes[f"{side}_features"]) for side in ("in", "out"))
     positions = max(graph.tensors[operation.outputs[0]].elements() // outside, 1)
     if positions > 1:
-        odd.setdefault(SEVERAL_POSITIONS, []).append(f"{operation.full_name} at {positions}")
+        warnings.append(
+            "dense layers at several positions are predicted as those of a larger batch"
+        )
     sizes = {"in_features": inside, "out_features": outside}
     return {"batch_size": batch_size * positions, **sizes}
 
 
 def _convolution(
-    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+    graph: Graph, operation: Operation, batch_size: int, warnings: list[str]
 ) -> dict[str, Any]:
     """What describes a convolution; padding is what gives the size of its output."""
     a = operation.attributes
     inside, outside = int(a["in_channels"]), int(a["out_channels"])
     before = _sides(graph.tensors[operation.inputs[0]].shape, inside)
     after = _sides(graph.tensors[operation.outputs[0]].shape, outside)
-    strides = tuple(a.get("strides", (1, 1)))
-    (size, kernel, stride, written), unequal = _squared(before, tuple(a["kernel"]), strides, after)
-    if unequal:
-        shown = " of ".join("x".join(map(str, sides)) for sides in (a["kernel"], before))
-        odd.setdefault(NOT_SQUARE, []).append(
-            f"{operation.full_name}, {shown} taken as {kernel}x{kernel} of {size}x{size}"
+    all_sides = (before, a["kernel"], a.get("strides", (1, 1)), after)
+    if any(len(set(sides)) > 1 for sides in all_sides):
+        warnings.append(
+            "layers that are not square are predicted with the geometric mean of their sides"
         )
+    size, kernel, stride, written = (
+        max(1, round(math.sqrt(math.prod(sides)))) for sides in all_sides
+    )
     fits = {
         "same": written == -(-size // stride),
         "valid": written == -(-(size - kernel + 1) // stride),
@@ -254,9 +225,3 @@ def _sides(shape: Sequence[int], channels: int) -> tuple[int, ...]:
     """Height and width of a tensor (1, H, W, C) or (1, C, H, W)."""
     first = shape[1] == channels and shape[-1] != channels
     return tuple(shape[2:] if first else shape[1:-1])
-
-
-def _squared(*pairs: Sequence[int]) -> tuple[list[int], bool]:
-    """Each pair of sides as one, their geometric mean; whether any two were not equal."""
-    means = [max(1, round(math.sqrt(math.prod(sides)))) for sides in pairs]
-    return means, any(len(set(sides)) > 1 for sides in pairs)

@@ -6,32 +6,13 @@ trains it reads its `plan`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from lolat.mlp.devices import Device, device_named, facts, key
+from lolat.mlp.devices import Device, Devices, key
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, LayerWork, mapped
-
-Devices = Mapping[str, Device]
-
-
-class Facts(dict[str, Device]):
-    """Facts by name of which some are of strangers: GPUs that no row for training was of.
-
-    `trained`: the names of the others.
-    """
-
-    def __init__(self, devices: Devices, trained: Iterable[str]) -> None:
-        super().__init__(devices)
-        self.trained = frozenset(trained)
-
-
-def trained_on(devices: Devices) -> frozenset[str]:
-    """The names of the GPUs that rows for training were of: of plain facts all."""
-    return devices.trained if isinstance(devices, Facts) else frozenset(devices)
 
 
 @dataclass(frozen=True)
@@ -39,11 +20,11 @@ class Plan:
     """The network and its training for one kind of layer; what a recipe's `plan` returns.
 
     `activation`: of the hidden layers, "relu" or "silu"; `output_activation`: "relu" or "linear".
-    `loss`: "squared" or "absolute" difference of the network's output and the encoded time, or
-    "squared-log1p", of the logarithms of 1 + each. `optimizer`: "adam" (`l2`/2 times the squares of the
+    `loss`: "absolute" difference of the network's output and the encoded time, or "squared-log1p", of the
+    logarithms of 1 + each. `optimizer`: "adam" (`l2`/2 times the squares of the
     hidden kernels is added to the loss) or "adamw" (`l2`: its weight decay). `schedule`: "halve" (every
     `halve_every` epochs) or "cosine" (to 0 at the last step). `strangers`: the share of rows that each
-    epoch shows as of a GPU that the model does not know (`Facts`).
+    epoch shows as of a GPU that no row for training was of.
     """
 
     hidden: tuple[int, ...]
@@ -52,7 +33,7 @@ class Plan:
     output_bias: bool = True
     dropout: float = 0.0
     l2: float = 0.0
-    loss: str = "squared"
+    loss: str = "absolute"
     optimizer: str = "adam"
     epsilon: float = 1e-7
     learning_rate: float = 1e-3
@@ -67,33 +48,26 @@ class Plan:
 class Recipe:
     """How a layer's time is learned and predicted.
 
-    In all functions `devices` are the facts by name of the GPUs that the model knows: with more than one
-    the model is of several devices, whose facts may be among the features; with one it is of that device
-    alone. (A model of several that is asked about a new GPU gets that one's facts added; `trained_on` says
-    which are not new.)
+    In all functions `devices` are the data sheets by `key` of the GPUs of the rows and of the model: with
+    more than one the model is of several devices, whose facts may be among the features; with one it is of
+    that device alone.
 
-    columns(table, devices) -> (n,) of each feature by name, before standardization. InputError for a GPU
-    without facts.
+    columns(table, devices, trained) -> (n,) of each feature by name, before standardization; `trained`: the
+    keys of the GPUs that rows for training were of, others are strangers.
     encode(times_ms (n,), table, devices) -> (n,) what the network is to give.
     decode(output (n,), table, devices) -> (n,) ms, at least 0; the inverse of `encode`.
     plan(layer, several_devices) -> the network and its training.
-    `order`: of the features in memory, on which the last digit of what is computed with them depends.
     """
 
     name: str
-    columns: Callable[[LayerTable, Devices], dict[str, np.ndarray]]
+    columns: Callable[[LayerTable, Devices, Collection[str]], dict[str, np.ndarray]]
     encode: Callable[[np.ndarray, LayerTable, Devices], np.ndarray]
     decode: Callable[[np.ndarray, LayerTable, Devices], np.ndarray]
     plan: Callable[[str, bool], Plan]
-    order: Literal["C", "F"] = "C"
 
-    def features(self, table: LayerTable, devices: Devices) -> tuple[tuple[str, ...], np.ndarray]:
-        """The names of k features and (n, k) float64."""
-        named = self.columns(table, devices)
-        rows = np.empty((len(named), len(table)))
-        for row, column in zip(rows, named.values(), strict=True):
-            row[:] = column
-        return tuple(named), np.asarray(rows.T, order=self.order)
+    def features(self, table: LayerTable, devices: Devices, trained: Collection[str]) -> np.ndarray:
+        """(n, k) float64 of k features."""
+        return np.array([*self.columns(table, devices, trained).values()], float).T
 
 
 # ---- The model of "Predicting the Computational Cost of Deep Learning Models" (Justus et al. 2018).
@@ -107,7 +81,9 @@ FACTS = ("bandwidth_gbs", "cores", "clock_mhz")
 """Of the device, where there are several; GB/s and MHz."""
 
 
-def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+def paper_columns(
+    table: LayerTable, devices: Devices, trained: Collection[str]
+) -> dict[str, np.ndarray]:
     """(n,) of each feature of the paper, by name."""
     if table.layer == "dense":
         columns = {name: table[name] for name in ("batch_size", "in_features", "out_features")}
@@ -125,7 +101,8 @@ def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     for kind, values in (("optimizer", OPTIMIZERS), ("activation", ACTIVATIONS)):
         columns |= {f"{kind}_{v}": table[kind] == v for v in values if v != "none"}
     if len(devices) > 1:
-        columns |= {fact: facts(table["gpu"], devices, fact) for fact in FACTS}
+        sheets = [devices[key(gpu)] for gpu in table["gpu"].tolist()]
+        columns |= {fact: np.array([getattr(d, fact) for d in sheets]) for fact in FACTS}
     return columns
 
 
@@ -234,11 +211,11 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     """(n,) ms: the time of each row by the facts of its GPU alone, above 0.
 
     Calculation counts by the peak, reading and writing in order by the bandwidth, and turning tensors
-    around, which keeps neither busy, by their geometric mean. InputError for a GPU without facts.
+    around, which keeps neither busy, by their geometric mean.
     """
 
     def rates(name: str) -> tuple[float, float, bool]:
-        device = device_named(name, devices)
+        device = devices[key(name)]
         return 1e3 / device.peak_macs, 1e3 * _BYTES / device.bandwidth, is_early(device)
 
     work, trained = LayerWork(table), table["optimizer"] != "none"
@@ -287,7 +264,9 @@ FARTHEST = 5.0
 """The output is cut to this: a network that is asked far outside answers at most 150 times the physics."""
 
 
-def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+def best_columns(
+    table: LayerTable, devices: Devices, trained: Collection[str]
+) -> dict[str, np.ndarray]:
     """(n,) of each feature of LoLat's recipe, by name; those of the GPU only where there are several."""
     work = LayerWork(table)
     amounts = {"macs": work.macs, "input": work.input, "output": work.output, "kernel": work.kernel}
@@ -306,7 +285,7 @@ def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
             columns[f"{name}_tile_{size}"] = _overhang(table[name].astype(float), size)
     for kind, values in (("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
         columns |= {f"{kind}_{value}": table[kind] == value for value in values}
-    return columns | (_identity(table, devices) if len(devices) > 1 else {})
+    return columns | (_identity(table, devices, trained) if len(devices) > 1 else {})
 
 
 def _logarithms(table: LayerTable, *names: str) -> dict[str, np.ndarray]:
@@ -342,18 +321,20 @@ def _overhang(sizes: np.ndarray, tile: int) -> np.ndarray:
     return overhang
 
 
-def _identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+def _identity(
+    table: LayerTable, devices: Devices, trained: Collection[str]
+) -> dict[str, np.ndarray]:
     """(n,) of each feature of the GPU: `is_early`, and which of the known ones it is, all 0 for another."""
-    names = sorted(key(name) for name in trained_on(devices))
+    names = sorted(trained)
     titles = ["early", "known", *(f"known_{which}" for which in (*REFERENCE, *range(SLOTS)))]
 
     def seen(text: str) -> list[float]:
-        device = device_named(text, devices)
+        device = devices[key(text)]
         columns = dict.fromkeys(titles, 0.0) | {"early": float(is_early(device))}
-        if key(device.name) in names:
+        if key(text) in names:
             logs = {f: float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()}
             columns |= {"known": 1.0, **{f"known_{fact}": log for fact, log in logs.items()}}
-            columns[f"known_{names.index(key(device.name)) % SLOTS}"] = 1.0
+            columns[f"known_{names.index(key(text)) % SLOTS}"] = 1.0
         return list(columns.values())
 
     rows = mapped(table["gpu"], seen).reshape(len(table), len(titles))
@@ -387,7 +368,7 @@ def best_plan(layer: str, several_devices: bool) -> Plan:
     )
 
 
-BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan, order="F")
+BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
 """By name."""

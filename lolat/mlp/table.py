@@ -22,7 +22,6 @@ LAYERS = ("convolution", "dense")
 OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
 TIME = "time_ms_median"
-SPREAD = "time_ms_std"
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "convolution": (
@@ -105,7 +104,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
         raise InputError(f"{text.source} has no rows; expected one per measured layer")
     columns = {}
     for name, cells in zip(text.names, text.columns, strict=True):
-        if name in needed or (times and name == SPREAD):
+        if name in needed:
             columns[name] = _column(text, name, cells)
         elif name != TIME:
             columns[name] = np.array(cells, dtype=object)
@@ -132,13 +131,10 @@ def _column(text: tables.Table, name: str, cells: Sequence[str]) -> np.ndarray:
         values = mapped(cells, lambda cell: _FLAGS.get(cell.strip().lower(), -1), np.int64)
         good, expected = values >= 0, "0 or 1"
     else:
-        values, empty = text.numbers(name)
+        values, _ = text.numbers(name)
         if name == TIME:
             good = (values >= tables.SHORTEST_MS) & (values <= tables.LONGEST_MS)
             expected = tables.EXPECTED_MS
-        elif name == SPREAD:
-            good = empty | ((values >= 0) & (values <= tables.LONGEST_MS))
-            expected = "a time in milliseconds, or nothing"
         else:
             good = (values >= 1) & (values <= _LARGEST) & (values == np.floor(values))
             values = np.where(good, values, 0).astype(np.int64)

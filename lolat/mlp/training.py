@@ -5,29 +5,22 @@ The last epoch counts, as in the authors' code of 2018: nothing is chosen by the
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import importlib.metadata
 import math
-import platform
-from dataclasses import asdict, dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from lolat import __version__
 from lolat.errors import InputError, LolatError
 from lolat.io.progress import Progress
-from lolat.mlp.layer_model import Evaluation, Layer, LayerModel, Perceptron, evaluate, ranges
-from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
+from lolat.mlp.devices import Devices
+from lolat.mlp.layer_model import Layer, LayerModel, ranges
+from lolat.mlp.recipes import Plan, Recipe
 from lolat.mlp.table import LayerTable
 from lolat.readers.keras import import_keras
 
 # ---- One network of a plan, with Keras.
 
 LOSSES = {
-    "squared": "mean_squared_error",
     "absolute": "mean_absolute_error",
     "squared-log1p": "mean_squared_logarithmic_error",
 }
@@ -54,11 +47,6 @@ class KerasNetwork:
         strange: np.ndarray | None = None,
     ) -> None:
         keras = import_keras()
-        if keras.backend.backend() != "tensorflow":
-            raise InputError(
-                f"training needs Keras on TensorFlow, but it runs on {keras.backend.backend()}; "
-                "unset KERAS_BACKEND"
-            )
         self.plan, self.seed, self.done, self.dead = plan, seed, 0, False
         self.x, self.strange = x.astype(np.float32), strange
         self.y = y.astype(np.float32)[:, None]
@@ -142,28 +130,17 @@ def _optimizer(keras: Any, plan: Plan, steps: int, epochs: int) -> Any:
 
 # ---- The training of a model.
 
-SHARES = (0.8, 0.1)
-"""Of the rows for training and for validation; the rest is the test part."""
 TRIES = 10  # seeds for a network whose output dies
 
 
-@dataclass(frozen=True)
-class Split:
-    """Indices of a table's rows, each row in one part: `train`, `validation`, `test`."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-
-
-def split(rows: int, seed: int) -> Split:
-    """80, 10 and 10 % of `rows` rows, drawn at random. InputError for fewer than 10 rows."""
+def split(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of 80 % of `rows` rows to train on and of 10 % to test on, drawn at random; the rest of the
+    rows is seen by nobody. InputError for fewer than 10 rows.
+    """
     if rows < 10:
         raise InputError(f"{rows} rows to train on; expected at least 10")
     order = np.random.default_rng([seed, rows]).permutation(rows)
-    first = int(SHARES[0] * rows)
-    second = int((SHARES[0] + SHARES[1]) * rows)
-    return Split(*np.split(order, [first, second]))
+    return order[: int(0.8 * rows)], order[int(0.9 * rows) :]
 
 
 def learn(
@@ -177,16 +154,16 @@ def learn(
 ) -> LayerModel:
     """Trains on all rows of `table`. `epochs`: None, as the recipe says.
 
-    The model's `training` has seed, epochs, rows, and in lists of one the mean losses of the epochs
-    (`losses`) and how many networks were started (`tries`, more than 1 where outputs died); its `errors`
-    are empty. Raises InputError for less than one epoch, MissingPackageError without Keras, and LolatError
-    where the training diverges or every output dies.
+    The model's `training` has seed, epochs, rows, the mean losses of the epochs (`losses`) and how many
+    networks were started (`tries`, more than 1 where outputs died); its `errors` are empty. Raises
+    InputError for less than one epoch, MissingPackageError without Keras, and LolatError where the training
+    diverges or every output dies.
     """
     plan = recipe.plan(table.layer, len(devices) > 1)
     epochs = plan.epochs if epochs is None else epochs
     if epochs < 1:
         raise InputError(f"{epochs} epochs; expected at least 1")
-    names, x = recipe.features(table, devices)
+    x = recipe.features(table, devices, devices)
     y = recipe.encode(table.times_ms, table, devices)
     mean = x.mean(axis=0)
     # A column that is the same in all rows says nothing; its deviation may be a rounding error.
@@ -194,20 +171,18 @@ def learn(
     x = (x - mean) / scale
     strange = None
     if plan.strangers:
-        _, of_strangers = recipe.features(table, Facts(devices, trained=()))
-        strange = (of_strangers - mean) / scale
+        strange = (recipe.features(table, devices, ()) - mean) / scale
     network, losses, tries = _trained(plan, x, y, strange, seed, epochs, progress or Progress())
-    about = {"seed": seed, "epochs": epochs, "rows": len(table)}
+    about = {"seed": seed, "epochs": epochs, "rows": len(table), "losses": losses, "tries": tries}
     return LayerModel(
         layer=table.layer,  # type: ignore[arg-type]
         recipe=recipe.name,  # type: ignore[arg-type]
         devices=dict(devices),
-        features=list(names),
         mean=mean.tolist(),
         scale=scale.tolist(),
-        network=Perceptron(network.layers()),
+        network=network.layers(),
         ranges=ranges(table),
-        training=about | {"losses": [losses], "tries": [tries]},
+        training=about,
         errors={},
     )
 
@@ -232,33 +207,6 @@ def _trained(
             progress.step()
         if not network.dead:
             return network, losses, tries
-        progress.note(
-            f"the network answers 0 everywhere after {network.done} epochs (its last ReLU died): "
-            "once more from other weights"
-        )
     raise LolatError(
         f"the network's output died from {TRIES} different beginnings; give another seed, or more rows"
     )
-
-
-def about_training(
-    model: LayerModel, rows: LayerTable, parts: Split, table: str, sha256: str
-) -> tuple[LayerModel, Evaluation]:
-    """The model with its errors on rows left out and how it was made, and these errors.
-
-    `rows`: all rows, of which `parts.train` trained it; `table`, `sha256`: the name and digest of their
-    file.
-    """
-    validation, test = (evaluate(model, rows.select(p)) for p in (parts.validation, parts.test))
-    versions = {"lolat": __version__, "python": platform.python_version()}
-    for package in ("numpy", "keras", "tensorflow"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    training = {
-        **model.training,
-        "table": {"name": table, "sha256": sha256},
-        "versions": versions,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "validation": asdict(validation.all),
-    }
-    return msgspec.structs.replace(model, training=training, errors=asdict(test.all)), test

@@ -101,13 +101,6 @@ class Model(Result):
             raise lacks(self.document, self.source, OF_INFERENCE)
         return self.document
 
-    @property
-    def launch_option(self) -> str:
-        """` --launch graph` for a command, of a GPU that launches otherwise than it was measured."""
-        kernels = self.document.get("predictors", {}).get("kernels", {})
-        chosen, measured = (kernels.get(of, {}).get("launch") for of in ("mode", "host"))
-        return f" --launch {chosen}" if measured not in (None, chosen) else ""
-
     @cached_property
     def state(self) -> State | None:
         """How old it is and what its last check found; None of a model that was not learned here."""
@@ -339,8 +332,7 @@ class Model(Result):
         model knows neither, and InputError for what cannot be.
         """
         from lolat.fitting.intervals import COVERAGE
-        from lolat.training.cost import cost
-        from lolat.training.file import training_of
+        from lolat.training.cost import cost, training_of
         from lolat.training.model import TrainingRun
 
         run = TrainingRun(
@@ -385,7 +377,7 @@ class Model(Result):
         predictor: str | None = None,
         training: bool = False,
     ) -> TableEvaluation:
-        """Compare with the times of networks or operations in a CSV table; nothing is measured.
+        """Compare with the times of networks in a CSV table; nothing is measured.
 
         `only`: rows of this device (or devices). `training`: its training steps. Returns a
         `TableEvaluation`. Raises InputError where no row can be predicted.

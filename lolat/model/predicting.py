@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.fitting.domain import MOSTLY_SHARE, Outside, fit_again, widened
+from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
@@ -29,12 +29,8 @@ _OPS = COLUMNS.index("ops")
 
 # ---- Remarks
 
-FRAMEWORKS = {
-    "keras": ("a Keras network", "tensorflow"),
-    "torch": ("a PyTorch network", "torch"),
-    "onnx": ("an ONNX network", "onnxruntime"),
-}
-"""Framework of a network (`Graph.framework`) -> its networks in words, and the backend that runs them."""
+BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+"""Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
 def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[str]:
@@ -43,17 +39,14 @@ def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[
     `environment`: the model's; `framework`: the network's `Graph.framework`. Nothing where either does
     not say. The network's counts are the same in every framework, its latency is not.
     """
-    words, backend = FRAMEWORKS.get(framework, ("", ""))
-    learned = environment.get("framework")
-    if not backend or not isinstance(learned, str) or learned == backend:
+    backend, learned = BACKENDS.get(framework), environment.get("framework")
+    if backend is None or not isinstance(learned, str) or learned == backend:
         return
-    version = f"{learned} {environment.get('framework_version') or ''}".strip()
     device = environment.get("device")  # "unknown" of one that was fitted to published times
-    measured = device in ("cpu", "gpu")
-    remedy = f"; for {backend}: lolat learn {device} --backend {backend}" if measured else ""
+    remedy = f"; for {backend}: lolat learn {device} --backend {backend}"
     yield (
-        f"the model was learned with {version} and this is {words}: the answer is for the same network "
-        f"run by {learned}{remedy}"
+        f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
+        f"same network run by {learned}{remedy if device in ('cpu', 'gpu') else ''}"
     )
 
 
@@ -63,8 +56,7 @@ def too_large(memory: Memory, environment: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(free, (int, float)) and memory.total_bytes > free:
         yield (
             f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
-            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
-            "input"
+            "free when it was measured: it will not run there, or far slower"
         )
 
 
@@ -85,7 +77,7 @@ def predict_network(
     coverage: float | None,
 ) -> Prediction:
     """The answer of `Model.predict` for a network that was read."""
-    size, analysis, document = as_batch_size(batch_size), analyze(network), model.inference
+    size, analysis, document = as_whole(batch_size), analyze(network), model.inference
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
@@ -95,7 +87,7 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
-    memory, inside = analysis.liveness.memory(size), outside.inside_share
+    memory, inside = analysis.memory(size), outside.inside_share
     half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
@@ -145,8 +137,7 @@ def _outside(
     if not domain.is_known:
         return Outside(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
-    sides = domain.beyond(counts)
-    beyond = np.any([np.zeros(len(shares), bool), *sides.values()], axis=0)
+    beyond = domain.beyond(counts)
     kinds, dtypes = domain.unmeasured(analysis.graph)
     operations = np.zeros(len(analysis.owner))  # each operation's share of the time
     if kinds or dtypes:
@@ -160,7 +151,7 @@ def _outside(
     if outside.negligible:
         return outside
     remarks = [
-        *domain.beyond_remarks(sides, analysis.names, shares),
+        *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
     can_learn = not dtypes and not analysis.counts.warnings  # a known type, kinds with formulas
@@ -183,9 +174,9 @@ def within(latency: float, half: float) -> tuple[float, float]:
     return latency * math.exp(-half), latency * math.exp(half)
 
 
-def as_batch_size(batch_size: Any) -> int:
-    """`batch_size` as an int; InputError unless it is a whole number from 1."""
-    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-    if not whole or batch_size < 1:
-        raise InputError(f"{arg('batch_size')} {batch_size!r}: expected a whole number from 1")
-    return int(batch_size)
+def as_whole(number: Any, argument: str = "batch_size") -> int:
+    """The number of an argument as an int; InputError unless it is a whole number from 1."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:
+        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
+    return int(number)

@@ -62,10 +62,9 @@ class Query:
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command, with the input size and the launch where they are not the usual."""
+        """MODEL NETWORK of a command, with the input size where it is not the usual."""
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
-        network = quote(plain(self.network)) + size
-        return f"{quote(plain(self.model.label))} {network}{self.model.launch_option}"
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}"
 
 
 @dataclass(frozen=True)
@@ -243,10 +242,6 @@ class Predictions(Result):
             counts = {name: p.counts[name] for name in FEATURES}
             rows.append({**query_row(p), **times, **about, **counts})
         return rows
-
-    def block_rows(self) -> list[dict[str, Any]]:
-        """A row for each block of each prediction."""
-        return [{**query_row(p), **row} for p in self.answers for row in p.rows()]
 
 
 def query_row(prediction: Prediction) -> dict[str, Any]:

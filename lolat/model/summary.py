@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import Extended
 from lolat.model import Model
 from lolat.model.file import knows
-from lolat.model.rates import Families, Rates, families_of, rates_of
+from lolat.model.rates import Families, families_of
 from lolat.model.state import State, ago, moment
 from lolat.units import percent, plain
 
@@ -29,10 +28,8 @@ class ModelSummary:
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
-    the extended formula as families of work, null without one; `state`: its age and its last check, null of
-    a model that was not learned here; `training`: whether it was measured; `epochs`: how many were fitted
-    to; `spaces`: measured networks of each.
+    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
+    its last check, null of a model that was not learned here.
     """
 
     name: str
@@ -44,20 +41,16 @@ class ModelSummary:
     noise_floor: float | None
     environment: Mapping[str, Any]
     predictors: Mapping[str, FittedPredictor]
-    rates: Rates | None
     families: Families | None
     state: State | None
     domain: Mapping[str, Any]
-    training: bool
-    epochs: int
-    spaces: Mapping[str, int]
     warnings: Sequence[str]
 
 
 def summary_of(model: Model) -> ModelSummary:
     """The summary of a model."""
     document = model.document
-    spaces, extended = document.get("spaces", {}), model.predictors.get(Extended.name)
+    extended = model.predictors.get(Extended.name)
     fitted = {
         name: FittedPredictor(
             document["predictors"][name]["coefficients"], errors_of(document, name)
@@ -74,13 +67,9 @@ def summary_of(model: Model) -> ModelSummary:
         noise_floor=noise_floor(document),
         environment=document["environment"],
         predictors=fitted,
-        rates=rates_of(model),
         families=families_of(extended) if isinstance(extended, Extended) else None,
         state=model.state,
         domain=document.get("domain", {}),
-        training="training" in document,
-        epochs=len(document.get("epochs", {}).get("points", ())),
-        spaces={name: len(space.get("samples", ())) for name, space in spaces.items()},
         warnings=document.get("warnings", ()),
     )
 
@@ -97,13 +86,9 @@ def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
 
 
 def headline(model: Model) -> str:
-    """A model in one line: name, file where that is another, device, framework, what of both is special,
-    when it was learned, noise: what tells two models of a processor apart.
-    """
+    """A model in one line: its name, device, framework, when it was learned, its noise."""
     where: Mapping[str, Any] = model.document["environment"]
-    file = Path(model.source)
-    named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
-    parts = [f"{plain(model.name)}{named}: {plain(model.device)}", *framework_of(where)]
+    parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
     if when := moment(where.get("date")):
         parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
     floor = noise_floor(model.document)
@@ -122,20 +107,11 @@ SPECIAL = {
 
 
 def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework of a model's environment with its version, and special conditions: what makes its times
-    others than those of the next model of that processor.
-    """
+    """The framework of a model's environment with its version, and its special options."""
     if "framework" in where:
         yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
-    libraries = where.get("libraries") or {}
-    if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
-        yield "without oneDNN"
-    if "cpu_capability" in libraries:
-        yield plain(str(libraries["cpu_capability"]))
     yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
-    if where.get("load_at_start") is not None:
-        yield f"load {where['load_at_start']:.1f} at the start"
 
 
 def words_of(model: Model) -> str:

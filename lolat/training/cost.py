@@ -8,8 +8,13 @@ from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, arg
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.results import Result, plain_data
+from lolat.model.file import OF_TRAINING, lacks
+from lolat.training.epochs import EpochTraining
+from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
+from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import Offer, Prices, Rental, device_of, find_rental, read_prices
@@ -71,6 +76,23 @@ class Cost(Result):
             row |= row.pop("rented") or {}
             rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
         return rows
+
+
+def training_of(document: Mapping[str, Any], source: str) -> Training:
+    """The training of a valid model file: by timed epochs, as it was measured, by a formula of operations,
+    or else estimated from latencies of inference.
+
+    `source` begins the message of a ModelFileError: a damaged section, or neither training nor latencies.
+    """
+    if "epochs" in document:
+        return EpochTraining(document, source)
+    if "training" in document:
+        return MeasuredTraining(document, source)
+    if "predictors" not in document:
+        raise lacks(document, source, OF_TRAINING)
+    if Kernels.name in document["predictors"]:
+        return EstimatedTraining(document)
+    return ForwardTraining(document, source)
 
 
 def cost(

@@ -40,19 +40,19 @@ class EpochSection(msgspec.Struct):
     kinds: list[str]
 
 
-def operation_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, 4) of the first four TERMS, one count for both passes on the same tensors."""
-    counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
+def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
+    """(4,) of the first four TERMS, one count for both passes on the same tensors."""
+    counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).sum(axis=0), strict=True))
     elements = counts["acts"] + counts["inp"] + counts["traffic"]
-    return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements]).T
+    return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements])
 
 
 def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer) -> np.ndarray:
     """(TERMS,) of the iterations of an epoch, the last one with what is left of `samples`."""
     full, rest = divmod(samples, batch_size)
-    work, steps = full * operation_rows(graph, batch_size).sum(axis=0), full + bool(rest)
+    work, steps = full * pass_counts(graph, batch_size), full + bool(rest)
     if rest:
-        work += operation_rows(graph, rest).sum(axis=0)
+        work += pass_counts(graph, rest)
     return np.array([*work, steps * parameters(graph) * optimizer.accesses, steps])
 
 
@@ -69,9 +69,9 @@ class EpochTraining(Training):
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`: both passes together."""
-        *work, update, step = self.coefficients.tolist()
-        moved = parameters(graph) * optimizer.accesses
-        return Iteration(operation_rows(graph, batch_size) @ work, None, update * moved, step)
+        row = epoch_row(graph, batch_size, batch_size, optimizer)
+        *passes, update, step = (row * self.coefficients).tolist()
+        return Iteration(np.array(passes), None, update, step)
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
@@ -123,7 +123,7 @@ def epochs_document(
     require_points(len(rows), len(TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
     # Networks of the same work are left out together, whatever their names.
-    work = {n: str(operation_rows(graph, 1).sum(axis=0)) for n, graph in graphs.items()}
+    work = {n: str(pass_counts(graph, 1)) for n, graph in graphs.items()}
     coefficients, residuals = fit_terms(
         np.array(rows), times_ms, [work[p["network"]] for p in points]
     )

@@ -55,9 +55,6 @@ class Link:
                 "(InfiniBand)"
             )
 
-    def __str__(self) -> str:
-        return f"{self.name}, {self.gbps:g} Gbit/s" if self.name else f"{self.gbps:g} Gbit/s"
-
     def message_ms(self, size_bytes: float) -> float:
         """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""
         return self.latency_ms + 8.0 * size_bytes / (self.gbps * 1e6)
@@ -90,16 +87,6 @@ cards and no more (RTX 3090, A6000, the NVL forms): in a ring of more it is as f
 between the pairs."""
 
 
-def link_inside(device: str) -> Link | None:
-    """How devices of that name are linked in one machine; None for an unknown name."""
-    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold()))
-    for name, peak_gb_s, names in _PEAKS:
-        if re.search(rf"\b({names})\b", words):
-            share = NVLINK_SHARE if name.startswith("NVLink") else PCIE_SHARE
-            return Link(8 * peak_gb_s * share, name=name)
-    return None
-
-
 def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
     """The link of `devices` devices of that name, of which one machine holds `machine`.
 
@@ -107,8 +94,12 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
     """
     if devices > machine:
         return Link(NETWORK_GBPS, name="the network between machines")
-    unknown = Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
-    return link_inside(device) or unknown
+    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold()))
+    for name, peak_gb_s, names in _PEAKS:
+        if re.search(rf"\b({names})\b", words):
+            share = NVLINK_SHARE if name.startswith("NVLink") else PCIE_SHARE
+            return Link(8 * peak_gb_s * share, name=name)
+    return Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
 
 
 # ---- The exchange of gradients.
@@ -117,17 +108,6 @@ BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` of 25."""
 FIRST_BUCKET_BYTES = 2**20
 """Its first bucket holds 1 MiB, so that the link has something to do early."""
-
-
-def allreduce_ms(size_bytes: float, devices: int, link: Link) -> float:
-    """How long `devices` devices sum up `size_bytes` each, in a ring, which NCCL and gloo run.
-
-    K-1 steps that scatter sums and K-1 that gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
-    optimal all-reduce algorithms for clusters of workstations", 2009), and of one message's latency, as
-    with thousands of devices a ring is little else. The adding itself is not counted: memory is far faster
-    than a link.
-    """
-    return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
 
 
 def exposed_ms(
@@ -188,13 +168,15 @@ def exchange_ms(
     `gradient_bytes`, `backward_ms`: as `gradients` gives them. Without `backward_ms` everything is
     exchanged after the backward pass, at once. One device exchanges nothing.
     """
-    if devices == 1:
-        return 0.0, 0.0
 
     def allreduce(size_bytes: float) -> float:
-        return allreduce_ms(size_bytes, devices, link)
+        """A ring, as NCCL and gloo run: K-1 steps that scatter sums and K-1 that gather them, each of bytes
+        / K (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+        2009). The adding itself is not counted: memory is far faster than a link.
+        """
+        return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
 
-    if backward_ms is None:
+    if devices == 1 or backward_ms is None:
         return allreduce(sum(gradient_bytes)), 0.0
     # The wait, if the backward pass took no time, is the whole exchange, bucket by bucket.
     whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)

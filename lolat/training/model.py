@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, parameters
+from lolat.model.predicting import as_whole
 from lolat.training.iteration import Optimizer, optimizer_named
 from lolat.training.link import Link, exchange_ms, gradients
 from lolat.training.prices import Rented
@@ -38,23 +38,19 @@ class TrainingRun:
     validation: int | None = None
 
     def __post_init__(self) -> None:
-        numbers = {
-            "batch_size": self.batch_size,
-            "epochs": self.epochs,
-            "samples": self.samples,
-            "validation_samples": self.validation,
-        }
-        for name, value in numbers.items():
-            if value is not None and not _from_one(value):
-                raise InputError(f"{arg(name)} {value!r}: expected a whole number from 1")
+        as_whole(self.batch_size)
+        as_whole(self.epochs, "epochs")
+        if self.validation is not None:
+            as_whole(self.validation, "validation_samples")
+        if self.samples is not None:
+            as_whole(self.samples, "samples")
         self.check_batch(1)
         check_coverage(self.coverage)
         object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
 
     def check_batch(self, devices: int) -> None:
         """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
-        if not _from_one(devices):
-            raise InputError(f"{arg('replicas')} {devices!r}: expected a whole number from 1")
+        as_whole(devices, "replicas")
         if self.samples is not None and self.batch_size * devices > self.samples:
             fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
             raise InputError(
@@ -62,11 +58,6 @@ class TrainingRun:
                 f"data set; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
                 code="batch-over-data",
             )
-
-
-def _from_one(value: Any) -> bool:
-    """Whether a value is a whole number from 1."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 # ---- A device's training.
@@ -77,8 +68,8 @@ class Iteration:
     """An iteration on one device, ms.
 
     `forward`, `backward`: (operations,) of each operation; a model that knows both passes only together has
-    them in `forward`, and None in `backward`. `update`: of the optimizer. `step`: once an iteration, taking
-    the batch and calling the framework.
+    (parts,) of them in `forward`, and None in `backward`. `update`: of the optimizer. `step`: once an
+    iteration, taking the batch and calling the framework.
     """
 
     forward: np.ndarray
@@ -87,14 +78,10 @@ class Iteration:
     step: float = 0.0
 
     @property
-    def passes(self) -> np.ndarray:
-        """(operations,) forward and backward of each operation."""
-        return self.forward if self.backward is None else self.forward + self.backward
-
-    @property
     def total(self) -> float:
         """The whole iteration."""
-        return float(self.passes.sum()) + self.update + self.step
+        backward = 0.0 if self.backward is None else float(self.backward.sum())
+        return float(self.forward.sum()) + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
         """Its parts, which add up to `total`; None each where the model cannot tell them apart."""

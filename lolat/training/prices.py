@@ -22,10 +22,6 @@ BUILT_IN = Path(__file__).with_name("prices.csv")
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 CPU = "cpu"
 """The name of an instance without an accelerator, where an accelerator is asked for."""
-_EXPECTED = (
-    f"expected a price list in the layout of SkyPilot's catalog, with the columns {','.join(COLUMNS)} "
-    "and, where known, Region, vCPUs"
-)
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,6 @@ class Offer:
     price: float
     region: str = ""
     vcpus: float | None = None
-    memory_gib: float | None = None
     source: str = ""
     date: str = ""
 
@@ -65,14 +60,13 @@ def read_prices(path: str | Path | None = None) -> Prices:
     Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
     a price, with a fraction of an accelerator, or with a name or a number of accelerators alone.
     """
-    table = read_table(path or BUILT_IN, COLUMNS, _EXPECTED)
+    table = read_table(path or BUILT_IN, COLUMNS, rows="instance")
     # Zones of a region have the same price: once is enough.
     rows = (_offer(row, Path(path or BUILT_IN).name) for row in table)
     offers = tuple(dict.fromkeys(offer for offer in rows if offer is not None))
-    if not offers:
-        raise InputError(f"{table.source} has no instance with a price; {_EXPECTED}")
-    dated = f"the built-in table of {max(o.date for o in offers)}"
-    return Prices(dated if path is None else table.source, offers)
+    if path is not None:
+        return Prices(table.source, offers)
+    return Prices(f"the built-in table of {max(o.date for o in offers)}", offers)
 
 
 def _offer(row: Row, file_name: str) -> Offer | None:
@@ -82,14 +76,12 @@ def _offer(row: Row, file_name: str) -> Offer | None:
         return None
     return Offer(
         row["instancetype"], name, int(count), price, row.get("region", ""), _amount(row, "vcpus"),
-        _amount(row, "memorygib"), row.get("source", file_name), row.get("date", ""),
+        row.get("source", file_name), row.get("date", ""),
     )  # fmt: skip
 
 
 def _amount(row: Row, column: str) -> float | None:
-    if not row.get(column):
-        return None
-    return row.number(column, 0.0, expected="a number of at least 0, or nothing")
+    return row.number(column, 0.0) if row.get(column) else None
 
 
 # ---- Names of accelerators.

@@ -112,7 +112,7 @@ def test_training_is_added_to_a_model_of_this_machine(
         f"lolat: {output} is of this device: its latencies are kept, training is added",
         "lolat: warning: 32 points could not be measured",
     ]
-    assert "training (`lolat cost`): 120 passes of 60 blocks; each block left out" in found.out
+    assert "120 passes of 60 blocks; each block left out" in found.out
     assert f"written: {output}\n" in found.out
     assert f"lolat cost {output} keras:ResNet50" in found.out.splitlines()[-1]
     assert os.listdir(output.parent) == [output.name], "no journal is left"

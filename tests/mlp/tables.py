@@ -10,27 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from lolat.io.tables import parse_table
-from lolat.mlp.devices import DEVICES
-from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
+from lolat.mlp.devices import DEVICES, key, known
+from lolat.mlp.layer_model import Layer, LayerModel, ranges
 from lolat.mlp.recipes import PAPER
-from lolat.mlp.table import (
-    ACTIVATIONS,
-    COLUMNS,
-    OPTIMIZERS,
-    LayerTable,
-    parse,
-)
+from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, parse
 
 CONVOLUTION = {
     "gpu": "V100", "run": "0", "batch_size": "8", "input_size": "56", "kernel_size": "3",
     "in_channels": "64", "out_channels": "32", "stride": "1", "padding": "same", "use_bias": "1",
-    "activation": "relu", "optimizer": "none", "time_ms_median": "1.5", "time_ms_min": "1.25",
-    "time_ms_max": "2", "time_ms_std": "0.1",
+    "activation": "relu", "optimizer": "none", "time_ms_median": "1.5",
 }  # fmt: skip
 DENSE = {
     "gpu": "V100", "run": "0", "batch_size": "8", "in_features": "100", "out_features": "10",
-    "activation": "relu", "optimizer": "none", "time_ms_median": "0.5", "time_ms_min": "0.4",
-    "time_ms_max": "0.75", "time_ms_std": "0.05",
+    "activation": "relu", "optimizer": "none", "time_ms_median": "0.5",
 }  # fmt: skip
 ROWS = {"convolution": CONVOLUTION, "dense": DENSE}
 
@@ -77,9 +69,8 @@ def random_rows(
             row["in_channels"], row["out_channels"] = map(str, channels)
             macs = float(row["batch_size"]) * size**2 * float(channels.prod())
             macs *= float(row["kernel_size"]) ** 2
-        time = 0.1 + passes * 1e3 * macs / (0.1 * DEVICES[gpu].peak_macs)
-        row |= {"time_ms_median": f"{time:.6g}", "time_ms_min": f"{0.9 * time:.6g}"}
-        row |= {"time_ms_max": f"{1.1 * time:.6g}", "time_ms_std": f"{0.02 * time:.6g}"}
+        time = 0.1 + passes * 1e3 * macs / (0.1 * DEVICES[key(gpu)].peak_macs)
+        row["time_ms_median"] = f"{time:.6g}"
         found.append(row)
     return found
 
@@ -109,8 +100,8 @@ def hand_model(
     for name in COLUMNS[layer]:
         text = ROWS[layer][name]
         columns[name] = np.array([int(text) if text.isdigit() else text])
-    devices = {name: DEVICES[name] for name in gpus}
-    names = tuple(PAPER.columns(LayerTable(layer, columns), devices))
+    devices = known(gpus, DEVICES)
+    names = tuple(PAPER.columns(LayerTable(layer, columns), devices, devices))
     weights = np.zeros((len(names), 1), np.float32)
     weights[names.index(feature)] = slope
     columns["gpu"] = np.array(list(gpus))
@@ -118,10 +109,9 @@ def hand_model(
         layer=layer,  # type: ignore[arg-type]
         recipe="paper",
         devices=devices,
-        features=list(names),
         mean=[0.0] * len(names),
         scale=[1.0] * len(names),
-        network=Perceptron([Layer(weights, None, "relu")]),
+        network=[Layer(weights, None, "relu")],
         ranges=ranges(covers or LayerTable(layer, columns)),
         training={"seed": 0},
         errors={},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,22 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.errors import InputError, ModelFileError
-from lolat.mlp import layer_model
 from lolat.mlp.devices import Device
 from lolat.mlp.layer_model import (
     Layer,
-    Perceptron,
     errors_of,
     evaluate,
+    output_of,
     read_layer_model,
     write_layer_model,
 )
-from tests.mlp.tables import hand_model, rows_of, table, table_of
+from tests.mlp.tables import hand_model, table_of
 
 
 def saved(tmp_path: Path, **options: Any) -> Path:
     path = tmp_path / "model.json"
     write_layer_model(path, hand_model(**options))
     return path
-
-
-def refused(path: Path) -> str:
-    with pytest.raises(ModelFileError) as caught:
-        read_layer_model(path)
-    assert "\n" not in str(caught.value)
-    return str(caught.value).replace(str(path), "FILE")
 
 
 def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
@@ -47,24 +39,13 @@ def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "new" / "model.json"
     write_layer_model(path, odd)
     found = read_layer_model(path)
-    for name in (
-        "mean",
-        "scale",
-        "layer",
-        "recipe",
-        "devices",
-        "features",
-        "ranges",
-        "training",
-        "errors",
-    ):
+    for name in ("mean", "scale", "layer", "recipe", "devices", "ranges", "training", "errors"):
         assert getattr(found, name) == getattr(odd, name)
-    (weights, known) = (m.network.layers[0].weights for m in (found, odd))
+    (weights, known) = (m.network[0].weights for m in (found, odd))
     assert weights.dtype == np.float32
     assert (weights == known).all()
     document = json.loads(path.read_text())
     assert (document["schema"], document["version"]) == ("lolat-layer-model", 1)
-    assert list(document) == sorted(document)
 
 
 def test_a_prediction_by_hand(tmp_path: Path) -> None:
@@ -80,9 +61,10 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
     rows = table_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"})
-    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*with facts, a CSV"):
+    with pytest.raises(InputError) as caught:
         model.predict(rows)
-    new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
+    assert caught.value.code == "unknown-gpu"
+    new = {"x1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
     assert model.predict(rows, new).tolist() == [2496, 5, 77]
 
 
@@ -92,16 +74,8 @@ def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> Non
     with pytest.raises(InputError) as caught:
         model.predict(table_of("dense", {"gpu": "K80"}))
     assert caught.value.code == "other-device"
-    words = "the model is of dense layers and the table of convolution"
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match="convolution layers"):
         model.predict(table_of("convolution", {}))
-
-
-def test_a_recipe_that_has_changed_is_seen() -> None:
-    model = hand_model()
-    old = replace(model, features=["was", *model.features[1:]])
-    with pytest.raises(ModelFileError, match=r"trained with other features .* train it again"):
-        old.predict(table_of("dense", {}))
 
 
 def test_rows_outside_are_counted_by_column() -> None:
@@ -126,29 +100,13 @@ def set_at(*path: Any, value: Any) -> Callable[[Any], None]:
     return change
 
 
-LAYER = ("network", "layers", 0)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         set_at("schema", value="lolat-model"),
-        set_at("version", value=2),
-        set_at("layer", value="pool"),
         set_at("recipe", value="worst"),
-        set_at("devices", value={}),
-        set_at("devices", "V100", "cores", value="x"),
-        set_at("mean", 0, value="x"),
-        set_at("scale", value=[1]),
-        set_at("scale", 0, value=0),
-        set_at("network", "layers", value=[]),
-        set_at(*LAYER, "activation", value="exec"),
-        set_at(*LAYER, "weights", "shape", value=[11, 1]),
-        set_at(*LAYER, "weights", "float32", value="??"),
-        set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AAAAAA=="}),
-        set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AADAfw=="}),
-        set_at("ranges", "gpu", value=[]),
-        set_at("training", value=3),
+        set_at("devices", "v100", "cores", value="x"),
+        set_at("network", 0, "weights", "shape", value=[11, 1]),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: Callable[[Any], None]) -> None:
@@ -156,26 +114,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: Callable[[Any], None]
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
-    assert refused(path).startswith("FILE: ")
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": '])
-def test_what_is_no_model_file(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "m.json"
-    path.write_bytes(content)
-    assert refused(path)
-
-
-def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    before = path.read_bytes()
-    broken = replace(hand_model(), training={"loss": float("nan")})
-    with pytest.raises(ModelFileError, match="cannot be written as JSON"):
-        write_layer_model(path, broken)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(InputError, match="folder"):
-        write_layer_model(tmp_path, hand_model())
+    with pytest.raises(ModelFileError) as caught:
+        read_layer_model(path)
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) -> Layer:
@@ -189,8 +130,8 @@ def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) 
 )
 def test_one_layer_by_hand(activation: str, expected: float) -> None:
     weights, biases = np.array([[2], [1]], np.float32), np.array([0.5], np.float32)
-    network = Perceptron([Layer(weights, biases, activation)])
-    assert network(np.array([[-1.5, 1.0]])) == pytest.approx([expected], rel=1e-6)
+    found = output_of([Layer(weights, biases, activation)], np.array([[-1.5, 1.0]]))
+    assert found == pytest.approx([expected], rel=1e-6)
 
 
 def test_a_network_is_what_pytorch_makes_of_it() -> None:
@@ -204,33 +145,21 @@ def test_a_network_is_what_pytorch_makes_of_it() -> None:
     for item in layers:
         weights, biases = torch.from_numpy(item.weights), torch.from_numpy(item.biases)
         y = functions[item.activation](y @ weights.double() + biases.double())
-    found = Perceptron(layers)(x)
+    found = output_of(layers, x)
     assert found.dtype == np.float64
     assert found.shape == (100,)
     np.testing.assert_allclose(found, y[:, 0].numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    network = Perceptron([layer(rng, 3, 8, "silu"), layer(rng, 8, 1, "linear")])
-    x = rng.normal(size=(11, 3))
-    whole = network(x)
-    monkeypatch.setattr(layer_model, "SLICE", 4)
-    np.testing.assert_allclose(network(x), whole, rtol=1e-6)
-    assert network(x[:0]).shape == (0,)
-
-
 def test_silu_of_large_numbers_is_a_number() -> None:
-    network = Perceptron([Layer(np.ones((1, 1), np.float32), None, "silu")])
-    assert network(np.array([[-1e4], [1e4]])).tolist() == [0, 1e4]
+    layer = Layer(np.ones((1, 1), np.float32), None, "silu")
+    assert output_of([layer], np.array([[-1e4], [1e4]])).tolist() == [0, 1e4]
 
 
 def test_errors_by_hand() -> None:
-    found = errors_of(np.array([1.0, 3, 4]), np.array([2.0, 2, 4]), np.array([0.2, 0.1, np.nan]))
-    told = (found.rows, found.rmse_ms, found.mean_relative_error, found.median_relative_error)
-    assert told == pytest.approx((3, (2 / 3) ** 0.5, 1 / 3, 0.5))
-    assert found.spread == pytest.approx(0.075)
-    assert errors_of(np.ones(1), np.ones(1), np.array([np.nan])).spread is None
+    found = errors_of(np.array([1.0, 3, 4]), np.array([2.0, 2, 4]))
+    expected = (3, (2 / 3) ** 0.5, 1 / 3, 0.5)
+    assert dataclasses.astuple(found) == pytest.approx(expected)
 
 
 def test_errors_are_those_of_scikit_learn() -> None:
@@ -252,14 +181,7 @@ def test_groups_are_gpus_and_optimizers() -> None:
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
     v100, k80 = found.gpus.values()
-    assert (v100.rmse_ms, k80.rows, asdict(found)["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert (v100.rmse_ms, k80.rows) == (0, 2)
     assert k80.mean_relative_error == pytest.approx(0.5)
     both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
     assert both == pytest.approx((2, (5 / 3) ** 0.5))
-
-
-def test_without_the_spread_there_is_no_such_column() -> None:
-    (row,) = rows_of("dense", {})
-    del row["time_ms_std"]
-    found = evaluate(hand_model(), table([row]))
-    assert found.all.spread is None

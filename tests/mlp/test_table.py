@@ -30,7 +30,6 @@ def test_the_columns_have_their_types_and_values(tmp_path: Path) -> None:
     assert table["input_size"].tolist() == [56, 56]
     assert table["use_bias"].tolist() == [1, 1]
     assert table.times_ms.tolist() == [1.5, 1.5]
-    assert table["time_ms_std"].tolist() == [0.1, 0.1]
     assert table["run"].tolist() == ["0", "0"]
 
 
@@ -66,27 +65,16 @@ def test_only_what_describes_a_layer_is_needed(tmp_path: Path) -> None:
     assert "lacks the columns time_ms_median" in refused(path)
 
 
-def test_rows_are_selected_by_mask_or_index(tmp_path: Path) -> None:
-    sizes = [{"batch_size": str(n)} for n in (1, 2, 3)]
-    table = read_table(write(tmp_path / "a.csv", rows_of("dense", *sizes)))
-    assert table.select(table["batch_size"] > 1)["batch_size"].tolist() == [2, 3]
-    assert table.select(np.array([2, 0]))["batch_size"].tolist() == [3, 1]
-
-
 @pytest.mark.parametrize(
     ("change", "column"),
     [
         ({"batch_size": "0"}, "batch_size"),
         ({"batch_size": "2.5"}, "batch_size"),
-        ({"batch_size": "9" * 99}, "batch_size"),
         ({"stride": ""}, "stride"),
         ({"use_bias": "2"}, "use_bias"),
         ({"padding": "full"}, "padding"),
         ({"gpu": " "}, "gpu"),
         ({"time_ms_median": "0"}, "time_ms_median"),
-        ({"time_ms_median": "inf"}, "time_ms_median"),
-        ({"time_ms_median": ""}, "time_ms_median"),
-        ({"time_ms_std": "-1"}, "time_ms_std"),
         ({"padding": "valid", "kernel_size": "7", "input_size": "5"}, "kernel_size"),
     ],
 )
@@ -99,31 +87,11 @@ def test_a_wrong_cell_is_named_with_its_line(
     assert refused(path).startswith(f"FILE, line 5: {column} is ")
 
 
-def test_an_empty_spread_is_not_known(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path / "a.csv", rows_of("dense", {}, {"time_ms_std": ""})))
-    assert table["time_ms_std"][0] == 0.05
-    assert np.isnan(table["time_ms_std"][1])
-
-
-def test_the_other_kind_of_layer_is_refused(tmp_path: Path) -> None:
-    dense = write(tmp_path / "dense.csv", [DENSE])
-    assert "lacks the columns input_size" in refused(dense, layer="convolution")
-    convolution = write(tmp_path / "convolution.csv", [CONVOLUTION])
-    assert "lacks the columns in_features" in refused(convolution, layer="dense")
-
-
-@pytest.mark.parametrize("content", ["a,b\n1,2\n", csv_text([DENSE]).splitlines()[0]])
-def test_what_is_no_table_of_layers(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [csv_text([DENSE]), csv_text([DENSE]).splitlines()[0]])
+def test_what_is_no_table_of_convolutions(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(content)
-    assert refused(path)
-
-
-def test_each_missing_column_is_named(tmp_path: Path) -> None:
-    for name in COLUMNS["convolution"]:
-        row = {k: v for k, v in CONVOLUTION.items() if k != name}
-        path = write(tmp_path / "a.csv", [row])
-        assert f"lacks the columns {name}; expected" in refused(path, layer="convolution")
+    assert "lacks the columns input_size" in refused(path, layer="convolution")
 
 
 def test_a_header_alone_can_be_predicted(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError
 from lolat.mlp import training
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.layer_model import Layer, Perceptron, read_layer_model, write_layer_model
-from lolat.mlp.recipes import PAPER, Devices, Facts, Plan, Recipe, trained_on
+from lolat.mlp.layer_model import Layer, output_of, read_layer_model, write_layer_model
+from lolat.mlp.recipes import PAPER, Plan, Recipe
 from lolat.mlp.table import LayerTable, read_table
 from lolat.mlp.training import KerasNetwork, learn, split
-from tests.mlp.tables import random_rows, table, write
+from tests.mlp.tables import random_rows, write
 
 PAPERS = PAPER.plan("dense", False)
 PLAN = replace(PAPERS, hidden=(8, 4), dropout=0.0, l2=0.0, batch=64, epochs=6)
 PLAN = replace(PLAN, learning_rate=0.05, halve_every=2)
-STRAIGHT = replace(PLAN, output_activation="linear", loss="squared")
+STRAIGHT = replace(PLAN, output_activation="linear", loss="absolute")
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(40, 3)).astype(np.float32)
 Y = np.exp(X @ [0.5, -0.25, 1.0] / 2).astype(np.float32)
@@ -43,7 +42,6 @@ def arrays(trained: KerasNetwork) -> list[np.ndarray]:
 
 
 LOSSES = {
-    "squared": (lambda o, y: (o - y) ** 2, lambda o, y: 2 * (o - y)),
     "absolute": (lambda o, y: np.abs(o - y), lambda o, y: np.sign(o - y)),
     "squared-log1p": (
         lambda o, y: (np.log(1 + o) - np.log(1 + y)) ** 2,
@@ -94,10 +92,9 @@ def by_hand(
     "plan",
     [
         replace(PLAN, l2=0.05),
-        replace(PLAN, loss="squared", optimizer="adamw", l2=0.1, schedule="cosine"),
-        replace(PLAN, loss="absolute"),
+        replace(PLAN, loss="absolute", optimizer="adamw", l2=0.1, schedule="cosine"),
     ],
-    ids=["paper", "adamw", "absolute"],
+    ids=["paper", "best"],
 )
 def test_the_steps_are_those_of_adam_written_out(plan: Plan) -> None:
     trained = network(plan)
@@ -113,13 +110,13 @@ def test_the_numpy_network_answers_as_the_keras_one(activation: str) -> None:
     trained.epoch()
     expected = np.asarray(trained.network(X, training=False))[:, 0]
     assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(Perceptron(trained.layers())(X), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(output_of(trained.layers(), X), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> None:
     # A rate of 0: the loss of the epoch is that of the weights it began with, on all 40 rows.
     still = network(replace(PLAN, batch=16, learning_rate=0.0))
-    output = Perceptron(still.layers())(X)
+    output = output_of(still.layers(), X)
     expected = np.mean((np.log1p(output) - np.log1p(Y)) ** 2)
     assert still.epoch() == pytest.approx(expected, rel=1e-5)
     assert int(still.network.optimizer.iterations) == 3
@@ -129,7 +126,7 @@ def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> 
 def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
     """Of a network that does not learn, the loss says which rows it saw."""
     still = network(replace(PLAN, learning_rate=0.0, strangers=share), strange=X + 1)
-    outputs = (Perceptron(still.layers())(x) for x in (X, X + 1))
+    outputs = (output_of(still.layers(), x) for x in (X, X + 1))
     own, strange = ((np.log1p(output) - np.log1p(Y)) ** 2 for output in outputs)
     losses = [still.epoch() for _ in range(3)]
     if share == 1.0:
@@ -171,36 +168,13 @@ def test_an_output_that_is_0_everywhere_is_dead() -> None:
 
 
 def test_a_loss_that_is_no_number_is_an_error() -> None:
-    with pytest.raises(LolatError, match="diverged in epoch 1: its loss is nan; try another seed"):
+    with pytest.raises(LolatError, match="diverged in epoch 1"):
         filled(network(STRAIGHT), np.nan).epoch()
-
-
-def test_without_tensorflow_the_message_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = builtins.__import__
-
-    def importing(name: str, *rest: Any, **options: Any) -> Any:
-        if name == "keras":
-            raise ImportError("No module named 'tensorflow'")
-        return real(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(MissingPackageError, match=r"pip install .*\[tensorflow\]'$"):
-        network()
-
-
-def test_keras_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    import keras
-
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(InputError, match="it runs on torch; unset KERAS_BACKEND"):
-        network()
 
 
 # ---- On a table: the split, what is learned, what goes wrong.
 
-ONE = {"V100": DEVICES["V100"]}
+ONE = {"v100": DEVICES["v100"]}
 EPOCHS = 6
 
 
@@ -216,31 +190,12 @@ def rows(tmp_path: Path) -> LayerTable:
     return read_table(write(tmp_path / "rows.csv", random_rows("dense", 80, seed=1)))
 
 
-class Seen:
-    """A progress that remembers."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.notes: list[str] = []
-
-    def start(self, text: str, total: int) -> None:
-        self.steps.append(0)
-
-    def step(self) -> None:
-        self.steps[-1] += 1
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def test_the_split_takes_every_row_once_by_the_seed() -> None:
-    parts = split(1000, 3)
-    assert [len(p) for p in (parts.train, parts.validation, parts.test)] == [800, 100, 100]
-    everything = np.concatenate([parts.train, parts.validation, parts.test])
-    assert sorted(everything.tolist()) == list(range(1000))
-    assert split(1000, 3).test.tolist() == parts.test.tolist() != split(1000, 4).test.tolist()
-    assert not np.array_equal(parts.train, np.sort(parts.train))
-    with pytest.raises(InputError, match=r"^9 rows to train on; expected at least 10$"):
+def test_the_split_takes_a_row_once_by_the_seed() -> None:
+    train, test = split(1000, 3)
+    assert (len(train), len(test), len({*train.tolist(), *test.tolist()})) == (800, 100, 900)
+    assert split(1000, 3)[1].tolist() == test.tolist() != split(1000, 4)[1].tolist()
+    assert not np.array_equal(train, np.sort(train))
+    with pytest.raises(InputError):
         split(9, 0)
 
 
@@ -249,15 +204,14 @@ def test_it_learns_what_decides_the_time(rows: LayerTable, tmp_path: Path) -> No
     relative = np.abs(model.predict(rows) / rows.times_ms - 1)
     constant = np.abs(np.median(rows.times_ms) / rows.times_ms - 1)
     assert np.mean(relative) < 0.5 * np.mean(constant)
-    assert (model.layer, model.recipe, list(model.devices)) == ("dense", "paper", ["V100"])
-    names, features = PAPER.features(rows, ONE)
-    assert model.features == list(names)
+    assert (model.layer, model.recipe, list(model.devices)) == ("dense", "paper", ["v100"])
+    features = PAPER.features(rows, ONE, ONE)
     np.testing.assert_allclose(model.mean, features.mean(axis=0))
     np.testing.assert_allclose(model.scale, features.std(axis=0))
     assert model.ranges["batch_size"] == [rows["batch_size"].min(), rows["batch_size"].max()]
-    told = {"rows": 80, "seed": 2, "epochs": 60, "tries": [1]}
-    assert model.training == told | {"losses": model.training["losses"]}
-    assert len(model.training["losses"][0]) == 60
+    expected = {"rows": 80, "seed": 2, "epochs": 60, "tries": 1}
+    assert model.training == expected | {"losses": model.training["losses"]}
+    assert len(model.training["losses"]) == 60
     assert model.errors == {}
     write_layer_model(tmp_path / "m.json", model)
     read = read_layer_model(tmp_path / "m.json")
@@ -267,46 +221,27 @@ def test_it_learns_what_decides_the_time(rows: LayerTable, tmp_path: Path) -> No
 def test_a_share_of_the_rows_is_shown_as_of_gpus_that_are_not_known(
     rows: LayerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[np.ndarray | None] = []
+    shown: list[np.ndarray] = []
 
-    def kept(*arguments: Any) -> training.KerasNetwork:
+    def watched(*arguments: Any) -> training.KerasNetwork:
         shown.append(arguments[5])
         return REAL(*arguments)
 
-    def known(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+    def columns(table: LayerTable, devices: Any, trained: Any) -> dict[str, np.ndarray]:
         """The paper's features, the first one replaced: 1 for a GPU that was trained on, else 0."""
-        trained = [name in trained_on(devices) for name in chosen["gpu"].tolist()]
-        return PAPER.columns(chosen, devices) | {"batch_size": np.array(trained)}
+        first = np.full(len(table), float(bool(trained)))
+        return PAPER.columns(table, devices, trained) | {"batch_size": first}
 
-    monkeypatch.setattr(training, "KerasNetwork", kept)
-    recipe = replace(small(epochs=1, strangers=0.5), columns=known)
+    monkeypatch.setattr(training, "KerasNetwork", watched)
+    recipe = replace(small(epochs=1, strangers=0.5), columns=columns)
     model = learn(rows, recipe, ONE)
-    as_known, as_stranger = (recipe.features(rows, d)[1] for d in (ONE, Facts(ONE, trained=())))
-    assert as_known[:, 0].all()
-    assert not as_stranger[:, 0].any()
-    np.testing.assert_allclose(shown[0], (as_stranger - model.mean) / model.scale)
-    learn(rows, small(epochs=1), ONE)
-    assert shown[1] is None
-
-
-def test_a_column_that_never_changes_is_not_blown_up() -> None:
-    rows = table([{**row, "batch_size": "3"} for row in random_rows("dense", 30)])
-
-    def tenth(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-        return {name: column / 10 for name, column in PAPER.columns(chosen, devices).items()}
-
-    model = learn(rows, replace(small(epochs=1), columns=tenth), ONE)
-    assert model.scale[0] == 1.0
-    assert model.mean[0] == pytest.approx(0.3)
-
-
-def test_less_than_one_epoch(rows: LayerTable) -> None:
-    with pytest.raises(InputError, match="0 epochs; expected at least 1"):
-        learn(rows, small(), ONE, epochs=0)
+    strange = recipe.features(rows, ONE, ())
+    np.testing.assert_allclose(shown[0], (strange - model.mean) / model.scale)
+    # The first feature is the same in all rows for training: it is not blown up.
+    assert (model.mean[0], model.scale[0]) == (1.0, 1.0)
 
 
 REAL = training.KerasNetwork
-DIED = "the network answers 0 everywhere after 2 epochs (its last ReLU died): once more from other weights"
 
 
 class Dying:
@@ -333,14 +268,12 @@ class Dying:
 def test_a_network_whose_output_died_begins_again_from_other_weights(
     rows: LayerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dying, seen = Dying(well=3), Seen()
+    dying = Dying(well=3)
     monkeypatch.setattr(training, "KerasNetwork", dying)
-    model = learn(rows, small(epochs=4), ONE, progress=seen)
+    model = learn(rows, small(epochs=4), ONE)
     assert len(set(dying.seeds)) == 3
-    assert model.training["tries"] == [3]
-    assert len(model.training["losses"][0]) == 4
-    assert seen.notes == [DIED] * 2
-    assert seen.steps == [2, 2, 4]
+    assert model.training["tries"] == 3
+    assert len(model.training["losses"]) == 4
     assert model.predict(rows).max() > 0
 
 
@@ -349,5 +282,5 @@ def test_one_that_dies_always_is_an_error(
 ) -> None:
     monkeypatch.setattr(training, "KerasNetwork", Dying(well=0))
     monkeypatch.setattr(training, "TRIES", 2)
-    with pytest.raises(LolatError, match="died from 2 different beginnings; give another seed"):
+    with pytest.raises(LolatError, match="died"):
         learn(rows, small(epochs=3), ONE)

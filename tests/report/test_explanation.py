@@ -87,7 +87,7 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
     )
     document["domain"]["ratios"]["FLOPs per element"][0] = 1.9 * most  # half is still inside
     found = explain(Model(document), NETWORK)
-    assert {c.details.get("factor"): c.in_domain for c in found.counterfactuals}[0.5] is False
+    assert {c.kind: c.in_domain for c in found.counterfactuals}["width"] is False
     lines = list(explanation_lines(found))
     (half,) = [line for line in lines if "width x0.5" in line]
     assert half.split("width")[0].split()[-1] == "*"

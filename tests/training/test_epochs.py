@@ -11,8 +11,8 @@ import pytest
 
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
+from lolat.training.cost import training_of
 from lolat.training.epochs import TERMS, EpochTraining, epochs_document
-from lolat.training.file import training_of
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.cli.commands import Command

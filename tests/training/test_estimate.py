@@ -19,6 +19,7 @@ from lolat.graph.counts import count
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import Model
+from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,
     UNMEASURED,
@@ -27,7 +28,6 @@ from lolat.training.estimate import (
     Ratios,
     median_ratios,
 )
-from lolat.training.file import training_of
 from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.learning import MeasuredTraining
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
@@ -94,7 +94,7 @@ def test_it_trains_as_the_device_runs_networks() -> None:
 def test_what_each_operation_takes() -> None:
     found = model()
     iteration = found.iteration(known.network(), 8, OPTIMIZERS["adam"])
-    each, update = iteration.passes, iteration.update
+    each, update = iteration.forward + iteration.backward, iteration.update
     product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
     wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
@@ -184,7 +184,7 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
 def test_what_a_reader_should_know_of_network_and_model() -> None:
     said = asked(model(training_residuals=TRAINED), known.network("keras"), 8).warnings
     (other,) = said
-    assert other.startswith("the model was learned with torch and this is a Keras network")
+    assert other.startswith("the model was learned with torch, and tensorflow runs this network")
     document = known.document(training_residuals=TRAINED)
     document["environment"]["source"] = {"title": "a table"}
     document["warnings"] = ["measured by somebody else"]

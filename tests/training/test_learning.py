@@ -18,7 +18,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training.file import training_of
+from lolat.training.cost import training_of
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
 from lolat.training.learning import (
     WIDENING,
@@ -290,7 +290,7 @@ def test_a_network_of_another_framework_is_remarked_on() -> None:
     said = predict(
         model(), msgspec.structs.replace(network(), framework="torch"), TrainingRun(4)
     ).warnings
-    assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
+    assert any(w.startswith("the model was learned with tensorflow") for w in said)
 
 
 def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
