@@ -57,8 +57,6 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 class EpochTraining(Training):
     """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
 
-    evaluates = False
-
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
         self.document, self.name = document, str(document["device"])

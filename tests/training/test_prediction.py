@@ -54,10 +54,11 @@ def test_without_samples_there_are_only_iterations() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    found = asked(known(factor=None), 8, 80, coverage=0.95, validation=10)
+    found = asked(known(factor=None), 8, 80, coverage=0.95)
     assert found.interval_s is None
-    assert len(found.warnings) == 2
-    assert found.epoch_s == asked(known(), 8, 80).epoch_s
+    assert len(found.warnings) == 1
+    with pytest.raises(InputError, match="no evaluation"):
+        asked(known(), 8, 80, validation=10)
 
 
 @pytest.mark.parametrize(
