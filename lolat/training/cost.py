@@ -170,9 +170,7 @@ def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
 
 
 def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
-    """Memory of a device: as given, as the file says, or what was free when a CPU was learned; None if
-    unknown.
-    """
+    """Memory of a device: as given, of the file, or free when a CPU was learned; None if unknown."""
     if memory_gib is not None:
         return int(memory_gib * 2**30)
     environment = document.get("environment") or {}

@@ -130,8 +130,7 @@ def epochs_document(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(TERMS,) coefficients of at least 0, ms, and (epochs,) log(measured / predicted) of networks left
-    out.
+    """(TERMS,) coefficients, ms; (epochs,) log(measured / predicted) of networks left out.
 
     `rows`: (epochs, TERMS); `networks`: (epochs,) names, the same for rows that are left out together.
     """
