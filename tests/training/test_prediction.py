@@ -131,8 +131,3 @@ def test_buckets_travel_during_the_backward_pass() -> None:
     assert found.iteration_ms == pytest.approx(118)
     assert found.epoch_s == pytest.approx(5 * 0.118)
     assert sum(ms or 0.0 for ms in found.parts_ms.values()) == pytest.approx(found.iteration_ms)
-
-
-def test_gradients_that_are_ready_at_the_end_hide_nothing() -> None:
-    found = two_devices([0, 0, 0, 0, 0, 90])
-    assert (found.parts_ms["exchange"], found.hidden_ms) == pytest.approx((27, 0))
