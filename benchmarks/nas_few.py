@@ -54,7 +54,7 @@ class Table:
         """The samples of a device with those indices."""
         step = rounding([self.texts[device][i] for i in chosen])
         archs = tuple(self.archs[i] for i in chosen)
-        return Samples(archs, self.rows[chosen], self.times[device][chosen], step, ())
+        return Samples(archs, self.rows[chosen], self.times[device][chosen], step)
 
 
 @dataclass(frozen=True)

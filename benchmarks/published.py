@@ -93,7 +93,7 @@ def models(data: Path, names: str = "", output: str = "models") -> Tables:
                 "fit",
                 *tables(name, data, Path(folder)),
             ]
-            subprocess.run([*command, "--skip", "--output", str(made)], check=True)
+            subprocess.run([*command, "--output", str(made)], check=True)
             document = read(made)
         document["points"] = []
         for entry in document["predictors"].values():

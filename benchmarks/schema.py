@@ -42,7 +42,7 @@ FILE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "schema.j
 
 ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
     "prediction": (Prediction, ("predict", "report")),
-    "predictions": (Predictions, ("predict", "report")),
+    "predictions": (Predictions, ("predict",)),
     "explanation": (Explanation, ("explain",)),
     "budget": (BudgetAnswer, ("budget",)),
     "evaluation": (measuring.Evaluation, ("evaluate",)),

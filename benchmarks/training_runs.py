@@ -88,7 +88,7 @@ PARTS = {"seen": SEEN, "unseen": UNSEEN}
 def train(run: Run, epochs: int) -> dict[str, Any]:
     """Train in this process: seconds of each epoch and evaluation, and by how many bytes it grew."""
     from microbench.backends.tensorflow import TensorFlowBackend
-    from microbench.backends.tensorflow.training import OPTIMIZERS
+    from microbench.backends.tensorflow.training import optimizer_of
 
     backend = TensorFlowBackend("cpu")
     tf, keras = backend.tf, backend.keras
@@ -104,7 +104,7 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
     data = tf.data.Dataset.from_tensor_slices((x, y))
     shuffled = data.shuffle(run.samples).batch(run.batch_size).prefetch(2).with_options(options)
     in_order = data.batch(run.batch_size).prefetch(2).with_options(options)
-    model.compile(OPTIMIZERS[run.optimizer](keras), "sparse_categorical_crossentropy")
+    model.compile(optimizer_of(keras, run.optimizer), "sparse_categorical_crossentropy")
     before = _resident_bytes()
     times = []
     for _ in range(epochs):

@@ -27,7 +27,6 @@ import numpy as np  # noqa: E402
 
 import lolat  # noqa: E402
 from lolat.nas import Space, search  # noqa: E402
-from lolat.nas.pareto import lines  # noqa: E402
 
 CLASSES, SIZE, TRAIN, TEST, EPOCHS = 16, 96, 500, 500, 4
 STAGE = {"width": (4, 8, 16), "depth": (1, 2), "kind": ("plain", "inverted")}
@@ -122,8 +121,7 @@ def main() -> None:
     result = search(
         space, model, accuracy, max_ms=MAX_MS, candidates=options.candidates, scores=options.scores
     )
-    print("\n".join(lines(result)))
-    print(f"({time.perf_counter() - start:.0f} s)\n")
+    print(f"{result.words()} ({time.perf_counter() - start:.0f} s)\n")
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for candidate in result.front:

@@ -3,7 +3,7 @@
 A row is a block, written `family channels x height x width`, and the batch sizes it is measured at; each
 batch size is a point. Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) are
 spread so that the coefficients can be told apart.
-The nine blocks that the published tool uses are marked.
+The first nine blocks are those of the published tool.
 """
 
 from __future__ import annotations
@@ -41,13 +41,6 @@ def _chain(name: str, batch_sizes: tuple[int, ...], /, *a: object, **k: object) 
     """A chain of steps."""
     return row(name, batch_sizes, f.chain, *a, **k)
 
-
-PUBLISHED = (
-    "basic 256x14x14", "conv 3x3 3x224x224", "bottleneck 256x56x56", "bottleneck 1024x14x14",
-    "bottleneck 64x56x56", "bottleneck 224x28x28", "inverted 24x56x56", "inverted 16x112x112",
-    "mbconv 40x28x28",
-)  # fmt: skip
-"""The blocks of the published tool."""
 
 _SILU = {"act": "silu", "se": True}  # EfficientNet's, with squeeze-excite
 _HARD_SILU = {"act": "hard_silu", "se": True}  # MobileNetV3's
@@ -179,11 +172,6 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
     row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
 ))  # fmt: skip
 """Whole networks of real size, one of a family: they say how slow everything is inside a network."""
-
-
-def points(blocks: tuple[Predefined, ...] = (*BLOCKS, *NETWORKS)) -> list[tuple[str, int, Graph]]:
-    """(name, batch size, graph) of every point."""
-    return [(b.name, n, g) for b in blocks for g in [b.make()] for n in b.batch_sizes]
 
 
 # ---- A Graph with the operations that a backend's framework takes them for, so that both count the same

@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,25 +77,12 @@ def _field(info: str, *names: str) -> str:
 # ---- The state of the machine
 
 
-def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
-    """Processor seconds that others than `pids` have used so far on the processors of this process.
-
-    None where the system does not state it. Only differences mean something; they are in steps of 10 ms.
-    """
-    if not (lines := _text(system / "proc/stat").splitlines()):
+def load() -> float | None:
+    """The load average of the last minute; None where the system has none."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
         return None
-    processors, used = os.sched_getaffinity(0), 0
-    for line in lines:
-        name, *values = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in processors:
-            user, nice, kernel, _, _, interrupts, soft = map(int, values[:7])
-            used += user + nice + kernel + interrupts + soft
-    for pid in pids:
-        fields = _text(system / f"proc/{pid}/stat").rpartition(")")[2].split()
-        if len(fields) < 13:
-            return None
-        used -= int(fields[11]) + int(fields[12])
-    return used / os.sysconf("SC_CLK_TCK")
 
 
 def available_bytes(system: Path = SYSTEM) -> int | None:
@@ -125,6 +112,7 @@ def describe(device: str) -> dict[str, Any]:
         "processor": processor,
         "threads": cpu_count(),
         "available_bytes": available_bytes(),
+        "load_at_start": load(),
         "operating_system": platform.platform(terse=True),
         "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -160,10 +148,8 @@ def label_of(device: str, where: Mapping[str, Any]) -> str:
 # ---- What makes times comparable: the one list for everything that measures for a model
 
 FIELDS = (
-    "framework", "framework_version", "keras_version", "execution_provider", "threads",
-    "inter_op_threads", "shared_threads", "jit", "compile", "channels_last", "half", "float32_products",
-    "tf32", "cuda_version", "cudnn_version", "cudnn_benchmark", "optimisation", "keeps_freed_memory",
-    "flags",
+    "framework", "framework_version", "keras_version", "threads",
+    "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
 """Of the framework and its backend; a backend has some of these."""
 OF_DEVICE = ("device", "processor", "threads_given")
@@ -244,6 +230,5 @@ def _fields(
 def _kind(where: Mapping[str, Any]) -> str:
     """A processor in words that tell two kinds of one name apart."""
     facts = where["processor"]
-    words = [facts["vendor"]] if "vendor" in facts else []
-    words += [f"{k} {facts[k]}" for k in IDENTITY if k in facts]
+    words = [f"{k} {facts[k]}" for k in ("vendor", *IDENTITY) if k in facts]
     return f"{where.get('cpu')} ({' '.join(words)})" if words else str(where.get("cpu"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from lolat.errors import InputError, arg
+from lolat.errors import arg
 from lolat.io.paths import near
 from lolat.io.writing import not_written, shown_path
 
@@ -34,14 +34,13 @@ class Journal:
         """Open `path` and read its records if they are of the same run.
 
         `key`: what makes times comparable, as JSON has it. `now`: seconds since the epoch. `restart` throws
-        the records away. Raises InputError when the file cannot be written or another run writes it,
-        LolatError when the disk is full.
+        the records away. Raises InputError when the file cannot be written, LolatError when the disk is
+        full.
         """
         self.path, self.dropped = path, ""
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
-            _lock(self._file, path)
             header, *self.records = read(path) or [{}]
             if header and not restart:
                 self.dropped = _why_not(header, key, now)
@@ -79,21 +78,6 @@ class Journal:
             yield
         except OSError as error:
             raise not_written(error, f"{arg('output')} {shown_path(self.path)}") from error
-
-
-def _lock(file: Any, path: Path) -> None:
-    """InputError when another run writes this journal; where there are no locks nothing is checked."""
-    with contextlib.suppress(ImportError):  # Windows
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise InputError(
-                f"another run is writing {path}; wait until it is done, or give another {arg('output')}",
-                code="busy",
-            ) from None
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
@@ -26,7 +26,7 @@ USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 # From these values on there is a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 APART = 0.08  # how far repeated measurements are apart
-OTHERS = 0.2  # processors that other programs use
+BUSY_LOAD = 0.6  # the load average a processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
@@ -38,38 +38,38 @@ Check = Callable[[Mapping[str, Any]], object]
 """Gets the environment before anything is measured, and may raise."""
 
 
-class MeasuredBlocks(NamedTuple):
-    """Measured blocks; the journal is still on disk."""
+@dataclass(frozen=True)
+class Run:
+    """A run with a journal in the file `journal`.
 
-    points: list[Point]
-    environment: dict[str, Any]
-    noise: dict[str, Any]
-    warnings: list[str]
-    journal: Journal
+    `now`: seconds since the epoch; `restart` throws away the journal; `settings`: USUAL if None.
+    """
+
+    backend: str
+    device: str
+    journal: Path
+    now: float
+    restart: bool = False
+    progress: Progress = field(default_factory=Progress)
+    check: Check | None = None
+    settings: Settings | None = None
 
 
-def measure_blocks(
-    backend: str,
-    device: str,
-    journal_path: Path,
-    now: float,
-    restart: bool = False,
-    progress: Progress | None = None,
-    settings: Settings | None = None,
-    blocks: Sequence[Predefined] | None = None,
-) -> MeasuredBlocks:
+Measured = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
+"""Points, environment, noise, warnings, and the journal, which is still on disk."""
+
+
+def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Measured:
     """Measure `blocks`: BLOCKS and NETWORKS if None; the blocks after the whole networks among them.
 
-    For the other arguments and the errors, see `run_jobs`.
+    For the errors, see `run_jobs`.
     """
     blocks = (*BLOCKS, *NETWORKS) if blocks is None else blocks
-    graphs = {b.name: as_known(backend, b.make()) for b in blocks}
+    graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in blocks for n in b.batch_sizes]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
     before = [j for j in jobs if j.key in smallest]
-    with run_jobs(
-        backend, device, jobs, before, settings or USUAL, journal_path, now, restart, progress
-    ) as (_, outcome, journal):
+    with run_jobs(run, jobs, before) as (_, outcome, journal):
         visits = outcome.visits
     measured = levels(visits)
     points = [
@@ -79,39 +79,31 @@ def measure_blocks(
         if (key := job_key(b.name, n)) in measured.jobs
     ]
     noise = noise_of(measured)
-    remarks = warnings(noise, outcome.failures)
-    return MeasuredBlocks(points, outcome.environment, noise, remarks, journal)
+    remarks = warnings(outcome.environment, noise, outcome.failures)
+    return points, outcome.environment, noise, remarks, journal
 
 
 @contextlib.contextmanager
 def run_jobs(
-    backend: str,
-    device: str,
-    jobs: Sequence[Job],
-    networks: Sequence[Job],
-    settings: Settings,
-    journal_path: Path,
-    now: float,
-    restart: bool = False,
-    progress: Progress | None = None,
-    check: Check | None = None,
+    run: Run, jobs: Sequence[Job], networks: Sequence[Job]
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
-    """Run `jobs` with a journal, as `Runner.run` does; an error in the context closes the journal.
+    """Run `jobs` as `Runner.run` does; an error in the context closes the journal.
 
-    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. Raises
-    LolatError when device or backend are not there, or nothing could be measured.
+    Goes on from the journal if it is of the same run. Raises LolatError when device or backend are not
+    there, or nothing could be measured.
     """
-    with Runner(backend, device, progress) as runner:
-        where = environment.describe(device) | runner.environment
-        if check is not None:
-            check(where)
-        key = run_key(runner.environment, device, [*jobs, *networks], settings)
-        journal = Journal(journal_path, key | {"backend": backend}, now, restart)
+    settings = run.settings or USUAL
+    with Runner(run.backend, run.device, run.progress) as runner:
+        where = environment.describe(run.device) | runner.environment
+        if run.check is not None:
+            run.check(where)
+        key = run_key(runner.environment, run.device, [*jobs, *networks], settings)
+        journal = Journal(run.journal, key | {"backend": run.backend}, run.now, run.restart)
         if journal.dropped:
-            runner.progress.note(f"starting anew, not from {near(journal_path)}: {journal.dropped}")
+            runner.progress.note(f"starting anew, not from {near(run.journal)}: {journal.dropped}")
         elif journal.records:
             runner.progress.note(
-                f"going on from {near(journal_path)}: {len(journal.records)} measurements are there "
+                f"going on from {near(run.journal)}: {len(journal.records)} measurements are there "
                 "already (with `restart` they are thrown away)"
             )
         try:
@@ -177,15 +169,27 @@ def noise_of(measured: Levels) -> dict[str, Any]:
 
     `floor`: the median over the points of how far two halves of a point's samples are apart, the machine's
     state taken out. `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of
-    the run, as factors of the usual. `others`: how many processors other programs used; it corrects
-    nothing.
+    the run, as factors of the usual.
     """
-    return {n: round(getattr(measured, n), 4) for n in ("floor", "quiet", "busy", "others")}
+    return {n: round(getattr(measured, n), 4) for n in ("floor", "quiet", "busy")}
 
 
-def warnings(noise: Mapping[str, Any], failures: Mapping[str, str]) -> list[str]:
+def is_busy(where: Mapping[str, Any]) -> bool:
+    """Whether other programs ran on the machine of an environment before a run started."""
+    threads = where.get("processor", {}).get("threads", where["threads"])
+    return (where.get("load_at_start") or 0.0) > BUSY_LOAD * threads
+
+
+def warnings(
+    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
+) -> list[str]:
     """Remarks on a run, each with what to do about it."""
     remarks = []
+    if is_busy(where):
+        remarks.append(
+            f"the machine was busy before the run (load {where['load_at_start']}): close other programs "
+            "and run again"
+        )
     factor = noise["busy"] / noise["quiet"]
     if factor > UNSTEADY or noise["floor"] > APART:
         remarks.append(
@@ -193,11 +197,6 @@ def warnings(noise: Mapping[str, Any], failures: Mapping[str, str]) -> list[str]
             f"calmest, and repeated measurements were {100 * noise['floor']:.0f} % apart: close other "
             "programs and run again for narrower intervals (on a virtual machine, neighbors may be the "
             "cause: docs/how-to/measure.md)"
-        )
-    if noise["others"] > OTHERS:
-        remarks.append(
-            f"other programs used {noise['others']:.1f} processors while learning, and the times are with "
-            "them: learn again when they have ended, or keep this for a machine that is as busy"
         )
     if failures:
         key, reason = next(iter(failures.items()))

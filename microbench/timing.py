@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,6 @@ class Visit:
     """When each sample began, seconds since the epoch."""
     before: str = ""
     """Which network ran before each sample, once; "" in a loop of its own."""
-    others_s: float | None = None
-    """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
 
     @property
     def seconds(self) -> float:
@@ -138,13 +136,12 @@ class Levels:
     """Every job's level by key, and how slow the machine was.
 
     `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
-    factors of the usual; `others`: how many processors other programs used.
+    factors of the usual.
     """
 
     jobs: Mapping[str, Level]
     quiet: float
     busy: float
-    others: float = 0.0
 
     @property
     def floor(self) -> float:
@@ -181,20 +178,7 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
         if name[1]
     }
     low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
-    others = _others(v for taken in visits.values() for v in taken)
-    return Levels(jobs, low, high, others)
-
-
-def _others(visits: Iterable[Visit]) -> float:
-    """How many processors other programs used: the median between one visit and the next; 0 if unknown."""
-    seen = sorted(
-        (v.at_s[-1] + v.samples_ms[-1] / 1e3, v.others_s)
-        for v in visits
-        if v.others_s is not None and v.at_s
-    )
-    at, used = np.diff(np.array(seen, float).reshape(-1, 2), axis=0).T
-    shares = used[at > 0.0] / at[at > 0.0]
-    return max(float(np.median(shares)), 0.0) if len(shares) else 0.0
+    return Levels(jobs, low, high)
 
 
 def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:

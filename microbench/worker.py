@@ -5,23 +5,20 @@ Devices of a framework are set before it starts, so every run has a worker proce
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lolat.errors import DeviceError, InputError, LolatError, MeasuringError, MissingPackageError
+from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from microbench import backends, environment
-from microbench.backends import OPTIONS, has, joined, with_dashes
+from microbench.backends import has, joined, with_dashes
 from microbench.timing import sample, warm_up
 
 WORKER = "microbench.worker:start"
-HIGHEST_PRIORITY = -20  # as a nice value
 
 
 class Worker:
@@ -76,28 +73,12 @@ class Worker:
             time.perf_counter,
             time.time,
         )
-        return {
-            **asdict(visit),
-            "before": before,
-            "others_s": environment.others_s((os.getpid(), os.getppid())),
-        }
+        return {**asdict(visit), "before": before}
 
 
 def start(backend: str, device: str) -> Handler:
     """The handler of a worker's requests; LolatError where there is no such backend or device."""
-    raise_priority()
     return Worker(backend, device).answer
-
-
-def raise_priority() -> None:
-    """Let this process and the threads that it starts go before other programs, where that is allowed.
-
-    The machine is measured, not its scheduler. Without the permission (root, or CAP_SYS_NICE) the
-    priority stays as it is.
-    """
-    if hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_PRIORITY)
 
 
 # ---- The worker as its parent sees it
@@ -111,86 +92,47 @@ class WorkerProcess(Child):
         super().__init__(WORKER, backend, device, name="the measuring process")
         try:
             self.ready()
-        except RequestFailed as problem:
+        except BaseException as problem:
             self.close()
-            raise problem.as_error(MeasuringError) from None
-        except ProcessDied as problem:
-            self.close()
-            raise MeasuringError(f"the measuring process did not start: {problem}") from None
-        except BaseException:
-            self.close()
+            if isinstance(problem, RequestFailed):
+                raise problem.as_error(MeasuringError) from None
+            if isinstance(problem, ProcessDied):
+                raise MeasuringError(f"the measuring process did not start: {problem}") from None
             raise
 
 
 # ---- The choice of a backend: the first that is installed and, for a GPU, finds one
 
-PACKAGES = {
-    "tensorflow": ("keras", "tensorflow"),
-    "torch": ("torch",),
-    "onnxruntime": ("torch", "onnx", "onnxruntime"),
-}
+PACKAGES = {"tensorflow": ("keras", "tensorflow"), "torch": ("torch",)}
 """Backend -> packages that must be installed."""
-ORDER = {
-    "cpu": ("tensorflow", "torch"),  # onnxruntime needs torch
-    "gpu": ("torch", "tensorflow", "onnxruntime"),
-}
+ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 """Device -> backends, the preferred one first."""
-ENVIRONMENT_LIMIT_S = 60.0
-
-
-def missing_packages(name: str) -> list[str]:
-    """Packages of a backend that are not installed; whether they work is not tried."""
-    return [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
 
 
 def pick(device: str, options: Sequence[str]) -> tuple[str, str]:
     """(backend with `options`, a remark on the choice; "" for the usual one).
 
     A GPU is looked for in a process of its own. Raises InputError when no backend has these options,
-    MissingPackageError or DeviceError, with the reason of each backend, when none can measure.
+    MissingPackageError where none is installed, DeviceError or MeasuringError where none finds a GPU.
     """
     able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
     if not able:
-        each = "; ".join(
-            f"{n} has {', '.join(map(with_dashes, own))}" for n, own in OPTIONS.items()
-        )
         wanted = " and ".join(map(with_dashes, options))
-        raise InputError(f"no backend has {wanted} together; {each}")
-    reasons = []
+        raise InputError(f"no backend has {wanted} together; expected options of one --backend")
+    problems: list[LolatError] = []
     for name in able:
+        if any(importlib.util.find_spec(package) is None for package in PACKAGES[name]):
+            continue
         backend = joined(name, options)
-        if missing := missing_packages(name):
-            reasons.append(f"{name} needs {' and '.join(missing)}")
-        elif device == "cpu":
-            is_usual = name == ORDER["cpu"][0]
-            return backend, "" if is_usual else f"measuring with {name}{_because(reasons)}"
-        else:
-            try:
-                return backend, _found(name, backend) + _because(reasons)
-            except (LolatError, ProcessDied, RequestFailed) as problem:
-                reason = problem.data.get("why") if isinstance(problem, LolatError) else None
-                reasons.append(f"{name}: {reason or problem}")
-    if device == "cpu":
-        raise MissingPackageError(
-            f"nothing is installed to measure with ({'; '.join(reasons)}), for example {able[0]}",
-            able[0],
-        )
-    raise DeviceError(
-        f"no gpu here: {'; '.join(reasons)}; use `lolat learn cpu`, or install one of these for "
-        "your GPU, and its driver"
-    )
-
-
-def _because(reasons: Sequence[str]) -> str:
-    return f" ({'; '.join(reasons)})" if reasons else ""
-
-
-def _found(name: str, backend: str) -> str:
-    """Which GPU a backend finds; LolatError, ProcessDied or RequestFailed where it finds none."""
-    with WorkerProcess(backend, "gpu") as worker:
-        answer = worker.request({"do": "environment"}, ENVIRONMENT_LIMIT_S)["environment"]
-    version = f"{name} {answer.get('framework_version', '')}".strip()
-    place = f" on {answer['device_name']}" if answer.get("device_name") else ""
-    return (
-        f"measuring with {version}{place}; `lolat learn gpu --backend NAME` takes another framework"
+        try:
+            if device == "gpu":
+                WorkerProcess(backend, device).close()
+        except LolatError as problem:
+            problems.append(problem)
+            continue
+        return backend, "" if name == ORDER["cpu"][0] else f"measuring with {name}"
+    if problems:
+        raise problems[0]
+    raise MissingPackageError(
+        f"nothing is installed to measure with, for example {able[0]}", able[0]
     )

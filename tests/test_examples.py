@@ -78,7 +78,7 @@ def test_a_script_asks_before_it_trains(
     notes = [line for line in lines if line.startswith("  note: ")]
     assert notes == [f"  note: {w}" for w in asked.warnings]
     # The model was learned with TensorFlow.
-    assert any("this is a PyTorch network" in n for n in notes) == (framework == "torch")
+    assert any("torch runs this network" in n for n in notes) == (framework == "torch")
     (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
     assert loss > 3  # first the answer, then the training
     # Without the option it trains as ever.
@@ -150,7 +150,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     base.write_text(json.dumps(faster), encoding="utf-8")
     slower = step(predict["run"], NETWORK=file)
     assert slower.returncode == 3
-    assert "--against" in slower.stderr.splitlines()[-1]
+    assert "--max-ratio" in slower.stderr.splitlines()[-1]
     base.write_text(earlier, encoding="utf-8")
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,11 +100,6 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
         f"lolat.load({str(path)!r}).predict(network()).to_dict()['latency_ms'])"
     )
     assert not loaded_after(of_a_network) & (heavy - {"click"})
-
-
-def test_the_version_is_said_once() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == lolat.__version__
 
 
 # ---- What `import lolat` offers.

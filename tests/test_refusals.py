@@ -19,12 +19,11 @@ import lolat
 from lolat.cli import common
 from lolat.cli.main import lolat as commands
 from lolat.errors import LolatError
-from lolat.web.form import Form
 from tests import synthetic
 
 USAGE = "usage"
 """The code of a row where click refuses the words of a command."""
-SURFACES = ("command", "python", "page")
+SURFACES = ("command", "python")
 ROWS = [
     pytest.param(surface, row, id=f"{surface} {row[surface]}")
     for rows in tomllib.loads((Path(__file__).parent / "data" / "refusals.toml").read_text()).values()
@@ -66,7 +65,7 @@ def test_a_refusal(
         assert exit_code == row.get("exit", 2), said
         assert code in (row["code"], USAGE), said  # click may refuse what Python refuses by a code
         assert [n for n in row.get("names", ()) if not on_command_line(n, said)] == [], said
-    elif surface == "python":
+    else:
         with pytest.raises(LolatError) as caught:
             exec(row[surface], {"lolat": lolat, "model": lolat.load("desk.json"),
                                 "network": lolat.read("net.json")})  # fmt: skip
@@ -74,10 +73,6 @@ def test_a_refusal(
         assert caught.value.code == row["code"], said
         assert caught.value.exit_code == row.get("exit", 2)
         assert set(row.get("names", ())) <= set(caught.value.arguments), said
-    else:
-        form = Form([tuple(pair.split("=")) for pair in row[surface].split("&")])
-        assert form.question() is None
-        said = " ".join(form.errors.values())
     assert row.get("given", "") in said
     assert contents(folder) == before
 

@@ -24,12 +24,12 @@ from lolat.devices.tables import (
     read_operations,
 )
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.fitting.points import Point, known_features, read_csv
+from lolat.fitting.points import Point, read_csv
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
@@ -49,7 +49,7 @@ MODELS, EPOCHS = "models", "epochs"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a model file, alone or with tables of blocks and networks; or one table of "
+    "these two alone; or a model file, alone or with tables of networks; or one table of "
     "blocks; or one table of epochs"
 )
 
@@ -60,7 +60,6 @@ def fit(
     *,
     name: str | None = None,
     facts: AnyPath | None = None,
-    skip: bool = False,
     said: Said | None = None,
     warn: Warn | None = None,
 ) -> Model:
@@ -68,11 +67,11 @@ def fit(
 
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
-    networks (network, batch_size, latency_ms). A model file and tables of networks or blocks of the same
-    device: fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
+    networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
+    fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
     the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called.
-    `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
-    error. `said`: is told of each network that is counted; `warn`: of what was left out.
+    `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of the rows that
+    were left out, as they cannot be used.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -82,15 +81,19 @@ def fit(
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     tell = warn or (lambda text: None)
     if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
-        document = _of_tables(contents, stem, name, sheet, skip, said, tell)
+        document = _of_tables(contents, stem, name, sheet, said, tell)
     elif facts is not None:
         raise _not_together(contents)
     elif kinds == [EPOCHS]:
-        return _of_epochs(paths[0], output, stem, name, said)
+        document = epochs_document(paths[0], stem, name, read_network)
+        if name is None and Path(output or "").is_file():
+            document["device"] = UNKNOWN  # it is the file's
     elif kinds == [BLOCKS]:
-        document = _of_blocks(paths[0], stem, name)
-    elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS, BLOCKS}.issuperset(kinds):
-        document = _of_model(contents, stem, name, skip, tell)
+        source = {"device": "unknown", "source": Path(paths[0]).name}
+        shown = name or "unknown (from a table)"
+        document = model_document(stem, shown, read_csv(paths[0]), source, {})
+    elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
+        document = _of_model(contents, stem, name, tell)
     else:
         raise _not_together(contents)
     if output is None:
@@ -113,26 +116,11 @@ def _not_together(contents: Contents) -> InputError:
     return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
-def _of_epochs(
-    path: str, output: AnyPath | None, stem: str, device: str | None, said: Said | None
-) -> Model:
-    """A model of timed epochs, or the model at `output` with them: its other sections stay."""
-    document = epochs_document(path, stem, device, read_network)
-    if output is None:
-        return Model(document)
-    if device is None and Path(output).exists():
-        document["device"] = UNKNOWN  # it is the file's
-    document = merged(output, document)
-    write(output, document)
-    return Model(document, os.fspath(output))
-
-
 def _of_tables(
     contents: Contents,
     stem: str,
     device: str | None,
     sheet: Facts | None,
-    skip: bool,
     said: Said | None,
     warn: Warn,
 ) -> dict[str, Any]:
@@ -142,9 +130,9 @@ def _of_tables(
         return facts_document(stem, f"{device} (data sheet)", sheet, source)
     operations = [row for p, c in contents if c == OPERATIONS for row in read_operations(p)]
     devices = () if device is None else (device,)
-    tables = [read_networks(p, devices, skip) for p, c in contents if c == NETWORKS]
+    tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
-    networks = [row for table in tables for row in _counted(table, mode, skip, said, warn)]
+    networks = [row for table in tables for row in _counted(table, mode, said, warn)]
     numbers = [f"{len(operations)} operations"] * bool(operations)
     numbers += [f"{len(networks)} networks"] * bool(networks)
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
@@ -154,7 +142,7 @@ def _of_tables(
 
 
 def _counted(
-    table: Table, mode: Mode, skip: bool, said: Said | None, warn: Warn
+    table: Table, mode: Mode, said: Said | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
     """The rows of a table that were run in `mode`, each with its counts; `warn`: of those left out."""
     rows = [row for row in table.rows if row.mode.inference == mode]
@@ -166,48 +154,25 @@ def _counted(
     networks = []
     for row, counts in zip(rows, counts_of(rows, said), strict=True):
         if isinstance(counts, LolatError):
-            table.leave_out(row, counts, skip)
+            table.skipped[f"{row.name}: {counts}"] += 1
         else:
             networks.append((row, counts))
     table.say_skipped(warn)
     return networks
 
 
-def _of_blocks(path: str, stem: str, device: str | None) -> dict[str, Any]:
-    """The model file of a device from a table of blocks."""
-    where = {"device": "unknown", "source": Path(path).name}
-    return model_document(stem, device or "unknown (from a table)", read_csv(path), where, {})
-
-
-def _of_model(
-    contents: Contents, stem: str, device: str | None, skip: bool, warn: Warn
-) -> dict[str, Any]:
-    """A model file fitted again, with its other sections, to its points and those of tables of its device.
+def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
+    """A model file fitted again, with its other sections, to its points and networks of its device.
 
     What the file knows of training is fitted again on its own points.
     """
     file = find_model(next(path for path, content in contents if content == MODELS))
     document = read(file)
-    if not document.get("points"):
-        source = document["environment"].get("source", "the times of its device")
-        raise InputError(
-            f"{file} has no points to fit again; give the tables: {source}", code=NOT_TOGETHER
-        )
-    points = [Point.from_dict(p) for p in document["points"]]
+    points = [Point.from_dict(p) for p in document.get("points", ())]
     remarks = list(document.get("warnings", ()))
-    known, shown = set(known_features(points)), device or document["device"]
-    for path, content in contents:
-        if content == MODELS:
-            continue
-        if content == BLOCKS:
-            more = read_csv(path)
-        else:
-            more = _points_of_networks(path, document, device, skip, warn)
-        if missing := known - set(known_features(more)):
-            raise InputError(
-                f"{path} lacks counts that the points of {file} have ({len(missing)}, such as "
-                f"{min(missing)}); give the networks by name instead: network,batch_size,latency_ms"
-            )
+    shown = device or document["device"]
+    for path in (path for path, content in contents if content == NETWORKS):
+        more = _points_of_networks(path, document, device, warn)
         points += more
         remarks.append(
             f"{plural(len(more), 'point')} from {Path(path).name}: not measured by LoLat, taken as times "
@@ -221,16 +186,16 @@ def _of_model(
 
 
 def _points_of_networks(
-    path: str, document: Mapping[str, Any], device: str | None, skip: bool, warn: Warn
+    path: str, document: Mapping[str, Any], device: str | None, warn: Warn
 ) -> list[Point]:
     """The rows of a table of networks as points for the model `document`.
 
-    Rows that name another device are left out, with a word about it. InputError for one that was run in
-    another way than the model's points were, and for a network that cannot be read, unless `skip`.
+    Left out are rows that name another device, that were run in another way than the model's points, and
+    networks that cannot be read.
     """
     mode = mode_of(document)
     devices = (device,) if device else (document["device"], document["name"])
-    table, points = read_networks(path, devices, skip, mode), []
+    table, points = read_networks(path, devices, mode), []
     for row in table.rows:
         spec, size, _ = row.network
         try:
@@ -238,7 +203,7 @@ def _points_of_networks(
                 raise InputError(f"run in another way ({row.mode}; the model: {mode})")
             graph = read_network(spec, size)
         except LolatError as error:
-            table.leave_out(row, error, skip)
+            table.skipped[f"{row.name}: {error}"] += 1
             continue
         counts = count(graph).total(row.batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))
@@ -255,16 +220,12 @@ def _points_of_networks(
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model that can be named. `source`, `error`: of one from tables, whose, and how far off it is at the
-    median of what was left out of its fit; `problem`: why it cannot be read, None where it can.
-    """
+    """A model that can be named. `problem`: why it cannot be read, None where it can."""
 
     name: str
     file: str
     origin: str
     device: str | None = None
-    source: str | None = None
-    error: float | None = None
     problem: str | None = None
 
 
@@ -284,10 +245,6 @@ class Models(Result):
         """Their names."""
         return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each model."""
-        return [dict(plain_data(m)) for m in self]
-
 
 def models() -> Models:
     """The models that `load` takes by name: learned here, and shipped with LoLat.
@@ -299,14 +256,6 @@ def models() -> Models:
 
 def _listed(name: str, path: Path, origin: str) -> ListedModel:
     try:
-        document = read(path)
+        return ListedModel(name, str(path), origin, read(path)["device"])
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))
-    kernels, source = (
-        document.get("predictors", {}).get("kernels"),
-        document["environment"].get("source"),
-    )
-    if isinstance(source, dict):  # of single layers: which
-        source = source.get("sample")
-    off = kernels["error"].get("left_out", {}).get("median") if kernels else None
-    return ListedModel(name, str(path), origin, document["device"], source, off)

@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
-    compare_operations,
     compare_table,
     predictions,
     summary,
 )
 from lolat.devices.tables import (
-    NETWORKS,
-    OPERATIONS,
-    content_of,
     mode_of,
     read_networks,
-    read_operations,
 )
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
@@ -38,7 +32,7 @@ from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
 from microbench.environment import Difference
-from microbench.learn import OTHERS, UNSTEADY, noise_of
+from microbench.learn import UNSTEADY, is_busy, noise_of
 from microbench.runner import Runner
 
 DEFAULT_NETWORKS = (
@@ -49,11 +43,6 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 DEFAULT_BATCH_SIZES = (1, 4)
-EXAMPLES = {
-    "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
-    "onnxruntime": ("", "network.onnx"),
-}
-"""Backend without networks of its own -> whose they may be, and how one is given."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
 
@@ -127,15 +116,14 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `what`: "networks" or "operations"; `skipped`: reason -> rows left out.
+    """A table's times compared; `skipped`: reason -> rows left out.
 
-    In JSON `networks` or `operations` are the rows as they stand in the table, with latency_ms,
-    predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
+    In JSON `networks` are the rows as they stand in the table, with latency_ms, predicted_ms and
+    interval_ms; `summary` has relative errors, and how many rows there are.
     """
 
-    KEYS = ("networks", "operations", "summary", "skipped")
+    KEYS = ("networks", "summary", "skipped")
 
-    what: str
     compared: list[Compared]
     skipped: Mapping[str, int]
     columns: Sequence[str]
@@ -143,22 +131,17 @@ class TableEvaluation(Result):
     @property
     def summary(self) -> dict[str, float]:
         """Of all rows: errors, and how many are inside their intervals."""
-        figures: dict[str, float] = summary(self.compared, self.what)
+        figures: dict[str, float] = summary(self.compared)
         return figures
 
     @property
-    def networks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of networks."""
-        return self.rows() if self.what == "networks" else UNSET
-
-    @property
-    def operations(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of operations."""
-        return self.rows() if self.what == "operations" else UNSET
+    def networks(self) -> list[dict[str, Any]]:
+        """The rows."""
+        return self.rows()
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
-        return f"{len(self.compared)} {self.what}: median error {percent(self.summary['median'])}"
+        return f"{len(self.compared)} networks: median error {percent(self.summary['median'])}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
@@ -228,25 +211,22 @@ def evaluate(
     backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, name)
     here = environment.here(where, device)
-    known: tuple[Difference, ...] = ()
-    if device == "cpu":  # the name of a GPU is not known before its backend has started
-        known = environment.differences_of_device(model.device, where, here)
-        if known and where.get("device") not in ("cpu", "gpu"):  # fitted to times of others
-            raise InputError(
-                f"{name} is of {model.device}, which this machine is not, so measuring here says nothing "
-                f"of it; compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
-                code="other-device",
-            )
-        _warn_of(known, warn)
+    is_of_others = where.get("device") not in ("cpu", "gpu")  # fitted to their times
+    if is_of_others and environment.differences_of_device(model.device, where, here):
+        raise InputError(
+            f"{name} is of {model.device}, which this machine is not, so measuring here tells nothing; "
+            f"compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
+            code="other-device",
+        )
     sizes = batch_sizes or DEFAULT_BATCH_SIZES
     # Read before a framework is started.
     wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, input_size)
     references = check.references_of(_points(model), backend)
     with Runner(backend, device, progress or Progress()) as runner:
-        measured = check.measure(runner, backend, wanted, references, check.EVALUATE)
-        now = here | runner.environment
-    found = environment.differences(model.device, where, now)
-    _warn_of([d for d in found if d not in known], warn)
+        found = environment.differences(model.device, where, here | runner.environment)
+        for difference in found:
+            warn(f"warning: {difference}")
+        measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
     if ratio is not None and not any(d.of_device for d in found):
         _keep(model, "evaluate", ratio)
@@ -331,13 +311,10 @@ def evaluate_table(
     `said`: is told of each network that is counted: (done, all, name).
     """
     columns = read_table(table).names
-    if content_of(columns) == OPERATIONS:
-        compared = compare_operations(model, read_operations(table), predictor)
-        return TableEvaluation(OPERATIONS, compared, {}, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
-    compared = compare_table(model, networks, predictor, training or None, said=said)
-    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
+    compared = compare_table(model, networks, predictor, training, said)
+    return TableEvaluation(compared, networks.skipped, columns)
 
 
 # ---- A model's own networks measured again
@@ -371,8 +348,8 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
             return diagnosis(model, found)
-        measured = check.measure(runner, backend, (), references, check.DOCTOR)
-    result = diagnosis(model, found, measured)
+        measured = check.measure(runner, backend, (), references)
+    result = diagnosis(model, found, measured, is_busy(here))
     if result.ratio is not None:
         _keep(model, "doctor", result.ratio)
     return result
@@ -382,9 +359,13 @@ def diagnosis(
     model: Model,
     differences: Sequence[Difference],
     measured: check.Measured | None = None,
+    busy: bool = False,
     remark: str = "",
 ) -> Diagnosis:
-    """The verdict; without `measured` the device is another one, or not there (`remark`: why)."""
+    """The verdict; without `measured` the device is another one, or not there (`remark`: why).
+
+    `busy`: whether other programs ran before.
+    """
     again = measured.again if measured else ()
     failures = dict(measured.failures) if measured else {}
     limit, ratio = limit_of(model.document), check.median_ratio(again)
@@ -393,11 +374,8 @@ def diagnosis(
     verdict = OTHER
     if measured and ratio is not None and not differences:
         # Other programs, or a machine that changes meanwhile, are a state and no drift.
-        others, unrest = measured.levels.others, measured.levels.busy / measured.levels.quiet
-        verdict = DRIFTED if others <= OTHERS and unrest <= UNSTEADY else UNSETTLED
-        verdict = OK if off(ratio) <= limit else verdict
-        if others > OTHERS:
-            warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
+        unsettled = busy or measured.levels.busy > UNSTEADY * measured.levels.quiet
+        verdict = OK if off(ratio) <= limit else UNSETTLED if unsettled else DRIFTED
     ratios = [a.ratio for a in again]
     return Diagnosis(
         model=model.name,
@@ -426,19 +404,13 @@ def _points(model: Model) -> list[Point]:
 def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
     """InputError where no networks are given and none come with LoLat for the backend of the model."""
     name = backend.partition("+")[0]
-    if not networks and name in EXAMPLES:
-        whose, example = EXAMPLES[name]
+    if not networks and name != "tensorflow":
         raise InputError(
-            f"{model} was learned with {name}, for which no networks come with LoLat; give some, for "
-            f"example{whose}: lolat evaluate {model} {example}"
+            f"{model} was learned with {name}, for which no networks come with LoLat; give some, such as "
+            "torchvision:resnet50 or network.onnx"
         )
 
 
 def device_of(where: Mapping[str, Any]) -> str:
     """cpu or gpu: the device that a model was measured on; cpu where it does not say."""
     return "gpu" if where.get("device") == "gpu" else "cpu"
-
-
-def _warn_of(differences: Sequence[Difference], warn: Warn) -> None:
-    for difference in differences:
-        warn(f"warning: {difference}")

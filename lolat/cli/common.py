@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import sys
@@ -76,16 +75,7 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         return f"{error.format_message().rstrip('.')}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
-        is_wrong_call = error.errno == errno.ENAMETOOLONG
-        return f"the system refused{where}: {error.strerror or error}", 1 + is_wrong_call
-    if isinstance(error, MemoryError):
-        return "not enough memory; try a smaller batch size or network", 1
-    if isinstance(error, ImportError) and not str(error.name).startswith(("lolat", "microbench")):
-        return (
-            f"a package that is needed cannot be imported ({error}): it is missing or damaged, or "
-            "PYTHONPATH or the working directory has another of its name; LOLAT_DEBUG=1 shows where it "
-            "is from"
-        ), 1
+        return f"the system refused{where}: {error.strerror or error}", 1
     return (
         f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
         "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
@@ -255,10 +245,6 @@ seed_option = option(
 )  # fmt: skip
 facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data sheets of devices.")
 name_option = option("--name", metavar="NAME", help="What the device is called.")
-only_option = option(
-    "--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
-    help="The rows of these devices alone.",
-)  # fmt: skip
 output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
 csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")

@@ -9,7 +9,8 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, InputError
+from lolat.cli.parsing import List
+from lolat.errors import AnswerIsNo, InputError, arg
 
 if TYPE_CHECKING:
     from lolat.devices.compare import Compared
@@ -23,36 +24,21 @@ if TYPE_CHECKING:
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.batches_option(more="1 and 4 if not given.")
 @common.size_option
-@common.option(
-    "--table",
-    type=click.Path(),
-    metavar="FILE",
-    help="Measure nothing: compare with the times in this table.",
-)
-@common.only_option(more="With --table.")
-@common.option(
-    "--predictions",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
-)
-@common.option(
-    "--training", is_flag=True, help="Of --table: its training steps, by a model of tables."
-)
+@common.option("--table", type=click.Path(), metavar="FILE",
+               help="Measure nothing: compare with the times in this table.")  # fmt: skip
+@common.option("--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
+               help="Of --table: the rows of these devices alone.")  # fmt: skip
+@common.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
+               help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
+@common.option("--training", is_flag=True,
+               help="Of --table: its training steps, by a model of tables.")  # fmt: skip
 @common.predictor_option(more="With --table.")
 @common.json_option
 def evaluate(
-    model: str,
-    networks: tuple[str, ...],
-    batch_sizes: tuple[int, ...],
-    input_size: tuple[int, ...],
-    table: str | None,
-    only: tuple[str, ...] | None,
-    predictions: str | None,
-    predictor: str | None,
-    training: bool,
-    as_json: bool,
-) -> None:
+    model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...],
+    input_size: tuple[int, ...], table: str | None, only: tuple[str, ...] | None,
+    predictions: str | None, predictor: str | None, training: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
     Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
@@ -63,82 +49,48 @@ def evaluate(
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
-    measured_only = (networks, batch_sizes, input_size)
-    table_only = (only, predictions, predictor, training)
-    if table is None:
-        if any(table_only):
-            raise InputError(
-                "--only, --predictor, --training and --predictions are for --table; give one of networks"
-            )
-        _measured(model, *measured_only, as_json)
-    elif any(measured_only):
-        raise InputError(
-            "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
-        )
-    else:
-        _of_table(model, table, *table_only, as_json)
-
-
-def _measured(
-    model: str,
-    networks: tuple[str, ...],
-    batch_sizes: tuple[int, ...],
-    input_size: tuple[int, ...],
-    as_json: bool,
-) -> None:
-    """Measure networks, and compare."""
-    from lolat.api.measuring import evaluate as measure
+    from lolat.api import measuring
+    from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines
 
-    loaded = lolat.load(model)
-    with common.progress(
-        "minutes: each network is timed in several rounds, at each batch size"
-    ) as bar:
-        result = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=common.say)
-    common.answer("evaluation", result, as_json, evaluation_lines(result))
-
-
-def _of_table(
-    model: str,
-    table: str,
-    only: tuple[str, ...] | None,
-    out: str | None,
-    predictor: str | None,
-    training: bool,
-    as_json: bool,
-) -> None:
-    """Compare with a table's times; `out`: where its rows go, with the predictions."""
-    from lolat.api.measuring import evaluate_table
-    from lolat.io.writing import write_bytes
-
-    with common.progress() as bar:
-        found = evaluate_table(
-            lolat.load(model), table, only, predictor, training, common.counting(bar)
+    loaded, of_table = lolat.load(model), (only, predictions, predictor, training)
+    if any(of_table if table is None else (networks, batch_sizes, input_size)):
+        raise InputError(
+            f"{arg('table')} has its networks and sizes itself, and --only, --predictor, --training and "
+            "--predictions are for it; give these, or NETWORKs to measure"
         )
-    if out is not None:
-        write_bytes(out, found.to_csv().encode())
-    if not as_json:
-        for reason, number in found.skipped.items():
-            common.say(f"{number} left out: {reason}")
-    common.answer("table-evaluation", found, as_json, _table_lines(found.compared, found.what))
+    if table is None:
+        takes = "minutes: each network is timed in several rounds, at each batch size"
+        with common.progress(takes) as bar:
+            result = measuring.evaluate(
+                loaded, model, networks, batch_sizes, input_size, bar, warn=common.say
+            )
+        common.answer("evaluation", result, as_json, evaluation_lines(result))
+        return
+    with common.progress() as bar:
+        answer = measuring.evaluate_table(
+            loaded, table, only, predictor, training, common.counting(bar)
+        )
+    if predictions is not None:
+        write_text(predictions, answer.to_csv())
+    for reason, number in answer.skipped.items() if not as_json else ():
+        common.say(f"{number} left out: {reason}")
+    common.answer("table-evaluation", answer, as_json, _table_lines(answer.compared))
 
 
-def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
-    """What a person reads: each network, or each kind of operations, then all together."""
+def _table_lines(rows: Sequence[Compared]) -> Iterator[str]:
+    """What a person reads: each network, then all together."""
     from lolat.devices.compare import summary
 
-    for row in rows if what == "networks" else ():
+    for row in rows:
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
         yield (
             f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for name in dict.fromkeys(row.timed.name for row in rows) if what == "operations" else ():
-        of_name = [row for row in rows if row.timed.name == name]
-        yield f"{name}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
-    overall = summary(rows, what)
+    overall = summary(rows)
     yield (
-        f"{overall[what]} {what}: median error {100 * overall['median']:.1f} %, mean "
+        f"{overall['networks']} networks: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
         f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
     )

@@ -21,23 +21,18 @@ from lolat.cli import common
 )
 @common.name_option(more="Also its row in --facts, and in tables of several devices.")
 @common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
-@common.option(
-    "--skip",
-    is_flag=True,
-    help="Leave out rows that cannot be used; else the first one is an error.",
-)
 @common.json_option
 def fit(
     tables: tuple[str, ...],
     output: Path,
     name: str | None,
     facts: str | None,
-    skip: bool,
     as_json: bool,
 ) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 
-    A model file and tables of networks or blocks that you timed on its device: all together.
+    A model file and tables of networks that you timed on its device: all together. Rows that cannot be used
+    are left out.
 
     Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
 
@@ -57,7 +52,7 @@ def fit(
     common.check_file(output, "output", make_folder=True)
     with common.progress() as bar:
         made = lolat.fit(
-            tables, output, name=name, facts=facts, skip=skip, said=common.counting(bar), warn=common.say,
+            tables, output, name=name, facts=facts, said=common.counting(bar), warn=common.say,
         )  # fmt: skip
     common.warn(made.document.get("warnings", ()))
     common.answer(

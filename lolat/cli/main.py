@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -37,8 +35,6 @@ COMMANDS = {
     "models": ("lolat.cli.show:models", "The models that there are."),
 }
 """Each command: where it is, and what it does in a few words."""
-COMPLETE = "_LOLAT_COMPLETE"
-"""The variable by which a shell asks click for completions."""
 FIRST = """\
 How long does a neural network take on your device? Try:
 
@@ -46,23 +42,6 @@ How long does a neural network take on your device? Try:
   lolat learn cpu                          measure this device once: a few minutes
   lolat report local keras:ResNet50        then ask about it: block by block, with the bottlenecks
   lolat --help                             all commands"""
-PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "torch", "onnx", "onnxruntime")
-
-
-def _say_versions(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """LoLat's version and those of installed packages, without importing them."""
-    if not is_asked or context.resilient_parsing:
-        return
-    import importlib.metadata
-    import platform
-
-    versions = {"Python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    click.echo(f"lolat {__version__} ({listed})")
-    context.exit()
 
 
 @click.group(
@@ -71,8 +50,7 @@ def _say_versions(context: click.Context, _: click.Parameter, is_asked: bool) ->
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_versions,
-              help="The versions of LoLat and of the packages that it uses.")  # fmt: skip
+@click.version_option(__version__, message="lolat %(version)s", help="LoLat's version.")
 @click.option("-q", "--quiet", is_flag=True, expose_value=False,
               help="Nothing on stderr but errors: no progress, no remarks, no warnings.")  # fmt: skip
 @click.pass_context
@@ -90,10 +68,6 @@ def lolat(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
-    if instruction := os.environ.get(COMPLETE):
-        from click.shell_completion import shell_complete
-
-        sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
     sys.exit(common.run(lolat, arguments, "lolat"))
 
 

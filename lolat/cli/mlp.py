@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import gzip
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from lolat.units import digits, milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import Errors, LayerModel
     from lolat.mlp.networks import NetworkTime
-    from lolat.mlp.table import LayerTable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
@@ -57,12 +55,11 @@ class LayerFit:
 
 @common.command(
     "lolat mlp fit layers.csv --output conv.json",
-    "lolat mlp fit layers.csv --only V100,P100 --recipe paper --output dense.json",
+    "lolat mlp fit layers.csv --recipe paper --output dense.json",
 )
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
-@common.only_option(more="All if not given.")
 @gpu_facts_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
@@ -71,7 +68,6 @@ class LayerFit:
 def fit(
     table: str,
     recipe: str,
-    only: tuple[str, ...] | None,
     facts: str | None,
     output: Path,
     epochs: int | None,
@@ -88,7 +84,7 @@ def fit(
 
     common.check_file(output, "output", make_folder=True)
     text = read_table(table)
-    rows = rows_of(parse(text), only)
+    rows = parse(text)
     devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
     train, test = split(len(rows), seed)
     with common.progress() as bar:
@@ -98,7 +94,10 @@ def fit(
         )  # fmt: skip
     errors = evaluate(model, rows.select(test))
     today = datetime.date.today().isoformat()
-    of_table = {"name": Path(table).name, "sha256": sha256(text.content)}
+    of_table = {
+        "name": Path(table).name,
+        "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
+    }
     about = {**model.training, "table": of_table, "lolat": __version__, "date": today}
     write_layer_model(output, replace(model, training=about, errors=asdict(errors.all)))
     gpus = tuple(device.name for device in devices.values())
@@ -106,29 +105,6 @@ def fit(
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
     common.answer("layer-fit", answer, as_json, lines)
-
-
-def rows_of(table: LayerTable, only: Sequence[str] | None) -> LayerTable:
-    """The rows of the GPUs named; InputError for a GPU without rows."""
-    import numpy as np
-
-    from lolat.mlp.devices import key
-
-    if only is None:
-        return table
-    names = dict.fromkeys(table["gpu"].tolist())
-    if missing := [n for n in only if key(n) not in map(key, names)]:
-        raise InputError(
-            f"{arg('only')} {plain(','.join(only))}: no rows of {plain(', '.join(missing))}; the table has "
-            f"{', '.join(map(plain, names))}"
-        )
-    wanted = [name for name in names if key(name) in map(key, only)]
-    return table.select(np.isin(table["gpu"], wanted))
-
-
-def sha256(content: str) -> str:
-    """How a model's file names the table that it was trained on."""
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:
@@ -168,7 +144,7 @@ class LayerPredict:
 )
 @click.argument("models", metavar="LAYER_MODEL...", nargs=-1, required=True, type=click.Path())
 @click.argument("layers", metavar="CSV|NETWORK")
-@common.output_option(more="Of a table: with a column predicted_ms; gzipped if named *.gz.")
+@common.output_option(more="Of a table: with a column predicted_ms.")
 @common.option("--gpu", metavar="NAME", help="Of a network: the GPU, such as V100.")
 @common.batch_option(default=1, show_default=True)
 @common.optimizer_option(
@@ -220,7 +196,7 @@ def _of_table(
     model: LayerModel, name: str, table: str, output: Path | None, devices: Any
 ) -> tuple[LayerPredict, list[str]]:
     """The answer of a table, and its lines; the file is written."""
-    from lolat.io.writing import write_bytes
+    from lolat.io.writing import write_text
     from lolat.mlp.table import TIME
 
     if output is not None:
@@ -231,19 +207,13 @@ def _of_table(
     times = model.predict(rows, devices)
     warnings = [w for w in (model.outside(rows),) if w]
     errors = evaluate(model, rows, devices) if timed else None
-    trained_on = model.training.get("table")
-    if errors and isinstance(trained_on, dict) and trained_on.get("sha256") == sha256(text.content):
-        warnings.append(
-            "the model was trained on most of these rows: its errors here are too small"
-        )
     lines = (
         [f"{name}: {model.layer} layers, recipe {model.recipe}", *error_lines(errors)]
         if errors
         else []
     )
     if output is not None:
-        content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
-        write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+        write_text(output, text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")
     elif not timed:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import UNSET
 
 from lolat.cli import common
 from lolat.io.writing import check_file
-from lolat.report.tables import write_csv
-from lolat.units import plain, plural
+from lolat.report.tables import table_lines, write_csv
+from lolat.units import between, milliseconds, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.nas.pareto import SearchResult
+    from lolat.nas.scoring import ScoreResult
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
@@ -33,14 +40,6 @@ def nas() -> None:
 
 
 @dataclass(frozen=True)
-class Assumption:
-    """An assumption on a space's latencies, and its probability."""
-
-    words: str
-    weight: float
-
-
-@dataclass(frozen=True)
 class NasFit:
     """A space's model; `typical_error`: half of all its networks should be within it, relative."""
 
@@ -49,7 +48,6 @@ class NasFit:
     samples: int
     noise: float
     typical_error: float
-    assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
 
 
@@ -73,17 +71,12 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     count, error = len(model.section.samples), model.typical_error
     answer = NasFit(
         output=str(output), space=model.space.name, samples=count, noise=round(model.noise, 6),
-        typical_error=round(error, 6),
-        assumptions=tuple(Assumption(words, round(w, 6)) for words, w in model.assumptions()),
-        warnings=tuple(model.warnings),
+        typical_error=round(error, 6), warnings=tuple(model.warnings),
     )  # fmt: skip
-    # The noise of few samples is not known.
-    noise = f" · noise {100 * model.noise:.1f} %" if count >= fewshot.ENOUGH_SAMPLES else ""
     half = f"should be within {100 * error:.1f} %"
     half = half if error < 1.0 else f"may be off by a factor of {1 + error:.2g}"
     lines = (
-        f"{answer.space} from {plural(count, 'sample')}{noise}",
-        *(f"  {a.words}: {100 * a.weight:.0f} % sure" for a in answer.assumptions if a.weight >= 0.005),
+        f"{answer.space} from {plural(count, 'sample')} · noise {100 * model.noise:.1f} %",
         f"Half of all networks of the space {half}.",
         f"written: {plain(str(output))}",
     )  # fmt: skip
@@ -141,10 +134,34 @@ def search(
             lower_is_better=lower_is_better, batch_size=batch_size, predictor=predictor,
             scores=scores, progress=bar,
         )  # fmt: skip
-    common.answer("nas-search", result, as_json, pareto.lines(result))
+    common.answer("nas-search", result, as_json, front_lines(result))
     if output is not None:
         write_csv(output, result.rows())
         common.say(f"written: {output}")
+
+
+OUTSIDE = "*"
+
+
+def front_lines(result: SearchResult) -> Iterator[str]:
+    """The front as people read it."""
+    yield from _heading(result)
+    if not result.front:
+        return
+    coverage = result.front[0].coverage
+    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
+    cells = [
+        [milliseconds(c.latency_ms), between(*c.interval_ms) if c.interval_ms else "",
+         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", c.arch]
+        for c in result.front
+    ]  # fmt: skip
+    yield from table_lines(["latency", sure, "", "score", "candidate"], cells, left={2, 4})
+    if any(c.in_domain is False for c in result.front):
+        yield f"{OUTSIDE} outside what was measured (docs/explanation/intervals.md)"
+
+
+def _heading(result: SearchResult | ScoreResult) -> Iterator[str]:
+    yield from (result.words(), f"latencies by {result.source}", "")
 
 
 # ---- `lolat nas score`: all candidates of a space, or those of a table.
@@ -185,4 +202,19 @@ def score(
             space, model, output, among=among, max_ms=max_ms, best=best, value=value,
             batch_size=batch_size, predictor=predictor, progress=bar,
         )  # fmt: skip
-    common.answer("nas-score", result, as_json, scoring.lines(result))
+    common.answer("nas-score", result, as_json, best_lines(result))
+
+
+LISTED = 20  # of the best
+
+
+def best_lines(result: ScoreResult) -> Iterator[str]:
+    """The best as people read them."""
+    yield from _heading(result)
+    cells = [
+        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", c.arch]
+        for c in result.best[:LISTED]
+    ]
+    yield from table_lines(["latency", "value", "candidate"], cells, left={2})
+    yield ""
+    yield f"written: {plain(result.output)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
     from lolat.model import Model
     from lolat.model.budget import Before
     from lolat.model.prediction import Prediction, Predictions
-
-several_options = common.stacked(
-    common.model_argument,
-    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True),
-    common.batches_option(default="1", show_default=True),
-    common.option(
-        "--device", "devices", multiple=True, metavar="MODEL",
-        help="A further device beside MODEL; may be given again.",
-    ),
-    common.size_option, common.predictor_option, common.launch_option, common.coverage_option,
-    common.json_option,
-)  # fmt: skip
-"""MODEL NETWORK... and what goes with them, where several are answered at once."""
 
 
 def opened(model: str, launch: str | None = None) -> Model:
@@ -69,7 +55,16 @@ def fail(errors: Mapping[str, LolatError]) -> None:
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
 )
-@several_options
+@common.model_argument
+@click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+@common.batches_option(default="1", show_default=True)
+@common.option("--device", "devices", multiple=True, metavar="MODEL",
+               help="A further device beside MODEL; may be given again.")  # fmt: skip
+@common.size_option
+@common.predictor_option
+@common.launch_option
+@common.coverage_option
+@common.json_option
 @common.max_ms_option(more="Exit code 3 where it takes longer.")
 @common.sure_option
 @common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
@@ -90,12 +85,10 @@ def predict(
     limit is exceeded.
     """
     from lolat.api.predicting import predict_all
-    from lolat.model.budget import exceeded, is_prediction, read_before
+    from lolat.model.budget import exceeded, read_before
 
-    if sure is not None and coverage not in (None, sure / 100):
-        raise InputError(f"{arg('sure')} and {arg('coverage')} are two answers; give one of them")
-    if sure is not None and max_ms is None:
-        raise InputError(f"{arg('sure')} without a limit; expected {arg('max_ms')} too")
+    if sure is not None and (max_ms is None or coverage is not None):
+        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
@@ -104,12 +97,9 @@ def predict(
     if against is not None:
         if len(models) * len(batch_sizes) > 1:
             raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
-        if is_prediction(against):
-            before = read_before(against)
-        else:
-            before = models[0].predict(
-                against, batch_sizes[0], predictor, input_size=input_size or None
-            )
+        before = read_before(against) or models[0].predict(
+            against, batch_sizes[0], predictor, input_size=input_size or None
+        )
     predictions = predict_all(models, networks, *question)
     _answer(predictions, as_json)
     if csv_file is not None:
@@ -147,60 +137,32 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
 )
-@several_options
+@common.network_options
+@common.coverage_option
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="To explore the blocks in a browser.")
 @common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
-    model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
-    input_size: tuple[int, ...], predictor: str | None, launch: str | None,
-    coverage: float | None, as_json: bool, csv_file: Path | None, html_file: str | None,
-    depth: int | None,
+    model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
+    launch: str | None, as_json: bool, coverage: float | None, csv_file: Path | None,
+    html_file: str | None, depth: int | None,
 ) -> None:  # fmt: skip
-    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
+    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
+    from lolat.report.prediction import report_lines
 
-    Of several networks, batch sizes and devices: a table of all, then the blocks of each network with its
-    times beside each other.
-    """
-    from lolat.api.predicting import predict_all
-
-    names = dict.fromkeys((model, *devices))
     if html_file is not None:
         check_file(html_file, "html")
-        if len(names) * len(set(networks)) * len(batch_sizes) > 1:
-            raise InputError(
-                f"{arg('html')} is of one answer; give one network, device and batch size"
-            )
-    models = [opened(name, launch) for name in names]
-    predictions = predict_all(models, networks, batch_sizes, predictor, coverage, input_size)
-    if html_file is not None and predictions.answers:
-        predictions[0].write_html(html_file)
+    prediction = opened(model, launch).predict(
+        network, batch_size, predictor, coverage, input_size=input_size
+    )
+    if html_file is not None:
+        prediction.write_html(html_file)
     if csv_file is not None:
-        from lolat.report.tables import write_csv
-
-        write_csv(
-            csv_file, predictions[0].rows() if predictions.is_one else predictions.block_rows()
-        )
-    if as_json or not predictions.is_one:
-        _answer(predictions, as_json)
-    if not as_json:
-        _show_blocks(predictions, depth)
+        prediction.write_csv(csv_file)
+    common.answer("prediction", prediction, as_json, report_lines(prediction, depth))
     for file in (csv_file, html_file):
         if file is not None:
             common.say(f"written: {file}")
-    fail(predictions.errors)
-
-
-def _show_blocks(predictions: Predictions, depth: int | None) -> None:
-    """The blocks of each network: as its own report, or with the times of its predictions in columns."""
-    from lolat.report.prediction import blocks_side_by_side, report_lines
-
-    for _, group in groupby(predictions, key=lambda p: p.query.network):
-        same = list(group)
-        alone = len(same) == 1
-        lines = report_lines(same[0], depth) if alone else blocks_side_by_side(same, depth)
-        for line in lines if predictions.is_one else ("", *lines):
-            click.echo(line)
 
 
 # ---- `lolat explain`: where a prediction comes from, and what a change would save

@@ -11,9 +11,8 @@ from typing import Any, Self
 import click
 
 from lolat.io.progress import Progress
+from lolat.units import plain
 
-LONGEST_WORD = 200
-"""Characters of a word: no path that people use is longer, but the contents of damaged files are."""
 QUIET = "lolat.quiet"
 """In the `meta` of a call's context: true with --quiet."""
 EVERY_S = 10.0
@@ -33,14 +32,9 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, even with --quiet: an error. Of a very long word the ends are shown."""
-    words = [
-        w if len(w) <= LONGEST_WORD else f"{w[: LONGEST_WORD // 2]}...{w[-20:]}"
-        for w in str(text).split()
-    ]
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(words))
+    """One line on stderr, even with --quiet: an error."""
     with contextlib.suppress(OSError):  # a full disk below stderr: the exit code still says it
-        click.echo(f"lolat: {line}", err=True)
+        click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
 
 
 class Show(Progress):
@@ -48,19 +42,12 @@ class Show(Progress):
 
     def __init__(self, takes: str = "") -> None:
         """`takes`: how long the run will be, said before the first stage."""
-        from rich import progress
         from rich.console import Console
+        from rich.progress import Progress as Bar
 
         self.takes, self.text, self.total, self.done, self.time = takes, "", 0, 0, 0.0
         self.on_terminal = sys.stderr.isatty() and not is_quiet()
-        self.bar = progress.Progress(
-            progress.TextColumn("{task.description:10}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(elapsed_when_finished=True),
-            console=Console(stderr=True),
-            disable=not self.on_terminal,
-        )
+        self.bar = Bar(console=Console(stderr=True), disable=not self.on_terminal)
         self.task: Any = None
 
     def __enter__(self) -> Self:

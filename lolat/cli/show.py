@@ -17,7 +17,7 @@ from lolat.cli import common
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 @common.json_option
 def show(model: str, formula: bool, as_json: bool) -> None:
-    """What MODEL knows of its device: how far off it is, where the time goes, what was measured.
+    """What MODEL knows of its device: how far off it is, what was measured.
 
     With --formula how it computes a time: families of work with a rate each, and below how far each kind of
     work is from that. --json has both.
@@ -36,16 +36,7 @@ def models(as_json: bool) -> None:
     from lolat.report.tables import table_lines
 
     listed = lolat.models()
-    rows = []
-    for m in listed:
-        about = str(m.device)
-        if m.error is not None:
-            about += f"; {100 * m.error:.0f} % off at the median where left out"
-        elif m.source is not None:
-            about += f"; from {m.source}"
-        if m.problem is not None:
-            about = f"cannot be read: {m.problem}"
-        rows.append((m.name, m.origin, about))
+    rows = [(m.name, m.origin, m.device or f"cannot be read: {m.problem}") for m in listed]
     none = ["no models yet: learn one with `lolat learn cpu`"]
     table: Sequence[str] = table_lines([""] * 3, rows, left={0, 1, 2}) if rows else none
     common.answer("models", listed, as_json, table)
@@ -109,14 +100,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
     from the latencies of inference, and says so.
     """
-    from lolat.errors import InputError
-    from lolat.io.paths import find_model
-    from lolat.web.devices import opened
     from lolat.web.server import serve as run
 
-    paths = [Path(find_model(model)) for model in models]
-    for path in paths:  # a model that is named is to work, or to be refused here
-        device = opened(path, path.stem, True)
-        if device.latency is None and device.training is None:
-            raise InputError(device.lacking["latency"])
+    paths = [Path(lolat.load(model).source) for model in models]
     run(port, paths, lambda address: click.echo(f"LoLat: {address}   (Ctrl-C ends it)"))

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, LolatError, arg
+from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
@@ -82,14 +82,6 @@ class Table:
     rows: list[TimedNetwork] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
-    def leave_out(self, row: TimedNetwork, error: LolatError, skip: bool) -> None:
-        """Count a row that cannot be used, for `error`; InputError with its line unless `skip`."""
-        if not skip:
-            raise InputError(
-                f"{row.row.where}: {error.message}; {arg('skip')} leaves such rows out"
-            ) from error
-        self.skipped[f"{row.name}: {error}"] += 1
-
     def say_skipped(self, warn: Warn) -> None:
         """Say why rows were left out."""
         for reason, number in self.skipped.items():
@@ -112,14 +104,14 @@ def mode_of(document: Mapping[str, Any]) -> Mode:
 
 
 def read_networks(
-    path: str | Path, devices: Collection[str] = (), skip: bool = False, mode: Mode | None = None
+    path: str | Path, devices: Collection[str] = (), mode: Mode | None = None
 ) -> Table:
     """The rows of a table of networks; of `devices` alone, where the table has a column `device`.
 
     A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
     configuration of transformers of that name in the folder `networks` beside the table. The columns
     dtype, compiled and channels_last say how it was run, or else the file's name, or else it is `mode`.
-    InputError names the line that is wrong; `skip`: such lines are left out.
+    Rows that are wrong are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = Table(str(path), rows.names)
@@ -135,8 +127,6 @@ def read_networks(
             try:
                 table.rows.append(_timed_network(row, Path(path), usual))
             except InputError as error:
-                if not skip:
-                    raise
                 table.skipped[error.data.get("why", str(error))] += 1
     return table
 

@@ -40,7 +40,7 @@ class Times:
             owners.append(np.full(len(first), i))
             often.append(count)
         return cls(
-            Work.joined(distinct) if distinct else Work.none(),
+            Work.joined(distinct),
             np.concatenate([np.zeros(0, int), *owners]),
             np.concatenate([np.zeros(0), *often]),
             np.asarray(latency_ms, float),

@@ -13,7 +13,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.fitting.intervals import LARGEST
 from lolat.graph import Graph
-from lolat.graph.counts import FEATURES, behavior, kind_label
+from lolat.graph.counts import FEATURES, behavior
 from lolat.graph.kinds import FREE
 from lolat.io.documents import Positive, Range
 from lolat.units import percent
@@ -90,48 +90,25 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the model says what was measured."""
         return bool(self.ratios)
 
-    def beyond(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """Side of a measure, such as "more weights" -> (blocks,) which lie outside on it, where any does.
-
-        `counts`: (blocks, 6) in the order of FEATURES.
-        """
-        sides = {}
-        for measure, values in (_ratios(counts) | _sizes(counts)).items():  # NaN is on no side
+    def beyond(self, counts: np.ndarray) -> np.ndarray:
+        """(blocks,) whether each lies outside; `counts`: (blocks, 6) in the order of FEATURES."""
+        outside = np.zeros(len(counts), bool)
+        for measure, values in (_ratios(counts) | _sizes(counts)).items():  # NaN is inside
             low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, (0, math.inf))[1])
-            sides[f"more {measure}"] = values > high * SLACK
-            sides[f"fewer {measure}"] = values < low / SLACK
-        return {side: blocks for side, blocks in sides.items() if blocks.any()}
-
-    @staticmethod
-    def beyond_remarks(
-        sides: Mapping[str, np.ndarray], names: Sequence[str], shares: np.ndarray
-    ) -> Iterator[str]:
-        """A remark for each side of `beyond`; `names`: of the blocks; `shares`: (blocks,) of the time.
-
-        Blocks that together take no more than PASSED_OVER_SHARE of the time have no remark.
-        """
-        for side, blocks in sides.items():
-            share = float(shares[blocks].sum())
-            if share > PASSED_OVER_SHARE:
-                yield (
-                    f"{side} than any measured block: {blocks.sum()} of {len(names)} blocks, the first is "
-                    f"{names[int(np.argmax(blocks))]!r}, {percent(share)} of the time"
-                )
+            outside |= (values > high * SLACK) | (values < low / SLACK)
+        return outside
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
         """(position of an operation -> its kind) where no measured block had that kind, and (position ->
         its data type) where that is another than the measured ones.
-
-        A kind is measured by its own name too, where moving memory was not measured as a whole.
         """
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
         for position, operation in enumerate(graph.operations):
             if operation.kind in FREE:
                 continue
-            label = kind_label(operation)
-            if self.kinds and self.kinds.isdisjoint((behavior(operation), label)):
-                kinds[position] = label
+            if self.kinds and (kind := behavior(operation)) not in self.kinds:
+                kinds[position] = kind
             written = (graph.tensors[t].dtype for t in operation.outputs)
             other = next((t for t in written if "float" in t and t not in self.dtypes), None)
             if other is not None:
@@ -143,12 +120,25 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> Iterator[str]:
         """Remarks on the operations of `unmeasured`; `shares`: (operations,) of the time."""
         if kinds:
-            names = sorted(set(kinds.values()))
-            share = float(shares[list(kinds)].sum())
-            yield f"no measured block has {', '.join(names)}, {percent(share)} of the time"
+            names = ", ".join(sorted(set(kinds.values())))
+            yield f"no measured block has {names}, {percent(float(shares[list(kinds)].sum()))} of the time"
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"
+
+
+def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray) -> tuple[str, ...]:
+    """A remark on the blocks that lie outside; none where they take next to no time.
+
+    `beyond`: (blocks,); `names`: of the blocks; `shares`: (blocks,) of the time.
+    """
+    share = float(shares[beyond].sum())
+    if share <= PASSED_OVER_SHARE:
+        return ()
+    return (
+        f"larger, or of other proportions, than any measured block: {beyond.sum()} of {len(names)} "
+        f"blocks, the first is {names[int(np.argmax(beyond))]!r}, {percent(share)} of the time",
+    )
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         check_coverage(coverage)
         scale = self.interval or Interval(scores=self.residuals)
-        if not scale.scores:
-            raise InputError(
-                "the model has no errors of left-out points; learn it again, or fit it on points of more "
-                "blocks (lolat fit)",
-                code="too-few-points",
-            )
         normal = normal_quantile(coverage)
         half = conformal_quantile(scale.scores, coverage) * scale.scale(ops)
         if self.networks is not None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lolat.errors import InputError
-from lolat.graph.kinds import CONVOLUTIONS, FREE
+from lolat.graph.kinds import CONVOLUTIONS
 from lolat.io.documents import converted
 
 FORMAT_VERSION = 1
@@ -81,25 +81,22 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        """InputError unless each tensor is written before it is read, and once."""
-        known = range(len(self.tensors))
-        ready = set(known).difference(*(o.outputs for o in self.operations))
-        if not ready.issuperset(self.inputs):
-            raise self._wrong("an input is written by an operation, or is no tensor of the graph")
-        for operation in self.operations:
-            written = set(operation.outputs)
-            if late := set(operation.inputs) - ready:
+        """InputError unless each tensor is written once, before it is read."""
+        known = set(range(len(self.tensors)))
+        ready = known.difference(*(o.outputs for o in self.operations))
+        whole = ready.issuperset(self.inputs)
+        for o in self.operations:
+            whole &= ready.issuperset(o.inputs) and ready.isdisjoint(o.outputs)
+            whole &= len(set(o.outputs)) == len(o.outputs) > 0
+            ready.update(o.outputs)
+            if not whole:
                 raise self._wrong(
-                    f"operation {operation.name!r} reads tensor {min(late)}, which nothing before it writes"
+                    f"operation {o.name!r} reads what is not yet written, or writes twice"
                 )
-            if not written or len(written) < len(operation.outputs) or written & ready:
-                raise self._wrong(
-                    f"operation {operation.name!r} writes the tensors {list(operation.outputs)}; at "
-                    "least one is expected, each written once"
-                )
-            ready |= written
-        if not ready.issubset(known) or not ready.issuperset(self.outputs):
-            raise self._wrong(f"an operation or an output names a tensor beyond the {len(known)}")
+        if not (whole and ready == known and ready.issuperset(self.outputs)):
+            raise self._wrong(
+                f"an input, an operation or an output is none of its {len(known)} tensors"
+            )
 
     def _wrong(self, reason: str) -> InputError:
         return InputError(f"graph {self.name!r}: {reason}", code="network")
@@ -119,17 +116,6 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""
         return [self.tensors[i].shape for i in indices]
-
-    def check_sizes(self) -> None:
-        """InputError where an operation that is not free writes a tensor without elements."""
-        for o in self.operations:
-            for shape in self.shapes(o.outputs):
-                if o.kind not in FREE and not prod(shape):
-                    size = "x".join(map(str, shape))
-                    raise self._wrong(
-                        f"operation {o.full_name!r} ({o.kind}) writes a tensor of {size}; expected sizes "
-                        "of at least 1"
-                    )
 
     def channel_axis(self, tensor: int) -> int:
         """The axis of a tensor on which convolutions, pools and batch normalizations have channels."""

@@ -14,7 +14,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.blocks import Block, cut
-from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
+from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import FREE
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -86,64 +86,43 @@ class Memory:
         return self.weights_bytes + self.activations_bytes
 
 
-@dataclass(frozen=True, eq=False)
-class Liveness:
-    """What is alive while each operation of a graph runs, in the order in which they stand there.
+def alive_bytes(graph: Graph) -> np.ndarray:
+    """(2, operations) bytes alive while each operation runs: those that stay, and those of each sample.
 
-    `fixed`, `scaled`: (operations,) bytes that stay and that grow with the batch: what the operation reads
-    and writes, and what a later one still reads; the network's inputs all the time, as they are the
-    caller's. Nothing is computed in place; what only changes a shape takes nothing.
+    What the operation reads and writes, and what a later one still reads; the inputs all the time,
+    as they are the caller's. Nothing is computed in place; what only changes a shape takes nothing.
     """
+    of_view: dict[int, int] = {}
+    first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
+    last: dict[int, int] = {}
+    for position, operation in enumerate(graph.operations):
+        if operation.kind in FREE and operation.inputs:
+            root = of_view.get(operation.inputs[0], operation.inputs[0])
+            of_view.update(dict.fromkeys(operation.outputs, root))
+        for t in (*operation.inputs, *operation.outputs):
+            root = of_view.get(t, t)
+            first.setdefault(root, position)
+            last[root] = position
+    end = len(graph.operations)
+    last.update({of_view.get(t, t): end - 1 for t in (*graph.inputs, *graph.outputs)})
+    steps = np.zeros((2, end + 1), np.int64)
+    for t, begin in first.items():
+        tensor = graph.tensors[t]
+        size = tensor_bytes(tensor, 1)
+        steps[int(tensor.batched), begin] += size
+        steps[int(tensor.batched), last[t] + 1] -= size
+    return steps.cumsum(axis=1)[:, :end]
 
-    names: tuple[str, ...]
-    weights_bytes: int
-    fixed: np.ndarray
-    scaled: np.ndarray
 
-    @classmethod
-    def of(cls, graph: Graph) -> Liveness:
-        """Of a graph; a constant that it reads is alive where it is read."""
-        of_view: dict[int, int] = {}
-        for operation in graph.operations:
-            if operation.kind in FREE and operation.inputs:
-                root = of_view.get(operation.inputs[0], operation.inputs[0])
-                of_view.update(dict.fromkeys(operation.outputs, root))
-        end = len(graph.operations)
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for position, operation in enumerate(graph.operations):
-            for t in (*operation.inputs, *operation.outputs):
-                root = of_view.get(t, t)
-                first.setdefault(root, position)
-                last[root] = position
-        first.update(dict.fromkeys(graph.inputs, 0))
-        last.update({of_view.get(t, t): end - 1 for t in (*graph.inputs, *graph.outputs)})
-        steps = np.zeros((2, end + 1), np.int64)
-        for t, begin in first.items():
-            tensor = graph.tensors[t]
-            size = tensor_bytes(tensor, 1)
-            steps[int(tensor.batched), begin] += size
-            steps[int(tensor.batched), last[t] + 1] -= size
-        fixed, scaled = steps.cumsum(axis=1)[:, :end]
-        names = tuple(o.full_name for o in graph.operations)
-        norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
-        # Their mean and variance, which training does not change by gradients.
-        running = sum(2 * channels(graph, o) for o in norms)
-        return cls(names, (parameters(graph) + running) * FLOAT_BYTES, fixed, scaled)
-
-    def memory(self, batch_size: int) -> Memory:
-        """At a batch size."""
-        alive = self.fixed + self.scaled.astype(float) * batch_size  # no integer that overflows
-        if not len(alive):
-            return Memory(self.weights_bytes, 0, "")
-        most = int(alive.argmax())
-        return Memory(self.weights_bytes, int(alive[most]), self.names[most])
+def weights_bytes(graph: Graph) -> int:
+    """Bytes of the parameters, and of the means and variances that training changes without gradients."""
+    norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
+    return (parameters(graph) + sum(2 * channels(graph, o) for o in norms)) * FLOAT_BYTES
 
 
 # ---- The analysis
 
 MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
-KEPT_BATCH_SIZES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,20 +139,17 @@ class Analysis:
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of work that its operations are, as the measured domain knows them; sorted."""
-        return tuple(sorted(behaviors(self.graph.operations)))
+    def _bytes(self) -> tuple[int, np.ndarray]:
+        return weights_bytes(self.graph), alive_bytes(self.graph)
 
-    @cached_property
-    def dtypes(self) -> frozenset[str]:
-        """The types of floating point numbers that it computes in."""
-        written = (t for o in self.graph.operations for t in o.outputs)
-        return frozenset(d for t in written if "float" in (d := self.graph.tensors[t].dtype))
-
-    @cached_property
-    def liveness(self) -> Liveness:
-        """What is in memory while each operation runs."""
-        return Liveness.of(self.graph)
+    def memory(self, batch_size: int) -> Memory:
+        """What a forward pass needs at a batch size."""
+        weights, (fixed, scaled) = self._bytes
+        alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
+        if not len(alive):
+            return Memory(weights, 0, "")
+        most = int(alive.argmax())
+        return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
         """(blocks, COLUMNS) at a batch size; kept. InputError where one does not fit in 64 bits."""
@@ -187,8 +163,6 @@ class Analysis:
                 raise InputError(f"{why}; give a smaller batch size or input size", why=why)
             sums = np.zeros((len(self.blocks), len(COLUMNS)), np.int64)
             np.add.at(sums, self.owner, self.counts.at(batch_size))
-            if len(self._sums) >= KEPT_BATCH_SIZES:
-                self._sums.pop(next(iter(self._sums)))
             self._sums[batch_size] = sums
         return sums
 

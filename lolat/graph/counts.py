@@ -328,21 +328,17 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def kind_label(operation: Operation) -> str:
-    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
-    dimensions = len(operation.attributes.get("kernel", ()))
-    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
-
-
 def behavior(operation: Operation) -> str:
     """What kind of work an operation is, as the measured domain knows it.
 
     What only reads and writes memory once is one kind, whatever it is called. Attention is the products
     that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
     """
-    if operation.kind == "attention":
-        return "matmul"
-    return "memory traffic" if operation.kind in MOVING else kind_label(operation)
+    if operation.kind in MOVING:
+        return "memory traffic"
+    dimensions = len(operation.attributes.get("kernel", ()))
+    kind = "matmul" if operation.kind == "attention" else operation.kind
+    return f"{kind}_{dimensions}d" if dimensions in (1, 3) else kind
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
@@ -418,7 +414,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
     work = Work(operation.kind, operation.attributes, ins, outs, single)
     try:
         counts = FORMULAS.get(operation.kind, _traffic)(work)
-        if min(counts) < 0:
+        if min(counts) < 0 or (operation.kind not in FREE and 0 in outs):
             raise ValueError("sizes from 1")
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(

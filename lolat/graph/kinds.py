@@ -61,7 +61,6 @@ EXPONENTIALS = _of("exponential")
 ELEMENTWISE = _of("clip", "exponential", "power", "pair")
 NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
-SELECTIONS = _of("selection")
 FREE = _of("free")
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""

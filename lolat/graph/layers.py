@@ -60,19 +60,15 @@ class Layers:
         groups: int = 1,
         bias: bool = False,
         kind: str = "conv",
-        padding: str = "same",
     ) -> int:
-        """A convolution. Of padding "same" only the stride shrinks it (or enlarges: `transposed_conv`)."""
+        """A padded convolution: only the stride shrinks it (or enlarges: `transposed_conv`)."""
         _, height, width, inside = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        starts = (height, width)
-        if padding == "valid":
-            starts = (height - kernels[0] + 1, width - kernels[1] + 1)
         up = kind == "transposed_conv"
-        sides = (n * stride if up else -(-n // stride) for n in starts)
+        sides = (n * stride if up else -(-n // stride) for n in (height, width))
         return self.add(
             "grouped_conv" if kind == "conv" and groups > 1 else kind, [x], (1, *sides, filters),
-            kernel=kernels, strides=(stride, stride), dilation=(1, 1), padding=padding, bias=bias,
+            kernel=kernels, strides=(stride, stride), dilation=(1, 1), padding="same", bias=bias,
             in_channels=inside, out_channels=filters, groups=groups,
         )  # fmt: skip
 
@@ -94,23 +90,13 @@ class Layers:
         x = self.norm(x)
         return self.same(act, x) if act else x
 
-    def conv_norm_act(
-        self,
-        x: int,
-        filters: int,
-        kernel: int | tuple[int, int] = 1,
-        stride: int = 1,
-        groups: int = 1,
-        act: str | None = "relu",
-    ) -> int:
-        """Convolution, batch normalization, activation."""
-        return self.norm_act(self.conv(x, filters, kernel, stride, groups), act)
+    def conv_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:
+        """Convolution (see `conv`), batch normalization, activation."""
+        return self.norm_act(self.conv(x, *sizes, **more), act)
 
-    def depthwise_norm_act(
-        self, x: int, kernel: int = 3, stride: int = 1, act: str | None = "relu"
-    ) -> int:
+    def depthwise_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:
         """Depthwise convolution, batch normalization, activation."""
-        return self.norm_act(self.depthwise(x, kernel, stride), act)
+        return self.norm_act(self.depthwise(x, *sizes, **more), act)
 
     def pool(self, x: int, kernel: int, stride: int = 1, kind: str = "max_pool") -> int:
         """A padded pooling."""

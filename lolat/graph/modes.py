@@ -31,7 +31,13 @@ LAUNCHES = (EAGER, COMPILED, GRAPH)
 one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
-_YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False, "": False}
+_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "dtype": ("dtype", DTYPES),
+    "compiled": ("launch", {"yes": COMPILED, "no": EAGER, "true": COMPILED, "false": EAGER}),
+    "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
+    "pass": ("training", {"inference": False, "training": True}),
+}
+"""A column of a table -> the field of Mode that it tells, and the words for its values."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,6 @@ class Mode:
         return self.launch != EAGER
 
     @property
-    def product_bytes(self) -> int:
-        """Bytes of an element that products read and write."""
-        return 2 if self.half else 4
-
-    @property
     def half(self) -> bool:
         """Whether products run in half precision, on units for matrices."""
         return self.dtype != FLOAT32
@@ -80,31 +81,19 @@ class Mode:
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
-        """This mode, with the columns `dtype`, `compiled`, `channels_last`, `pass` of a row. InputError."""
-        launches = {text: COMPILED if yes else EAGER for text, yes in _YES_NO.items()}
-        passes = {"": self.training, "inference": False, "training": True}
-
-        def read(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
-            text = (row.get(column) or "").strip().lower()
-            if text not in choices:
-                why = f"{column} is {text[:40]!r}; expected {expected}"
-                raise InputError(f"{where}: {why}", why=why)
-            return choices[text] if column in row else otherwise
-
-        return Mode(
-            read("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
-            read("compiled", launches, self.launch, "yes or no"),
-            read("channels_last", _YES_NO, self.channels_last, "yes or no"),
-            read("pass", passes, self.training, "inference or training"),
-        )
+        """This mode, but for what the columns of a row say. InputError."""
+        changes: dict[str, Any] = {}
+        for column, (name, choices) in _COLUMNS.items():
+            if text := (row.get(column) or "").strip().lower():
+                if text not in choices:
+                    why = f"{column} is {text[:40]!r}; expected one of {', '.join(choices)}"
+                    raise InputError(f"{where}: {why}", why=why)
+                changes[name] = choices[text]
+        return replace(self, **changes)
 
     def __str__(self) -> str:
-        words = {
-            "channels last": self.channels_last,
-            "compiled": self.fused,
-            "from a CUDA graph": self.launch == GRAPH,
-            "training": self.training,
-        }
+        words = {"channels last": self.channels_last, "compiled": self.fused,
+                 "from a CUDA graph": self.launch == GRAPH, "training": self.training}  # fmt: skip
         return ", ".join([self.dtype, *(word for word, applies in words.items() if applies)])
 
 
@@ -186,19 +175,16 @@ class Plan:
             return writes, writes
         if operation.kind == "fill":
             return [], writes
-        if operation.kind == "transpose" and self._only_seen(operation):
-            return [], []
+        if operation.kind == "transpose":
+            after = self._kinds_behind(self.origin[operation.outputs[0]])
+            if after and SLICES.union(["matmul", "attention"]).issuperset(after):
+                return [], []  # what reads it takes any order
         wide = self.mode.dtype == AMP and operation.kind in IN_FLOAT32
         return [(t, 4.0 if wide else self.sizes[t]) for t in operation.inputs], writes
 
-    def _kinds_behind(self, tensors: Iterable[int]) -> list[str]:
-        """The kinds of the operations that read tensors."""
-        return [self.graph.operations[i].kind for t in tensors for i in self.readers.get(t, ())]
-
-    def _only_seen(self, operation: Operation) -> bool:
-        """Whether a transposition needs no copy: what reads it takes any order."""
-        after = self._kinds_behind(self.origin[t] for t in operation.outputs)
-        return bool(after) and SLICES.union(["matmul", "attention"]).issuperset(after)
+    def _kinds_behind(self, tensor: int) -> list[str]:
+        """The kinds of the operations that read a tensor."""
+        return [self.graph.operations[i].kind for i in self.readers.get(tensor, ())]
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
         """What operations that run as one read from outside and write for outside."""
@@ -222,7 +208,7 @@ class Plan:
 
     def _stored(self, tensor: int) -> float:
         """Bytes of an element in memory: what only products read is written as they read it."""
-        kinds = self._kinds_behind([tensor])
+        kinds = self._kinds_behind(tensor)
         only_products = self.mode.dtype == AMP and kinds and all(map(multiplies, kinds))
         return 2.0 if only_products else self.sizes[tensor]
 

@@ -150,63 +150,50 @@ def unique(labels: Sequence[str]) -> list[str]:
     return result
 
 
-# ---- Summaries: heavy things first, as a person writes them
+# ---- Summaries
 
 _NOUNS = {
-    "depthwise_conv": "depthwise", "separable": "separable conv", "simple_rnn": "rnn",
-    "batch_norm": "bn", "global_average_pool": "average pool", "global_max_pool": "max pool",
-    "adaptive_pool": "average pool", "concatenate": "concat", "resize": "upsample",
+    "depthwise_conv": "depthwise", "simple_rnn": "rnn", "batch_norm": "bn", "concatenate": "concat",
+    "global_average_pool": "average pool", "global_max_pool": "max pool",
+    "adaptive_pool": "average pool", "resize": "upsample",
 }  # fmt: skip
-_MAIN = ("separable", "depthwise_conv", "grouped_conv", "conv", "transposed_conv", "embedding",
-         "lstm", "gru", "simple_rnn", "attention", "dense", "matmul")  # fmt: skip
-_JOINS = (
-    POOLINGS
-    | {"add", "subtract", "multiply", "average", "maximum", "minimum"}
-    | {"concatenate", "stack", "resize", "squeeze-excite"}
-)
-_UNCOUNTED = ("dense", "depthwise", "squeeze-excite", "bn", "multiply")
+_SHOWN = HEAVY | POOLINGS | {"add", "concatenate", "resize"}
+LONGEST = 48  # characters, which fit into a table
 
 
-def summarize(graph: Graph, operations: Sequence[Operation]) -> str:
-    """What is in a block, as a person would write it: "3 convs, add", "dense 1000, softmax"."""
-    items = _collapsed(graph, operations)
-    heavy = [item for item in items if item[0] in _MAIN]
-    if len(heavy) == 1:
-        texts = [(_detailed(*i) if i is heavy[0] else _noun(i[0]), _rank(i[0])) for i in items]
-        return _fitted(list(dict.fromkeys(texts)))
-    kinds = sorted({k for k, _ in heavy}, key=_MAIN.index)
-    parts = [(_several(kind, [o for k, o in heavy if k == kind]), 0) for kind in kinds]
-    rest = Counter(_noun(k) for k, _ in items if k in _JOINS or not heavy)
-    parts += [(_counted(noun, n), 1) for noun, n in rest.items()]
-    branches = max((len(o.inputs) for k, o in items if k == "concatenate"), default=0)
-    if branches > 2 and heavy:
-        parts[0] = (f"{branches} branches: {parts[0][0]}", 0)
-    return _fitted(parts) or "reshape"
+def summarize(operations: Sequence[Operation]) -> str:
+    """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
+
+    Where several are heavy, these come first, and what is neither heavy nor joins tensors is left out.
+    """
+    shown = [o for o in operations if o.kind not in FREE | {"pad"}]
+    if sum(o.kind in HEAVY for o in operations) > 1:
+        shown = [o for o in shown if o.kind in _SHOWN]
+        shown.sort(key=lambda o: o.kind not in HEAVY)
+    of_noun: dict[str, list[Operation]] = {}
+    for o in shown:
+        of_noun.setdefault(_NOUNS.get(o.kind, o.kind.replace("_", " ")), []).append(o)
+    line = ", ".join(_counted(noun, same) for noun, same in of_noun.items()) or "reshape"
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
-def _collapsed(graph: Graph, operations: Sequence[Operation]) -> list[tuple[str, Operation]]:
-    """The parts of a summary: attention, squeeze-excite and separable convolutions are one each."""
-    gates = {id(o) for o in operations if is_gate(graph, o)}
-    squeezed = [o for o in operations if gates and is_flat(graph.tensors[o.outputs[0]].shape)]
-    if not any(o.kind in HEAVY for o in squeezed):
-        gates, squeezed = set(), []
-    products = [o for o in operations if o.kind == "matmul"]
-    by_hand = products[::2] if len(products) > 1 else []  # attention written as its two products
-    attentions = [o for o in operations if o.kind == "attention"] + by_hand
-    paths = {o.path for o in attentions} - {""}
-    inside = {id(o) for o in operations if o.path in paths}  # the layer's other operations
-    skipped = inside.union(map(id, squeezed), map(id, products if by_hand else ()))
-    items: list[tuple[str, Operation]] = []
-    for o in operations:
-        if any(o is a for a in attentions):
-            items.append(("attention", o))
-        elif id(o) in gates:
-            items.append(("squeeze-excite", o))
-        elif o.name.endswith("_pointwise") and items and items[-1][0] == "depthwise_conv":
-            items[-1] = ("separable", items[-1][1])
-        elif id(o) not in skipped and o.kind not in FREE and o.kind != "pad":
-            items.append((o.kind, o))
-    return items
+def _counted(noun: str, operations: Sequence[Operation]) -> str:
+    """Operations of a kind, with their size where all have the same: "conv 7x7/2", "3 convs 1x1"."""
+    number, sizes = len(operations), {_size(o) for o in operations}
+    if number > 1:
+        noun = f"{number} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
+    return f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun
+
+
+def _size(operation: Operation) -> str:
+    a = operation.attributes
+    if operation.kind not in HEAVY or "kernel" not in a:
+        return str(a.get("units") or a.get("out_features") or "")
+    stride = max(a.get("strides", (1,)))
+    return "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")
+
+
+# ---- Shapes
 
 
 def is_flat(shape: Sequence[int]) -> bool:
@@ -218,50 +205,3 @@ def is_gate(graph: Graph, operation: Operation) -> bool:
     """Whether an operation scales the channels of an image, as the end of a squeeze-excite does."""
     flat = [is_flat(s) for s in graph.shapes(operation.inputs)]
     return operation.kind == "multiply" and any(flat) and not all(flat)
-
-
-def _noun(kind: str) -> str:
-    return _NOUNS.get(kind, kind.replace("_", " "))
-
-
-def _counted(noun: str, number: int) -> str:
-    return noun if number == 1 else f"{number} {noun}" + "s" * (noun not in _UNCOUNTED)
-
-
-def _kernel(operation: Operation) -> str:
-    return "x".join(map(str, operation.attributes.get("kernel", ())))
-
-
-def _detailed(kind: str, operation: Operation) -> str:
-    """One heavy operation with its size: "conv 7x7/2", "dense 1000", "lstm 64"."""
-    a = operation.attributes
-    size = a.get("units") or a.get("out_features") or ""
-    if "kernel" in a:
-        stride = max(a.get("strides", (1,)))
-        size = _kernel(operation) + (f"/{stride}" if stride > 1 else "")
-    return f"{_noun(kind)} {size}".strip()
-
-
-def _several(kind: str, operations: Sequence[Operation]) -> str:
-    """Heavy operations of one kind: "3 convs", with the kernel where it is the same for all."""
-    details = [_detailed(kind, o) for o in operations]
-    if len(set(details)) == len(details) < 3 and kind != "dense":
-        return ", ".join(details)
-    kernels = {*map(_kernel, operations)}
-    same = kernels.pop() if len(kernels) == 1 else ""
-    return f"{_counted(_noun(kind), len(operations))} {same}".strip()
-
-
-def _rank(kind: str) -> int:
-    """How readily a part is left out of a summary that is too long; 0: last of all."""
-    return 0 if kind in _MAIN else 1 if kind in _JOINS or kind == "softmax" else 2
-
-
-def _fitted(parts: list[tuple[str, int]]) -> str:
-    """The parts in a line of at most 48 characters, which fits into a table."""
-    while len(line := ", ".join(text for text, _ in parts)) > 48:
-        weakest = max(range(len(parts)), key=lambda i: (parts[i][1], i))
-        if parts[weakest][1] == 0:
-            return f"{line[:45]}..."
-        del parts[weakest]
-    return line

@@ -100,13 +100,9 @@ class Work:
         return Work(*(getattr(self, f.name)[which] for f in fields(self)))
 
     @classmethod
-    def none(cls) -> Work:
-        """No steps."""
-        return at(np.zeros((0, len(COLUMNS))), 1)
-
-    @classmethod
     def joined(cls, parts: Sequence[Work]) -> Work:
         """The steps of several, one after the other."""
+        parts = parts or [at(np.zeros((0, len(COLUMNS))), 1)]
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
@@ -199,7 +195,7 @@ class _Steps:
     """Collects the rows of `works`, and how much more the backward pass of each reads and writes."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.tensors, self.size = plan, plan.graph.tensors, plan.mode.product_bytes
+        self.plan, self.tensors, self.size = plan, plan.graph.tensors, 2 if plan.mode.half else 4
         self.operation = 0
         self.rows: list[Step] = []
         self.backs: list[float] = []

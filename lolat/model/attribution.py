@@ -7,11 +7,10 @@ what a change saves, each the prediction of a really changed network, counted an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -20,7 +19,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS
-from lolat.graph.edits import bypassed, image_side, is_separable, separated
+from lolat.graph.edits import bypassed, image_side
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
@@ -29,7 +28,6 @@ from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.001  # of the time of the network or the block; a smaller saving is left out
 HALF = 0.5  # of the channels, that a narrower network or block has
-MOST_LISTED = 8  # blocks in an error
 
 AtSize = Callable[[int], Graph]
 """Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
@@ -68,26 +66,20 @@ class Attribution:
         return {term.name: term for term in self.terms}
 
 
-class Change(NamedTuple):
-    """A changed network; `kind` is for programs, `change` in words, `details` in numbers."""
-
-    kind: str
-    change: str
-    graph: Graph
-    details: Mapping[str, Any]
+Change = tuple[str, str, Graph]
+"""A change of a network: its kind, for programs; in words; the changed network."""
 
 
 @dataclass(frozen=True)
 class Counterfactual:
     """The latency that a change would give, predicted for the changed network.
 
-    `kind`, `change`, `details`: as of the Change. `of_block`: the saving as a share of the block's time;
+    `kind`, `change`: as of the Change. `of_block`: the saving as a share of the block's time;
     None for a change of the whole network.
     """
 
     kind: str
     change: str
-    details: Mapping[str, Any]
     latency_ms: float
     interval_ms: tuple[float, float] | None
     saves_ms: float
@@ -137,18 +129,6 @@ class Explanation(Result):
         for best in self.counterfactuals[:1]:
             change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
         return f"{self.prediction.words()}\n{change}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each block (of one block: each operation): latency_ms, share, and ms by term."""
-        return [
-            {
-                "name": a.name,
-                "latency_ms": a.latency_ms,
-                "share": a.share,
-                **{f"{t.name}_ms": t.latency_ms for t in a.terms},
-            }
-            for a in self.operations or self.blocks
-        ]
 
 
 def explain(
@@ -207,22 +187,14 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block by its label, its name, or the beginning of the name of one block alone.
-
-    InputError where there is none, or several begin so.
-    """
+    """The position of a block by its label or its name; InputError where there is none."""
     labels, names = [b.label for b in analysis.blocks], [b.name for b in analysis.blocks]
-    begins = [i for i, whole in enumerate(names) if name and whole.startswith(name)]
     for known in (labels, names):
         if name in known:
             return known.index(name)
-    if len(begins) == 1:
-        return begins[0]
-    listed = [labels[i] for i in begins] or labels
-    some = ", ".join([*listed[:MOST_LISTED], *["..."] * (len(listed) > MOST_LISTED)])
-    hint = did_you_mean(name, {label: label for label in listed}, f"expected one of {some}")
-    which = f"the beginning of {len(begins)} blocks" if begins else "no block"
-    raise InputError(f"{arg('block')} {name!r} is {which} of {analysis.graph.name!r}; {hint}")
+    some = f"expected one of {', '.join(labels)}"
+    hint = did_you_mean(name, {label: label for label in labels}, some)
+    raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
 
 
 # ---- Changes that a designer would try to make a block or a network faster.
@@ -233,14 +205,14 @@ def _judged(
 ) -> tuple[Counterfactual, ...]:
     """The changes that save something, the most first; `block_ms`: of the block, if one is explained."""
     judged = []
-    for kind, words, graph, details in changes:
+    for kind, words, graph in changes:
         new = model.predict(graph, now.batch_size, now.predictor)
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms
             judged.append(
                 Counterfactual(
-                    kind, words, details, new.latency_ms, new.interval_ms, saves, of_block,
+                    kind, words, new.latency_ms, new.interval_ms, saves, of_block,
                     saves / now.latency_ms, new.in_domain,
                 )
             )  # fmt: skip
@@ -250,47 +222,31 @@ def _judged(
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], at_size: AtSize | None
 ) -> Iterator[Change]:
-    """Half the width, no longest block, half the resolution, separable convolutions: where possible."""
+    """Half the width, no longest block, half the resolution: where possible."""
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield Change("width", words, widths(graph).at(HALF), {"factor": HALF})
+        yield ("width", words, widths(graph).at(HALF))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
             words = f"without {block.label}: its input and output have the same shape"
-            yield Change("drop", words, changed, {"block": block.label})
+            yield ("drop", words, changed)
             break
     side = image_side(graph)
     if at_size is not None and side is not None and side > 1:
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
-            details = {"from": side, "to": side // 2}
-            yield Change("resolution", words, at_size(side // 2), details)
-    yield from _separable(graph, range(len(graph.operations)))
-
-
-def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Depthwise and pointwise convolutions in place of full ones."""
-    if changed := separated(graph, positions):
-        full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
-        sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
-        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
-        yield Change("separable", words, changed, {})
+            yield ("resolution", words, at_size(side // 2))
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, separable convolutions, half of the channels inside: where possible."""
+    """No block, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
-        yield Change("drop", words, changed, {})
-    yield from _separable(graph, positions)
+        yield ("drop", words, changed)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
-        examples = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
-        examples += ", ..." if len(pairs) > 3 else ""
-        fewer = pairs[0][0] - pairs[0][1]
-        words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
-        details = {"factor": HALF, "channels": [list(pair) for pair in pairs]}
-        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF), details)
+        channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
+        yield ("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET
 
-from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, arg
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
-from lolat.graph.edits import USUAL_STRIDE, image_side, total_stride
+from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
-from lolat.io.results import Result, of, plain_data
+from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
@@ -37,9 +37,8 @@ WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely 
 
 def value_words(vary: str, value: float) -> str:
     """A value of the width, resolution or batch in words: "width x0.75", "192 px", "batch 8"."""
-    return {"width": f"width x{value:g}", "resolution": f"{value:g} px"}.get(
-        vary, f"batch {value:.0f}"
-    )
+    words = {"width": f"width x{value:g}", "resolution": f"{value:g} px"}
+    return words.get(vary, f"batch {value:.0f}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class BudgetAnswer(Result):
     """`best.value` is the largest width, resolution or batch that stays within the budget.
 
     `next` is the next larger value, which does not; None at the largest that is tried, and where
-    the network cannot be read at it (`refusal` says why). `channels`: of a width, each count now and then.
+    the network cannot be read at it. `channels`: of a width, each count now and then.
     In JSON `answer` is that value; it is null where none stays within the budget (exit code 3), and `next`
     is the smallest then.
     """
@@ -76,7 +75,6 @@ class BudgetAnswer(Result):
     next: Step | None
     now: Step
     channels: tuple[tuple[int, int], ...] | None = None
-    refusal: str | None = None
 
     @property
     def answer(self) -> float | None:
@@ -89,36 +87,20 @@ class BudgetAnswer(Result):
         return self.best.prediction.latency_ms
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """How exact the counts are of a network at another width."""
-        return (NOTE,) if self.vary == "width" else ()
-
-    @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the prediction, how exact the counts are, and why there is no larger value."""
-        return (*self.best.prediction.warnings, *self.notes, *filter(None, [self.refusal]))
+        """Those of the prediction, and how exact the counts are of a network at another width."""
+        return (*self.best.prediction.warnings, *[NOTE] * (self.vary == "width"))
 
     def words(self) -> str:
         """The value that stays within the time, and its latency."""
         value = value_words(self.vary, self.best.value)
         return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row each for the network now, the largest within the time, and the next one."""
-        steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
 
-
-class Values(NamedTuple):
-    """The values to try: `unit` times 1, 2 ... `most`; `now` is the network's own.
-
-    `network`: the network of the i-th value, and its batch size.
-    """
-
-    now: float
-    unit: float
-    most: int
-    network: Callable[[int], tuple[Graph, int]]
+Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]
+"""The network's own value; the values to try: a unit times 1, 2 ... so many; the network of the i-th value,
+and its batch size.
+"""
 
 
 def budget(
@@ -137,42 +119,33 @@ def budget(
     `at_size` reads the network again at another resolution.
     """
     check_budget(max_ms)
-    values = _values(network, vary, batch_size, at_size)
-
-    def predict(graph: Graph, batch_size: int) -> Prediction:
-        prediction = model.predict(graph, batch_size, predictor, coverage)
-        if sure and prediction.interval_ms is None:
-            raise _no_interval(model.source)
-        return prediction
+    own, unit, most, network_of = _values(network, vary, batch_size, at_size)
 
     @functools.cache
-    def step(i: int) -> Step | str:
-        """The i-th value and its prediction; the reason where there is no network of it."""
-        value = round(i * values.unit, 2) if vary == "width" else int(i * values.unit)
+    def step(i: int) -> Step | None:
+        """The i-th value and its prediction; None where there is no network of it."""
+        value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
-            return Step(value, predict(*values.network(i)))
+            return Step(value, model.predict(*network_of(i), predictor, coverage))
         except MissingPackageError:  # no answer about the network
             raise
-        except InputError as error:
-            # The reason alone: what to give instead, the answer says.
-            return str(error.data.get("why", error))
+        except InputError:
+            return None
 
     def fits(i: int) -> bool | None:
         tried = step(i)
-        return None if isinstance(tried, str) else _end_ms(tried.prediction, sure) <= max_ms
+        return None if tried is None else _end_ms(tried.prediction, sure) <= max_ms
 
-    now = Step(values.now, predict(network, batch_size))
-    start = min(max(round(values.now / values.unit), 1), values.most)
-    above = first_above(fits, values.most, start)
+    now = Step(own, model.predict(network, batch_size, predictor, coverage))
+    above = first_above(fits, most, start=min(max(round(own / unit), 1), most))
     best = step(above - 1) if above > 1 else None
-    larger = step(above) if above <= values.most else None
-    if isinstance(best, Step):
+    larger = step(above) if above <= most else None
+    if best is not None:
         channels = widths(network).pairs(best.value) if vary == "width" else None
-        following, refusal = (None, larger) if isinstance(larger, str) else (larger, None)
-        return BudgetAnswer(vary, max_ms, sure, best, following, now, channels, refusal)
-    if not isinstance(larger, Step):
-        raise InputError(str(larger))
-    raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger, best)
+        return BudgetAnswer(vary, max_ms, sure, best, larger, now, channels)
+    if larger is None:
+        raise InputError(f"{network.name!r} cannot be read at another {vary}; vary something else")
+    raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger)
 
 
 def check_budget(max_ms: float) -> None:
@@ -186,29 +159,25 @@ def check_budget(max_ms: float) -> None:
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
     """The widths, resolutions or batch sizes to try; InputError where the network has no others."""
     if vary == "batch":
-        return Values(batch_size, 1, MOST_BATCH, lambda n: (network, n))
+        return batch_size, 1, MOST_BATCH, lambda n: (network, n)
     if vary == "width":
         widened(network, 1.0)  # InputError where no channel count is free
-        return Values(
-            1.0,
-            1 / WIDTH_STEPS,
-            MOST_WIDTH * WIDTH_STEPS,
-            lambda i: (widened(network, i / WIDTH_STEPS), batch_size),
-        )
+        most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS
+        return 1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size)
     if vary != "resolution":
         raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
     side = image_side(network)
     if side is None or at_size is None:
-        why = "it was not read by name" if side else "its input is no square image"
         raise InputError(
-            f"the resolution of {network.name!r} cannot be varied: {why}; vary the width or the batch size"
+            f"the resolution of {network.name!r} cannot be varied: expected a network of square images "
+            "that is read by name; vary the width or the batch size"
         )
-    step = total_stride(network) or USUAL_STRIDE
+    step = total_stride(network)
 
     def resized(i: int) -> tuple[Graph, int]:
         return network if i * step == side else at_size(i * step), batch_size
 
-    return Values(side, step, MOST_SIDE // step, resized)
+    return side, step, MOST_SIDE // step, resized
 
 
 def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> int:
@@ -223,24 +192,27 @@ def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> in
 
 
 def _end_ms(prediction: Prediction, sure: bool) -> float:
-    """The latency, or to be sure the upper end of its interval."""
-    return prediction.interval_ms[1] if sure and prediction.interval_ms else prediction.latency_ms
+    """The latency, or to be sure the upper end of its interval; InputError where there is none."""
+    if not sure:
+        return prediction.latency_ms
+    if prediction.interval_ms is None:
+        raise InputError(
+            f"{arg('sure')} needs an interval, and the model has too few points for one",
+            code="too-few-points",
+        )
+    return prediction.interval_ms[1]
 
 
-def _over_budget(answer: BudgetAnswer, smallest: Step, refusal: str | None) -> AnswerIsNo:
+def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
     """The error where not even the smallest value stays within the budget."""
     takes = _end_ms(smallest.prediction, answer.sure)
-    smaller = f", and smaller is refused ({refusal})" if refusal else ""
     enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
+    nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     return AnswerIsNo(
         f"even {value_words(answer.vary, smallest.value)} of {answer.best.prediction.network!r} takes "
-        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms{smaller}; "
+        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; "
         f"give {arg('max_ms')} {enough} or more",
-        {
-            **answer.to_dict(),
-            **dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain")),
-            "warnings": [refusal] if refusal else [],
-        },
+        {**answer.to_dict(), **nothing, "warnings": []},
         code="over-budget",
         budget_ms=answer.budget_ms,
         enough_ms=float(enough),
@@ -251,13 +223,13 @@ def _over_budget(answer: BudgetAnswer, smallest: Step, refusal: str | None) -> A
 
 MAX_RATIO = 1.05
 """So many times as long as the base a network may take, where nobody says how many."""
-_EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
+SAME = ("model", "learned", "predictor", "batch_size")
+"""What two predictions that are compared have in common."""
 
 
 class Before(msgspec.Struct, frozen=True):
     """An earlier prediction: the part that is compared."""
 
-    schema: Literal["lolat-prediction"]
     model: str
     learned: str | None
     predictor: str
@@ -265,20 +237,14 @@ class Before(msgspec.Struct, frozen=True):
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-def is_prediction(path: str) -> bool:
-    """Whether a file holds a prediction rather than a network."""
-    if not (path.lower().endswith(".json") and Path(path).is_file()):
-        return False
-    document = read_json(path, _EXPECTED)
-    return isinstance(document, dict) and str(document.get("schema")).startswith("lolat-prediction")
-
-
-def read_before(path: str) -> Before:
-    """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
-    try:
-        return converted(read_json(path, _EXPECTED), Before, f"{arg('against')} {plain(path)}")
-    except ModelFileError as error:
-        raise InputError(f"{error.message}; {_EXPECTED}") from error
+def read_before(path: str) -> Before | None:
+    """The prediction in a file that `predict --json` wrote; None of anything else, such as a network."""
+    if not path.lower().endswith(".json") or not os.path.isfile(path):
+        return None
+    document = read_json(path, "expected what `lolat predict --json` wrote")
+    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
+        return None
+    return converted(document, Before, f"{arg('against')} {plain(path)}")
 
 
 def exceeded(
@@ -298,44 +264,25 @@ def exceeded(
     for prediction in predictions:
         on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
         takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
-        if max_ms is not None:
-            if sure is not None and prediction.interval_ms is None:
-                raise _no_interval("the model")
-            end_ms = _end_ms(prediction, sure is not None)
-            of_sure = (
-                "" if sure is None else f" ({percent(sure)} sure of at most {milliseconds(end_ms)})"
+        if max_ms is not None and (end_ms := _end_ms(prediction, sure is not None)) > max_ms:
+            most = f" ({percent(sure)} sure of at most {milliseconds(end_ms)})" if sure else ""
+            lines.append(
+                f"{takes}{most}, {percent(end_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                f"{arg('max_ms')}; `lolat report` says where the time goes"
             )
-            if end_ms > max_ms:
-                lines.append(
-                    f"{takes}{of_sure}, {percent(end_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
-                    f"{arg('max_ms')}; `lolat report` says where the time goes"
-                )
-        if before is not None:
-            ratio = _ratio(prediction, before)
-            if ratio > most_ratio:
-                lines.append(
-                    f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
-                    f"than the {most_ratio:g} times of {arg('max_ratio')}"
-                )
+        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
+            lines.append(
+                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
+                f"than the {most_ratio:g} times of {arg('max_ratio')}"
+            )
     return lines
 
 
 def _ratio(now: Prediction, before: Prediction | Before) -> float:
     """The latency over that before; InputError where another question was asked before."""
-    for name in ("model", "learned", "predictor", "batch_size"):
-        former, expected = getattr(before, name), getattr(now, name)
-        if former != expected:
-            raise InputError(
-                f"{arg('against')}: its {name.replace('_', ' ')} is {plain(str(former))}; expected "
-                f"{plain(str(expected))}: predict the base with the same MODEL and options"
-            )
+    if different := [name for name in SAME if getattr(before, name) != getattr(now, name)]:
+        raise InputError(
+            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
+            "same MODEL and options"
+        )
     return now.latency_ms / before.latency_ms
-
-
-def _no_interval(model: str) -> InputError:
-    sure = arg("sure")
-    return InputError(
-        f"{sure} needs an interval, and {model} has too few points for one; leave {sure} out, or learn "
-        "the model again",
-        code="too-few-points",
-    )

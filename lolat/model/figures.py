@@ -45,37 +45,16 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) > 0 and np.ptp(b) > 0 else None
 
 
-CERTAINTY = 0.95  # of the bounds on how many lie inside
-
-
 @dataclass(frozen=True)
 class IntervalsKept:
-    """How many times were inside their intervals, and between which shares the true one lies.
-
-    The bounds are exact, from the binomial distribution (Clopper and Pearson 1934). One network at several
-    batch sizes is not independent, so that they are then somewhat too narrow.
-    """
+    """How many times were inside their intervals, which have this coverage."""
 
     coverage: float
     inside: int
     of: int
-    bounds: tuple[float, float]
-    certainty: float
-    median_width: float
 
 
 def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
-    """How the intervals of `networks` did, rows of an `Evaluation`; None where there are none.
-
-    `median_width`: of (high - low) / prediction, by the default predictor, as the intervals are.
-    """
+    """How the intervals of `networks` did, rows of an `Evaluation`; None where there are none."""
     sure = [r for r in rows if r.interval_ms is not None]
-    if not sure:
-        return None
-    from scipy.stats import binomtest
-
-    inside = sum(r.inside for r in sure)
-    width = float(np.median([r.interval_width for r in sure]))
-    bounds = binomtest(inside, len(sure)).proportion_ci(CERTAINTY, method="exact")
-    ends = float(bounds.low), float(bounds.high)
-    return IntervalsKept(sure[0].coverage, inside, len(sure), ends, CERTAINTY, width)
+    return IntervalsKept(sure[0].coverage, sum(r.inside for r in sure), len(sure)) if sure else None

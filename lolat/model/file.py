@@ -166,22 +166,17 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
 
 
 def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
-    """The commands that add a section (see `lacks`) to a file, measured as the rest of it was."""
+    """The commands that add a section (see `lacks`) to a file."""
     path, where = Path(source), document["environment"]
     is_shipped = path.resolve().parent == shipped_folder().resolve()  # and stays as it is
     file = quote(path.name if is_shipped else source)
     if section not in (OF_INFERENCE, OF_TRAINING):
         return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
-    device, framework = where.get("device"), where.get("framework")
-    words = ["lolat learn", device if device in ("cpu", "gpu") else "cpu"]
-    words += [f"--backend {framework}"] * (framework in ("torch", "onnxruntime"))
-    options = ("jit", "compile", "channels_last", "half")
-    words += [f"--{option.replace('_', '-')}" for option in options if where.get(option) is True]
-    threads = where.get("threads_asked")
-    words += [f"--threads {threads}"] * isinstance(threads, int)
-    words += ["--mode training"] * (section == OF_TRAINING)
+    device = "gpu" if where.get("device") == "gpu" else "cpu"
+    backend = f" --backend {where['framework']}" if "framework" in where else ""
+    mode = " --mode training" if section == OF_TRAINING else ""
     table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
-    learn = f"`{' '.join(words)} --output {file}` on the device"
+    learn = f"`lolat learn {device}{backend}{mode} --output {file}` on the device"
     return f"{learn}, or `lolat fit {table} --output {file}`"
 
 

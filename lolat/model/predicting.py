@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.fitting.domain import MOSTLY_SHARE, Outside, fit_again, widened
+from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, Memory, analyze
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.work import work_of
 from lolat.model.prediction import Prediction, Query
-from lolat.units import byte_size
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -29,12 +28,8 @@ _OPS = COLUMNS.index("ops")
 
 # ---- Remarks
 
-FRAMEWORKS = {
-    "keras": ("a Keras network", "tensorflow"),
-    "torch": ("a PyTorch network", "torch"),
-    "onnx": ("an ONNX network", "onnxruntime"),
-}
-"""Framework of a network (`Graph.framework`) -> its networks in words, and the backend that runs them."""
+BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+"""Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
 def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[str]:
@@ -43,29 +38,15 @@ def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[
     `environment`: the model's; `framework`: the network's `Graph.framework`. Nothing where either does
     not say. The network's counts are the same in every framework, its latency is not.
     """
-    words, backend = FRAMEWORKS.get(framework, ("", ""))
-    learned = environment.get("framework")
-    if not backend or not isinstance(learned, str) or learned == backend:
+    backend, learned = BACKENDS.get(framework), environment.get("framework")
+    if backend is None or not isinstance(learned, str) or learned == backend:
         return
-    version = f"{learned} {environment.get('framework_version') or ''}".strip()
     device = environment.get("device")  # "unknown" of one that was fitted to published times
-    measured = device in ("cpu", "gpu")
-    remedy = f"; for {backend}: lolat learn {device} --backend {backend}" if measured else ""
+    remedy = f"; for {backend}: lolat learn {device} --backend {backend}"
     yield (
-        f"the model was learned with {version} and this is {words}: the answer is for the same network "
-        f"run by {learned}{remedy}"
+        f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
+        f"same network run by {learned}{remedy if device in ('cpu', 'gpu') else ''}"
     )
-
-
-def too_large(memory: Memory, environment: Mapping[str, Any]) -> Iterator[str]:
-    """A remark where a forward pass needs more memory than the device had free when it was measured."""
-    free = environment.get("available_bytes")
-    if isinstance(free, (int, float)) and memory.total_bytes > free:
-        yield (
-            f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
-            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
-            "input"
-        )
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -95,7 +76,7 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
-    memory, inside = analysis.liveness.memory(size), outside.inside_share
+    memory, inside = analysis.memory(size), outside.inside_share
     half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
@@ -123,7 +104,6 @@ def predict_network(
             *doubts,
             *other_framework(where, graph.framework),
             *of_its_source(document),
-            *too_large(memory, where),
         ),
         names=analysis.names,
         features=formula.features,
@@ -145,8 +125,7 @@ def _outside(
     if not domain.is_known:
         return Outside(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
-    sides = domain.beyond(counts)
-    beyond = np.any([np.zeros(len(shares), bool), *sides.values()], axis=0)
+    beyond = domain.beyond(counts)
     kinds, dtypes = domain.unmeasured(analysis.graph)
     operations = np.zeros(len(analysis.owner))  # each operation's share of the time
     if kinds or dtypes:
@@ -160,7 +139,7 @@ def _outside(
     if outside.negligible:
         return outside
     remarks = [
-        *domain.beyond_remarks(sides, analysis.names, shares),
+        *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
     can_learn = not dtypes and not analysis.counts.warnings  # a known type, kinds with formulas

@@ -62,10 +62,9 @@ class Query:
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command, with the input size and the launch where they are not the usual."""
+        """MODEL NETWORK of a command, with the input size where it is not the usual."""
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
-        network = quote(plain(self.network)) + size
-        return f"{quote(plain(self.model.label))} {network}{self.model.launch_option}"
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}"
 
 
 @dataclass(frozen=True)
@@ -241,22 +240,9 @@ class Predictions(Result):
             times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
             about = {n: getattr(p, n) for n in ("coverage", "in_domain", "predictor")}
             counts = {name: p.counts[name] for name in FEATURES}
-            rows.append({**query_row(p), **times, **about, **counts})
+            given = {"network": p.query.network, "device": p.query.model.label}
+            rows.append({**given, "batch_size": p.batch_size, **times, **about, **counts})
         return rows
-
-    def block_rows(self) -> list[dict[str, Any]]:
-        """A row for each block of each prediction."""
-        return [{**query_row(p), **row} for p in self.answers for row in p.rows()]
-
-
-def query_row(prediction: Prediction) -> dict[str, Any]:
-    """The network and the device of a prediction as the user gave them, and its batch size."""
-    query = prediction.query
-    return {
-        "network": query.network,
-        "device": query.model.label,
-        "batch_size": prediction.batch_size,
-    }
 
 
 def domain_words(prediction: Prediction) -> str:

@@ -81,15 +81,12 @@ def state_of(document: Mapping[str, Any], source: str) -> State | None:
     if learned is None:
         return None
     check, remark = _read_check(source, learned), None
-    is_off = check is not None and check.is_off
-    if is_off or _age(check.date if check else learned) >= OLD:
+    if check is None and _age(learned) >= OLD:
         remark = f"learned {ago(learned)}, not checked since"
-        if check is not None:
-            beyond = f", which is more than {percent(check.limit)} off" if is_off else ""
-            remark = (
-                f"learned {ago(learned)}, checked {ago(check.date)}: {check.ratio:.2f} times as long as "
-                f"learned{beyond}"
-            )
+    elif check is not None and (check.is_off or _age(check.date) >= OLD):
+        beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
+        times = f"{check.ratio:.2f} times as long as learned{beyond}"
+        remark = f"learned {ago(learned)}, checked {ago(check.date)}: {times}"
     return State(learned, _age(learned).days, check, remark)
 
 
@@ -107,12 +104,10 @@ def write_check(
 
 def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
     """When a model was learned by measuring; None of one that others measured or that comes with LoLat."""
-    where, path = document["environment"], Path(source)
-    date = where.get("date")
-    if where.get("device") not in ("cpu", "gpu") or "source" in where or moment(date) is None:
-        return None
-    is_shipped = path.resolve().parent == shipped_folder().resolve()
-    return str(date) if path.is_file() and not is_shipped else None
+    where, path = document["environment"], Path(source).resolve()
+    is_measured = where.get("device") in ("cpu", "gpu") and "source" not in where
+    is_here = path.is_file() and path.parent != shipped_folder().resolve()
+    return str(where["date"]) if is_measured and is_here and moment(where.get("date")) else None
 
 
 def _state_file(source: str) -> Path:
@@ -122,10 +117,9 @@ def _state_file(source: str) -> Path:
 
 def _read_check(source: str, learned: str) -> Check | None:
     """The last check of the model at `source` that was learned at this date; None where none is known."""
-    with contextlib.suppress(LolatError, OSError, msgspec.ValidationError):
+    with contextlib.suppress(LolatError, msgspec.ValidationError):
         stored = msgspec.convert(read_json(_state_file(source), "expected a state"), Stored)
-        if stored.learned == learned and moment(stored.check.date) is not None:
-            return stored.check
+        return stored.check if stored.learned == learned else None
     return None
 
 
@@ -141,9 +135,9 @@ def moment(date: Any) -> datetime | None:
     """A date of a file, in UTC; None where it is none or lacks its time zone."""
     try:
         when = datetime.fromisoformat(date)
-        return when.astimezone(UTC) if when.tzinfo is not None else None
-    except (TypeError, ValueError, OverflowError):  # the last: years 1 and 9999 in other zones
+    except (TypeError, ValueError):
         return None
+    return when.astimezone(UTC) if when.tzinfo is not None else None
 
 
 def _age(date: str) -> timedelta:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -75,13 +76,11 @@ def fastest(scorer: Scorer) -> np.ndarray:
 class Archive:
     """All candidates that were scored: `rows`, `latencies` in ms, `scores`, NaN where there is none.
 
-    `sign`: -1 where a low score is good.
+    A large score is good.
     """
 
-    def __init__(
-        self, scorer: Scorer, score: Callable[[np.ndarray], float], sign: float = 1.0
-    ) -> None:
-        self.scorer, self.score, self.sign = scorer, score, sign
+    def __init__(self, scorer: Scorer, score: Callable[[np.ndarray], float]) -> None:
+        self.scorer, self.score = scorer, score
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -99,21 +98,18 @@ class Archive:
         for row, latency in zip(rows, self.scorer.latency(rows), strict=True):
             if row not in self:
                 self.scores.append(self.score(row))
-                self.latencies.append(
-                    round(float(latency), 9)
-                )  # sums in another order are the same
+                self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
                 self.rows.append(row)
                 self._known.add(row.tobytes())
         return list(range(first, len(self)))
 
     def front(self) -> list[int]:
         """The numbers of the candidates that no other dominates."""
-        return front(np.array(self.latencies), self.sign * np.array(self.scores)).tolist()
+        return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
     def standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """(rank, crowding) of some candidates among themselves."""
-        latencies = np.array([self.latencies[n] for n in numbers])
-        scores = self.sign * np.array([self.scores[n] for n in numbers])
+        latencies, scores = np.array(self.latencies)[numbers], np.array(self.scores)[numbers]
         rank = ranks(latencies, scores)
         return rank, crowding(latencies, scores, rank)
 
@@ -169,9 +165,7 @@ def _children(
     one choice a candidate, on average, drawn anew. Random ones where these give too few."""
     parents = np.array([archive.rows[n] for n in population])
     rank, crowd = archive.standing(population)
-
-    def sample(n: int) -> np.ndarray:
-        return archive.scorer.grid.sample(n, random)
+    sample = partial(archive.scorer.grid.sample, random=random)
 
     def winners(n: int) -> np.ndarray:
         a, b = random.integers(0, len(parents), (2, n))

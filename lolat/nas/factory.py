@@ -17,19 +17,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.model.predicting import operations_ms
+from lolat.nas.grid import Grid
 from lolat.nas.tables import totals
 from lolat.readers import read
+from lolat.readers.code import brief
 
 MOST_NETWORKS = 3000  # that a function is called for
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
@@ -37,31 +39,6 @@ CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
 
 Row = tuple[int, ...]
-Make = Callable[[Sequence[Any], str], Graph]
-
-
-def maker(function: Callable[..., Any], names: Sequence[str] | None, input_size: Any) -> Make:
-    """A function from the values chosen and a title to a Graph; `names`: of keyword arguments.
-
-    It raises InputError where `function` fails, and where its network cannot be read.
-    """
-
-    def make(chosen: Sequence[Any], title: str) -> Graph:
-        by_name = dict(zip(names, chosen, strict=True)) if names is not None else {}
-        arguments = by_name if by_name else tuple(chosen)
-        try:
-            network = function(**by_name) if by_name else function(*chosen)
-        except Exception as error:
-            raise InputError(
-                f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network "
-                "for every combination of choices"
-            ) from error
-        try:
-            return read(network, input_size)
-        except LolatError as error:
-            raise InputError(f"{title} of {arguments}: {error.message}") from error
-
-    return make
 
 
 @dataclass(frozen=True)
@@ -92,36 +69,51 @@ class Decomposition:
 class Networks:
     """Networks of a function, each built once.
 
-    `choices`: the values per position; `most`: networks that may be built.
+    `choices`: of each keyword argument the values; `input_size`: see `lolat.read`.
     """
 
-    make: Make
-    choices: Sequence[Sequence[Any]]
-    name: str
-    most: int
+    function: Callable[..., Any]
+    choices: Mapping[str, Sequence[Any]]
+    input_size: Any
 
     def __post_init__(self) -> None:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
 
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        return getattr(self.function, "__name__", "factory")
+
+    def build(self, values: Sequence[Any], name: str) -> Graph:
+        """The network of these values; InputError where the function fails or makes no network."""
+        arguments = dict(zip(self.choices, values, strict=True))
+        try:
+            return read(self.function(**arguments), self.input_size)
+        except Exception as error:
+            raise InputError(
+                f"{name} of {arguments} failed: {brief(error)}; expected a network for every combination "
+                "of choices"
+            ) from error
+
     def __len__(self) -> int:
         return len(self._graphs)
 
     def require(self, more: int, task: str) -> None:
         """InputError where building `more` networks would be too many."""
-        if len(self) + more > self.most:
+        if len(self) + more > MOST_NETWORKS:
             raise InputError(
-                f"{self.name}: {task} takes {len(self) + more} networks, more than {self.most}; give "
-                "fewer positions or choices, or a larger most_networks"
+                f"{self.name}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; give "
+                "fewer positions or choices"
             )
 
     def number(self, row: Row) -> int:
         """The number of a candidate's network, which is built where it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
-            values = [v[c] for v, c in zip(self.choices, row, strict=True)]
-            self._graphs.append(self.make(values, self.name))
+            values = [v[c] for v, c in zip(self.choices.values(), row, strict=True)]
+            self._graphs.append(self.build(values, self.name))
             self._number[row] = len(self._graphs) - 1
         return self._number[row]
 
@@ -171,14 +163,15 @@ class ChangeTable:
 class Finder:
     """Finds the positions that interact."""
 
-    def __init__(self, networks: Networks, names: Sequence[str], tolerance: float) -> None:
-        self.networks, self.names, self.tolerance = networks, names, tolerance
-        self.sizes = [len(v) for v in networks.choices]
+    def __init__(self, networks: Networks, tolerance: float) -> None:
+        self.networks, self.names, self.tolerance = networks, list(networks.choices), tolerance
+        self.sizes = Grid(tuple(len(v) for v in networks.choices.values())).sizes
         self.tables: dict[tuple[int, ...], ChangeTable] = {}  # they add up to a candidate's counts
         self._checks: list[Row] = []
 
-    def run(self, random: np.random.Generator) -> Decomposition:
+    def run(self) -> Decomposition:
         """Find the interactions; InputError where they are of too many positions, or networks."""
+        random = np.random.default_rng(0)
         self.networks.require(1 + sum(n - 1 for n in self.sizes), "a change of each position alone")
         self._add(())
         last = range(len(self.sizes))

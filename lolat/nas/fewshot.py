@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import ModelFileError
 from lolat.io.documents import converted
 from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath
@@ -38,15 +38,13 @@ SAMPLES = "samples"
 class Samples:
     """Measured networks: `rows` (samples, positions) integers, `times` (samples,) ms, all above 0.
 
-    `archs`: their texts; `step`: to which the times were rounded (ms, 0 where it is too fine to see);
-    `remarks`: on repeated and rounded readings.
+    `archs`: their texts; `step`: to which the times were rounded (ms, 0 where it is too fine to see).
     """
 
     archs: tuple[str, ...]
     rows: np.ndarray
     times: np.ndarray
     step: float
-    remarks: tuple[str, ...]
 
 
 def read_archs(table: Table, space: Space) -> tuple[list[str], np.ndarray]:
@@ -61,33 +59,12 @@ def read_archs(table: Table, space: Space) -> tuple[list[str], np.ndarray]:
 def read_samples(path: AnyPath, space: Space) -> Samples:
     """Samples from a CSV table with the columns arch and latency_ms; others are ignored.
 
-    Several readings of one network all count; rows that are the same in both columns count once, and
-    `remarks` says so. InputError names the line of a wrong cell; several readings must not all be of one
-    network.
+    InputError names the line of a wrong cell.
     """
     table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
     archs, rows = read_archs(table, space)
     times = np.array([row.milliseconds() for row in table])
-    seen: dict[tuple[bytes, float], int] = {}
-    for index, (row, time) in enumerate(zip(rows, times, strict=True)):
-        seen.setdefault((row.tobytes(), float(time)), index)
-    different = list(seen.values())
-    networks = len({row.tobytes() for row in rows})
-    if networks == 1 and len(archs) > 1:
-        raise InputError(
-            f"{path}: all {len(archs)} rows are of one network, {archs[0]}; expected different networks, "
-            "such as random ones"
-        )
-    remarks = []
-    if repeated := len(archs) - len(different):
-        remarks.append(
-            f"{path}: {repeated} of {len(archs)} rows repeat another one; each counts once"
-        )
-    step = rounding([table.row(index)["latency_ms"] for index in different])
-    if step == 1.0:
-        remarks.append(f"{path}: whole milliseconds only; taken as rounded")
-    texts = tuple(archs[index] for index in different)
-    return Samples(texts, rows[different], times[different], step, tuple(remarks))
+    return Samples(tuple(archs), rows, times, rounding([row["latency_ms"] for row in table]))
 
 
 def rounding(texts: Sequence[str]) -> float:
@@ -224,14 +201,6 @@ class NasModel(Scorer):
         low, high = self.interval(self.space.sample(2000), 0.5)
         return float(np.median(np.sqrt(high / low)) - 1.0)
 
-    def assumptions(self) -> list[tuple[str, float]]:
-        """(words, weight) of each assumption on how the device runs networks, the likeliest first."""
-        weights = [
-            (pieces.words, sum(c.weight for c in self.section.costs if c.assumption == name))
-            for name, pieces in self.pieces.items()
-        ]
-        return sorted(weights, key=lambda pair: -pair[1])
-
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
         put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
@@ -247,8 +216,7 @@ def from_model(model: Model, space: Space) -> NasModel:
     fitted = NasModel.of(space, section)
     for costs in section.costs:
         pieces = fitted.pieces.get(costs.assumption)
-        sizes = {len(costs.costs_ms), *map(len, section.spreads_ms.get(costs.assumption, [[]]))}
-        if pieces is None or sizes != {len(pieces.terms)} or not costs.costs_ms[0] > 0.0:
+        if pieces is None or len(costs.costs_ms) != len(pieces.terms):
             raise ModelFileError(
                 f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
                 "again: lolat nas fit"
@@ -301,7 +269,7 @@ def fit(
             for e in explanations
         ],
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(explanations).items()},
-        warnings=[*measured.remarks, *_warnings(measured, explanations[0])],
+        warnings=_warnings(measured, explanations[0]),
     )
     model = NasModel.of(of_space, section)
     if output is not None:
@@ -309,13 +277,9 @@ def fit(
     return model
 
 
-_DIGITS = 7
-MOST_ABSURD = 0.25  # of the samples: more point to a mistake rather than to a few absurd readings
-
-
 def _shortened(values: np.ndarray) -> list[float]:
     """Floats with the digits that are significant."""
-    return [float(f"{value:.{_DIGITS}g}") for value in values]
+    return [float(f"{value:.7g}") for value in values]
 
 
 def _warnings(samples: Samples, best: Explanation) -> list[str]:
@@ -328,12 +292,6 @@ def _warnings(samples: Samples, best: Explanation) -> list[str]:
             "answer; measure more"
         )
     off = outlying(best, samples.rows, samples.times, samples.step)
-    absurd = int(np.sum(off != 1.0))
-    if absurd > MOST_ABSURD * count:
-        warnings.append(
-            f"{absurd} of {count} samples contradict the others: check that all are milliseconds, of one "
-            "device and one batch size"
-        )
     for arch, time, factor in zip(samples.archs, samples.times, off, strict=True):
         if factor != 1.0:
             size, way = (factor, "longer") if factor > 1.0 else (1.0 / factor, "shorter")

@@ -5,11 +5,10 @@ The score is expensive. So it is asked for only of candidates within the time, a
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from lolat.nas.evolution import Archive, evolve, fastest
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
-from lolat.units import between, milliseconds
 
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
@@ -135,42 +133,49 @@ def search(
     limit = math.inf if max_ms is None else max_ms
     times = scorer.latency(rows)
     if times.min() > limit:
-        raise AnswerIsNo(
-            f"no candidate of {of_space.name} is within {limit:g} ms; the fastest takes "
-            f"{times.min():.3g} ms",
-            replace(result, fastest_ms=float(times.min())).to_dict(),
-        )
-    archive = Archive(scorer, known.score, -1.0 if lower_is_better else 1.0)
+        raise _none_within(replace(result, fastest_ms=float(times.min())))
+    sign = -1.0 if lower_is_better else 1.0
+    archive = Archive(scorer, lambda row: sign * known.score(row))
     able = rows[times <= limit]
-    with known.shown(candidates if method == EVOLUTIONARY else len(able)):
-        if method == EVOLUTIONARY:
-            evolve(archive, able[0], candidates, limit, np.random.default_rng(seed))
-        else:
-            archive.add(able)
+    if known.rows is None:
+        if known.known:
+            shown.note(f"{len(known.known)} scores are in {scores} already")
+        shown.start("scoring", candidates if method == EVOLUTIONARY else len(able))
+    if method == EVOLUTIONARY:
+        evolve(archive, able[0], candidates, limit, np.random.default_rng(seed))
+    else:
+        archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
-    best = _front(archive, of_space, loaded)
+    best = _front(archive, sign, of_space, loaded)
     return replace(result, scored=len(archive) - unscored, unscored=unscored, front=best)
 
 
-def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
+def _none_within(result: SearchResult) -> AnswerIsNo:
+    return AnswerIsNo(
+        f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
+        f"{result.fastest_ms:.3g} ms",
+        result.to_dict(),
+    )
+
+
+def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
     """The front of all that were scored, its whole networks predicted by the model."""
     numbers, scorer = archive.front(), archive.scorer
-    rows = [archive.rows[n] for n in numbers]
+    rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
     bounds: list[tuple[Any, float | None, bool | None]]
     if isinstance(scorer, NasModel):
-        ends = scorer.interval(
-            np.array(rows).reshape(-1, len(space.positions)).astype(int), COVERAGE
-        )
-        bounds = [
-            (interval, COVERAGE, None)
-            for interval in zip(*map(np.ndarray.tolist, ends), strict=True)
-        ]
+        low, high = map(np.ndarray.tolist, scorer.interval(rows, COVERAGE))
+        bounds = [(ends, COVERAGE, None) for ends in zip(low, high, strict=True)]
     else:
         whole = [model.predict(space.network(r), scorer.batch_size, scorer.predictor) for r in rows]
         bounds = [(p.interval_ms, p.coverage, p.in_domain) for p in whole]
     return tuple(
         FrontCandidate(
-            space.arch(row), tuple(row.tolist()), archive.latencies[n], archive.scores[n], *bound
+            space.arch(row),
+            tuple(row.tolist()),
+            archive.latencies[n],
+            sign * archive.scores[n],
+            *bound,
         )
         for n, row, bound in zip(numbers, rows, bounds, strict=True)
     )
@@ -179,15 +184,13 @@ def _front(archive: Archive, space: Space, model: Model) -> tuple[FrontCandidate
 # ---- Scores: from a table, or by a function, each added to a file at once.
 
 COLUMNS = ("arch", "score")
-PARAMETERS = ("arch", "candidate", "choices")
-"""The arguments that a function can have, by the names of its parameters."""
 
 
 class Scores:
-    """Scores of a space's candidates; large is good.
+    """Scores of a space's candidates.
 
-    `rows`: (n, positions) the networks of a table, None for a function; `computed`: scores that the
-    function was called for; `reused`: scores that the file had already.
+    `rows`: (n, positions) the networks of a table, None for a function; `known`: the scores so far, by the
+    candidates' texts.
     """
 
     def __init__(
@@ -202,33 +205,15 @@ class Scores:
         InputError for a wrong table, with its line, and where the function cannot be found.
         """
         self.space, self.path, self.progress = space, path, progress or Progress()
-        self.computed, self.reused = 0, 0
         self.rows: np.ndarray | None = None
-        self._known: dict[str, float] = {}
+        self.known: dict[str, float] = {}
         if isinstance(objective, str) and (is_table(objective) or os.path.isfile(objective)):
             self.rows = self._read(objective)
             return
-        named = isinstance(objective, str)
-        self.name = objective if named else getattr(objective, "__qualname__", "of the search")
         self.function = find_function(objective, "objective")
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
-            self.reused = len(self._known)
-            self.progress.note(f"{self.reused} scores are in {path} already")
-
-    @contextlib.contextmanager
-    def shown(self, count: int) -> Iterator[None]:
-        """Show the progress of `count` scores, and where they are after a Ctrl-C."""
-        if self.rows is None:
-            self.progress.start("scoring", count)
-        try:
-            yield
-        except KeyboardInterrupt:
-            new = f"; {self.computed} new scores are in {self.path}; the same command goes on from there"
-            raise KeyboardInterrupt(
-                f"interrupted{new if self.path and self.computed else ''}"
-            ) from None
 
     def _read(self, path: str | os.PathLike[str]) -> np.ndarray:
         """The rows of a table of scores, which are then known."""
@@ -236,7 +221,7 @@ class Scores:
         archs, rows = read_archs(table, self.space)
         for arch, row, cells in zip(archs, rows, table, strict=True):
             score = math.nan if cells["score"].lower() == "nan" else cells.number("score")
-            if self._known.setdefault(self.space.arch(row), score) != score:
+            if self.known.setdefault(self.space.arch(row), score) != score:
                 raise cells.refused(
                     f"{arch} has another score further up; expected one for each network"
                 )
@@ -248,27 +233,22 @@ class Scores:
         InputError where the function fails or returns no number; an infinity is NaN.
         """
         arch = self.space.arch(row)
-        if arch not in self._known and self.rows is None:
-            self._known[arch] = self._compute(row, arch)
-            self.computed += 1
+        if arch not in self.known and self.rows is None:
+            self.known[arch] = self._compute(row, arch)
             if self.path is not None:
-                _append(self.path, arch, self._known[arch])
+                _append(self.path, arch, self.known[arch])
         if self.rows is None:
             self.progress.step()
-        return self._known.get(arch, math.nan)
+        return self.known.get(arch, math.nan)
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
-        try:
-            names = [p for p in inspect.signature(self.function).parameters if p in PARAMETERS]
-        except (TypeError, ValueError):  # a built-in function
-            names = []
         candidate = tuple(row.tolist())
         values = {"arch": arch, "candidate": candidate, "choices": self.space.values(row)}
-        with user_code(f"objective {self.name} of {arch}", "expected a number"):
-            if names:
-                score = float(self.function(**{name: values[name] for name in names}))
-            else:
-                score = float(self.function(candidate))
+        with user_code(f"objective {arch}", "expected a number"):
+            named = {
+                p: values[p] for p in inspect.signature(self.function).parameters if p in values
+            }
+            score = float(self.function(**named) if named else self.function(candidate))
         return score if math.isfinite(score) else math.nan
 
 
@@ -289,32 +269,3 @@ def _append(path: str | os.PathLike[str], arch: str, score: float) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise not_written(error, f"{arg('scores')} {shown_path(path)}") from error
-
-
-# ---- The front as people read it.
-
-MOST_ROWS = 20
-OUTSIDE = "*"
-
-
-def lines(result: SearchResult) -> Iterator[str]:
-    """The front as a table of text: all of it, or MOST_ROWS spread evenly, with both ends."""
-    count = len(result.front)
-    yield result.words()
-    yield f"latencies by {result.source}"
-    if not count:
-        return
-    coverage = result.front[0].coverage
-    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
-    yield ""
-    yield f"{'latency':>10}  {sure:<16}{'score':>10}   candidate"
-    for number in np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int):
-        candidate = result.front[number]
-        interval = between(*candidate.interval_ms) if candidate.interval_ms else ""
-        mark = OUTSIDE if candidate.in_domain is False else " "
-        time = milliseconds(candidate.latency_ms)
-        yield f"{time:>10}{mark} {interval:<16}{candidate.score:>10.6g}   {candidate.arch}"
-    if count > MOST_ROWS:
-        yield f"{MOST_ROWS} of the {count} are shown; --output writes them all"
-    if any(candidate.in_domain is False for candidate in result.front):
-        yield f"{OUTSIDE} outside what was measured (docs/explanation/intervals.md): the interval is wider"

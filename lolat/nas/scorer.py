@@ -141,49 +141,28 @@ class TableScorer(Scorer):
 
 
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:
-    """A scorer from tables of milliseconds, merged to few look-ups.
-
-    A table goes into one that depends on all its positions; then neighbors are merged as long as their
-    product stays small.
-    """
-    constant = formula.constant
-    whole: list[Times] = []
-    for positions, table in sorted(times, key=lambda t: -len(t[0])):
-        if not positions:
-            constant += float(table)
-            continue
-        holder = next((i for i, (p, _) in enumerate(whole) if set(positions) <= set(p)), None)
-        if holder is None:
-            whole.append((positions, table))
-        else:
-            whole[holder] = _sum(whole[holder], (positions, table), whole[holder][0])
+    """A scorer from tables of milliseconds; neighbors are merged as long as their product stays small."""
     merged: list[Times] = []
-    for item in sorted(whole, key=lambda t: t[0]):
-        if merged:
-            union = tuple(dict.fromkeys([*merged[-1][0], *item[0]]))
-            if math.prod(grid.sizes[p] for p in union) <= MERGED:
-                merged[-1] = _sum(merged[-1], item, union)
-                continue
-        merged.append(item)
+    for item in sorted((t for t in times if t[0]), key=lambda t: t[0]):
+        before = merged[-1][0] if merged else ()
+        union = tuple(dict.fromkeys([*before, *item[0]]))
+        if union == before or (before and math.prod(grid.sizes[p] for p in union) <= MERGED):
+            merged[-1] = union, _spread(merged[-1], union) + _spread(item, union)
+        else:
+            merged.append(item)
     look_ups = tuple(
         LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
         for positions, table in merged
     )
+    constant = formula.constant + sum(float(table) for positions, table in times if not positions)
     return TableScorer(
         grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
         predictor=formula.name, source=f"the formula {formula.name}, of inference",
     )  # fmt: skip
 
 
-def _sum(a: Times, b: Times, union: tuple[int, ...]) -> Times:
-    """Two tables as one of the positions `union`."""
-    return union, _spread(a, union) + _spread(b, union)
-
-
 def _spread(times: Times, union: tuple[int, ...]) -> np.ndarray:
     """A table with an axis for each of `union`, of length 1 where it does not depend on it."""
     positions, table = times
-    order = sorted(positions, key=union.index)
-    turned = table.transpose([positions.index(p) for p in order])
-    sizes = iter(turned.shape)
-    return turned.reshape([next(sizes) if p in positions else 1 for p in union])
+    padded = table.reshape(*table.shape, *[1] * (len(union) - len(positions)))
+    return np.moveaxis(padded, range(len(positions)), [union.index(p) for p in positions])

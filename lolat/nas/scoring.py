@@ -22,10 +22,8 @@ from lolat.nas.fewshot import NasModel, read_archs, scorer_for
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
-from lolat.units import milliseconds, plain
 
 BEST = 10  # of the result, unless another number is asked for
-LISTED = 20  # of them for people
 MOST_ROWS = 10_000_000  # of the table
 Value = Callable[[np.ndarray], np.ndarray]
 
@@ -113,11 +111,7 @@ def score(
         within += len(scored.times)
         if best is None:
             written.append(scored)
-            if within > MOST_ROWS:
-                raise InputError(
-                    f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or "
-                    f"a smaller {arg('max_ms')}"
-                )
+            _require_few(within)
         if count > DECODED:
             shown.step()
     chosen = top if best is not None else Scored.joined(written)
@@ -128,6 +122,14 @@ def score(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
         within, str(output), tuple(map(BestCandidate, archs, top.times.tolist(), values_of)),
     )  # fmt: skip
+
+
+def _require_few(count: int) -> None:
+    if count > MOST_ROWS:
+        raise InputError(
+            f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a smaller "
+            f"{arg('max_ms')}"
+        )
 
 
 def _within(
@@ -169,17 +171,3 @@ def _write(
     cells = (map("{:.7g}".format, column) for column in columns.values())
     lines = zip(map(space.arch, rows), *cells, strict=True)
     write_bytes(output, to_csv(["arch", *columns], lines).encode())
-
-
-def lines(result: ScoreResult) -> Iterator[str]:
-    """The result as people read it, with LISTED of the best."""
-    yield result.words()
-    yield f"latencies by {result.source}"
-    yield ""
-    with_value = bool(result.best) and result.best[0].value is not UNSET
-    yield f"{'latency':>10}{'  ' + 'value'.rjust(10) if with_value else ''}   candidate"
-    for row in result.best[:LISTED]:
-        value = f"  {row.value:>10.6g}" if with_value else ""
-        yield f"{milliseconds(row.latency_ms):>10}{value}   {row.arch}"
-    yield ""
-    yield f"written: {plain(result.output)}"

@@ -27,7 +27,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.model.predicting import as_whole, operations_ms
-from lolat.nas.factory import MOST_NETWORKS, Decomposition, Finder, Networks, maker
+from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
 from lolat.nas.scorer import Scorer, Times, compiled
@@ -128,33 +128,21 @@ class Space:
     def from_factory(
         cls,
         function: Callable[..., Any],
-        choices: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]],
-        name: str = "",
+        choices: Mapping[str, Sequence[Any]],
         input_size: Any = None,
         tolerance: float = 0.0,
-        most_networks: int = MOST_NETWORKS,
-        seed: int = 0,
     ) -> Space:
         """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
-        `choices`: the values of each position in order, given by position, or a dict of them, given by
-        name; `input_size`: see `lolat.read`; `tolerance`: how far the sum of a count may be off, relative;
-        `most_networks`: that may be built. InputError where the function fails, and where the networks do
-        not decompose; it names the positions.
+        `choices`: of each keyword argument the values; `input_size`: see `lolat.read`; `tolerance`: how far
+        the sum of a count may be off, relative. InputError where the function fails, and where the networks
+        do not decompose; it names the positions.
         """
-        named = isinstance(choices, Mapping)
-        pairs = choices.items() if isinstance(choices, Mapping) else enumerate(choices)
-        positions = [Position(str(k) if named else f"position {k}", tuple(v)) for k, v in pairs]
-        names, values = [p.name for p in positions], [p.choices for p in positions]
-        if not values or not all(values):
-            raise InputError(
-                f"choices {choices!r}: expected at least one position, each with choices"
-            )
-        title = name or getattr(function, "__name__", "factory")
-        make = maker(function, names if named else None, input_size)
-        finder = Finder(Networks(make, values, title, most_networks), names, tolerance)
-        decomposition = finder.run(np.random.default_rng(seed))
-        space = cls(title, positions, list(finder.tables.values()), make)
+        positions = [Position(name, tuple(values)) for name, values in choices.items()]
+        networks = Networks(function, choices, input_size)
+        finder = Finder(networks, tolerance)
+        decomposition = finder.run()
+        space = cls(networks.name, positions, list(finder.tables.values()), networks.build)
         space.decomposition = decomposition
         return space
 

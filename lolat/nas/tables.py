@@ -22,7 +22,7 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import MOST_COUNT
-from lolat.graph.counts import COLUMNS, GraphCounts, count
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.layers import Layers
 from lolat.model.predicting import operations_ms
 
@@ -168,15 +168,9 @@ class CellTable:
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
     """(graphs, COLUMNS) counts of each at `batch_size`; InputError where one does not fit in 64 bits."""
     each = [count(graph) for graph in graphs]
-    fixed, scaled = (
-        np.concatenate(c) for c in zip(*((c.fixed, c.scaled) for c in each), strict=True)
-    )
-    if float(scaled.max(initial=0)) * batch_size > MOST_COUNT:
+    if max(float(c.scaled.max(initial=0)) for c in each) * batch_size > MOST_COUNT:
         raise InputError(
             f"batch size {batch_size} of {name!r}: too large, its counts do not fit in 64 bits; give a "
             "smaller batch size or input size"
         )
-    sums = np.zeros((len(graphs), len(COLUMNS)), np.int64)
-    owner = np.repeat(np.arange(len(graphs)), [len(c.fixed) for c in each])
-    np.add.at(sums, owner, GraphCounts(fixed, scaled, ()).at(batch_size))
-    return sums
+    return np.array([c.at(batch_size).sum(axis=0) for c in each])

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, ModelFileError, NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.readers.code import attribute_of, brief, called, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
-from lolat.units import did_you_mean, shortened
+from lolat.units import shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
@@ -62,12 +62,12 @@ def read(network: Any, input_size: Any = None) -> Graph:
 
 
 def read_now(spec: str, size: Any) -> Graph:
-    """The network that a string names; NetworkError for whatever a framework raises."""
+    """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
         return open_network(spec, size).graph()
     except LolatError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NetworkError(f"{shortened(spec)} cannot be read ({brief(error)})") from error
 
 
@@ -103,7 +103,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
     raise NetworkError(
-        f"no network {shortened(spec)!r}: {_hint(spec)}expected {FORMS}",
+        f"no network {shortened(spec)!r}: expected {FORMS}",
         code="unknown-network",
         network=spec,
     )
@@ -113,12 +113,7 @@ def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
-        document = read_json(path, expected)
-    except ModelFileError as error:
-        raise NetworkError(error.message) from error
-    try:
-        graph = Graph.from_dict(document)
-        graph.check_sizes()
+        graph = Graph.from_dict(read_json(path, expected))
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     if not is_of_size(graph, size):
@@ -142,23 +137,11 @@ def _of_function(spec: str, weights: bool) -> Any:
                 f"{spec!r} is of type {type(value).__name__}; expected a network, or a function without "
                 "arguments that returns one"
             )
-        keras: Any = sys.modules.get("keras")
-        backend = keras.backend.backend() if hasattr(keras, "backend") else ""
-        if weights or "torch" not in sys.modules or backend == "torch":
-            return called(spec, value)
+        if weights or "torch" not in sys.modules:
+            return value()
         from lolat.readers.torch.named import without_weights
 
-        return called(spec, lambda: without_weights(value))
-
-
-def _hint(spec: str) -> str:
-    """What somebody may have meant: a name without its package, or near one."""
-    from lolat.readers.cache import shipped_networks
-
-    whole = {known.lower(): known for known in shipped_networks()}
-    bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
-    hint = did_you_mean(spec.lower(), bare | whole, "")
-    return f"{hint} " if hint else ""
+        return without_weights(value)
 
 
 def _packages(model: Any) -> set[str]:

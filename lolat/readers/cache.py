@@ -16,7 +16,7 @@ import json
 import lzma
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat import __version__
-from lolat.errors import LolatError
+from lolat.errors import LolatError, NetworkError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
+from lolat.units import did_you_mean, shortened
 
 READERS = 8
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
@@ -162,3 +163,13 @@ def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
     header = json.loads(first)
     names = (n.lower() if n.startswith("keras") else n for n in header["networks"])
     return header, dict(zip(names, lines, strict=True))
+
+
+def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
+    """The error for a name that its package has not; `listing`: where all its `names` are."""
+    package, _, name = spec.partition(":")
+    near = {known.lower(): f"{package}:{known}" for known in names}
+    hint = did_you_mean(name.lower(), near, f"{listing} lists its {len(near)} networks")
+    return NetworkError(
+        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
+    )

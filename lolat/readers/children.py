@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,16 +37,6 @@ Spec = tuple[str, int | None]
 """NETWORK and its input size."""
 Said = Callable[[int, int, str], None]
 """Progress: called with the number of networks that are done, of all, and the last one's name."""
-
-
-def check_file(path: Path, name: str) -> None:
-    """NetworkError unless the file at `path`, which the user calls `name`, may be a network's."""
-    kind = Path(name).suffix.lower()
-    if kind not in ENDINGS:
-        form = f"a {kind} file" if kind else "without an ending"
-        raise NetworkError(f"{name} is {form}; expected one of {', '.join(ENDINGS)}")
-    if not path.stat().st_size:
-        raise NetworkError(f"{name} is empty; expected a network's file")
 
 
 def read_in_child(spec: str, size: Any = (), limit_s: float = LIMIT_S) -> Graph:

@@ -7,11 +7,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import LolatError, MissingPackageError, NetworkError
+from lolat.errors import MissingPackageError, NetworkError
 from lolat.units import one_line
 
 PREFIXES = ("keras", "timm", "torchvision", "transformers")
@@ -53,20 +52,6 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
             )
         value = getattr(value, part)
     return value
-
-
-def called(spec: str, function: Callable[[], Any]) -> Any:
-    """What a function of the user's returns; NetworkError for what it raises."""
-    try:
-        return function()
-    except (LolatError, MemoryError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise NetworkError(
-            f"calling {spec!r} failed: {brief(error)}; expected a function that returns a network when it "
-            "is called without arguments",
-            code="user-code",
-        ) from error
 
 
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:

@@ -24,79 +24,67 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from lolat.graph import GraphBuilder, Operation
+from lolat.graph import GraphBuilder
 from lolat.graph.kinds import CONVOLUTIONS
 
+_OF_ONE_NAME = """
+relu relu6 elu selu celu sigmoid hard_sigmoid gelu tanh hard_tanh softplus mish log_softmax softsign glu
+hard_shrink tanh_shrink squareplus sparse_plus sparse_sigmoid sparsemax average rsqrt square reciprocal
+global_average_pool global_max_pool stack roll dense embedding lstm gru simple_rnn dropout max_pool
+"""
+"""Kinds of operation that have one name in all frameworks."""
 KINDS = {
     # activations
-    "relu": "relu", "relu6": "relu6", "leaky_relu": "leaky_relu rrelu",
-    "prelu": "prelu _prelu_kernel", "elu": "elu", "selu": "selu", "celu": "celu", "silu": "silu swish",
-    "sigmoid": "sigmoid", "hard_sigmoid": "hard_sigmoid", "hard_silu": "hard_silu hard_swish",
-    "gelu": "gelu", "tanh": "tanh", "hard_tanh": "hard_tanh", "softplus": "softplus", "mish": "mish",
-    "softmax": "softmax special_softmax _safe_softmax hardmax", "log_softmax": "log_softmax",
-    "softsign": "softsign", "log_sigmoid": "log_sigmoid log_sigmoid_forward", "glu": "glu",
-    "threshold": "threshold thresholded_relu", "hard_shrink": "hard_shrink",
-    "soft_shrink": "soft_shrink shrink", "tanh_shrink": "tanh_shrink", "squareplus": "squareplus",
-    "sparse_plus": "sparse_plus", "sparse_sigmoid": "sparse_sigmoid", "sparsemax": "sparsemax",
+    "leaky_relu": "rrelu", "prelu": "_prelu_kernel", "silu": "swish", "hard_silu": "hard_swish",
+    "softmax": "special_softmax _safe_softmax hardmax", "log_sigmoid": "log_sigmoid_forward",
+    "threshold": "thresholded_relu", "soft_shrink": "shrink",
     # element by element
-    "add": "add addcmul addcdiv", "subtract": "sub subtract rsub diff",
-    "multiply": "mul multiply lerp",
-    "divide": "div divide true_divide floor_divide divide_no_nan remainder fmod mod",
-    "power": "pow power float_power cbrt", "maximum": "maximum fmax", "minimum": "minimum fmin",
-    "average": "average", "scale": "deg2rad rad2deg", "rescale": "rescaling",
-    "sqrt": "sqrt hypot", "rsqrt": "rsqrt", "square": "square", "absolute": "abs absolute fabs",
-    "exp": "exp exp2 expm1 exponential", "log": "log log2 log10 log1p logaddexp logaddexp2",
-    "erf": "erf erfc erfinv special_erf", "negative": "neg negative", "reciprocal": "reciprocal",
-    "sign": "sign sgn", "round": "round floor ceil trunc frac fix",
-    "clip": "clip clamp clamp_min clamp_max nan_to_num",
-    "where": "where masked_fill tril triu trilu",
+    "add": "addcmul addcdiv", "subtract": "sub rsub diff", "multiply": "mul lerp",
+    "divide": "div true_divide floor_divide divide_no_nan remainder fmod mod",
+    "power": "pow float_power cbrt", "maximum": "fmax", "minimum": "fmin", "scale": "deg2rad rad2deg",
+    "rescale": "rescaling", "sqrt": "hypot", "absolute": "abs fabs", "exp": "exp2 expm1 exponential",
+    "log": "log2 log10 log1p logaddexp logaddexp2", "erf": "erfc erfinv special_erf", "negative": "neg",
+    "sign": "sgn", "round": "floor ceil trunc frac fix", "clip": "clamp clamp_min clamp_max nan_to_num",
+    "where": "masked_fill tril triu trilu",
     "compare": "eq ne lt le gt ge equal not_equal less less_equal less_or_equal greater greater_equal "
-    "greater_or_equal and or xor not logical_and logical_or logical_xor logical_not isclose isnan isinf "
-    "isfinite isneginf isposinf signbit heaviside is_in",
+    "greater_or_equal and or xor not logical_and logical_or logical_xor logical_not isclose isnan "
+    "isinf isfinite isneginf isposinf signbit heaviside is_in",
     "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert bitwise_left_shift "
     "bitwise_right_shift left_shift right_shift bit_shift",
     "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh arcsin arccos arctan "
-    "arcsinh arccosh arctanh atan2 arctan2 sinc",
-    "one_hot": "one_hot multi_hot", "fill": "fill zero zeros_like ones_like full_like empty_like rand_like "
-    "randn_like",
+    "arcsinh arccosh arctanh atan2 arctan2 sinc", "one_hot": "multi_hot",
+    "fill": "zero zeros_like ones_like full_like empty_like rand_like randn_like",
     # normalization and pooling
-    "batch_norm": "batch_norm batch_normalization native_batch_norm cudnn_batch_norm "
-    "_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_no_update",
-    "layer_norm": "layer_norm layer_normalization native_layer_norm mean_variance_normalization",
-    "rms_norm": "rms_norm rms_normalization _fused_rms_norm simplified_layer_normalization",
-    "group_norm": "group_norm group_normalization native_group_norm",
-    "instance_norm": "instance_norm instance_normalization",
-    "unit_norm": "unit_normalization normalize lp_normalization",
-    "max_pool": "max_pool", "average_pool": "average_pool global_lp_pool",
-    "adaptive_pool": "adaptive_pool adaptive_average_pool adaptive_max_pool",
-    "global_average_pool": "global_average_pool", "global_max_pool": "global_max_pool",
+    "batch_norm": "batch_normalization native_batch_norm cudnn_batch_norm _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _batch_norm_no_update",
+    "layer_norm": "layer_normalization native_layer_norm mean_variance_normalization",
+    "rms_norm": "rms_normalization _fused_rms_norm simplified_layer_normalization",
+    "group_norm": "group_normalization native_group_norm", "instance_norm": "instance_normalization",
+    "unit_norm": "unit_normalization normalize lp_normalization", "average_pool": "global_lp_pool",
+    "adaptive_pool": "adaptive_average_pool adaptive_max_pool",
     # reductions
-    "reduce": "reduce mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "
+    "reduce": "mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "
     "logsumexp any all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean median "
-    "count_nonzero trace cosine_similarity moments ptp quantile percentile nanargmax nanargmin nanmax "
-    "nanmedian nanmin nanprod nanstd nanvar segment_reduction",
+    "count_nonzero trace cosine_similarity moments",
     "cumulative": "cumsum cumprod cummax cummin logcumsumexp nancumsum nancumprod",
-    "sort": "sort argsort topk top_k kthvalue argpartition in_top_k",
+    "sort": "argsort topk top_k kthvalue argpartition in_top_k",
     # moving data
-    "concatenate": "cat concat concatenate hstack vstack dstack append", "stack": "stack",
-    "gather": "gather index index_select take take_along_dim take_along_axis _unsafe_index "
-    "gather_elements gather_nd",
-    "scatter": "scatter scatter_add scatter_reduce scatter_update scatter_nd scatter_elements "
-    "tensor_scatter slice_update slice_scatter select_scatter diagonal_scatter index_put _index_put_impl "
-    "index_add index_copy index_reduce index_fill masked_scatter put col2im fold",
+    "concatenate": "cat concat hstack vstack dstack append",
+    "gather": "index index_select take take_along_dim take_along_axis _unsafe_index gather_elements "
+    "gather_nd",
+    "scatter": "scatter_add scatter_reduce scatter_update scatter_nd scatter_elements tensor_scatter "
+    "slice_update slice_scatter select_scatter diagonal_scatter index_put _index_put_impl index_add "
+    "index_copy index_reduce index_fill masked_scatter put col2im fold",
     "transpose": "flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
     "native_channel_shuffle depth_to_space space_to_depth rearrange reverse_sequence",
-    "repeat": "repeat repeat_vector repeat_interleave tile expand broadcast_to", "roll": "roll",
-    "unfold": "unfold im2col extract_patches", "slice": "slice diagonal", "crop": "crop crop_images",
-    "resize": "resize resizing up_sampling upsample",
+    "repeat": "repeat_vector repeat_interleave tile expand broadcast_to",
+    "unfold": "im2col extract_patches", "slice": "diagonal", "crop": "crop_images",
+    "resize": "resizing up_sampling upsample",
     # free
-    "reshape": "reshape flatten squeeze unsqueeze expand_dims ravel",
-    "identity": "identity stop_gradient copy convert_to_tensor activity_regularization",
-    # of their attributes alone
-    "dense": "dense", "embedding": "embedding", "lstm": "lstm", "gru": "gru", "simple_rnn": "simple_rnn",
-    "dropout": "dropout",
+    "reshape": "flatten squeeze unsqueeze expand_dims ravel",
+    "identity": "stop_gradient copy convert_to_tensor activity_regularization",
 }  # fmt: skip
-"""Kind of operation -> its names in the three frameworks."""
+"""Kind of operation -> its other names in the three frameworks."""
 
 OPERANDS = frozenset(
     ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
@@ -173,27 +161,14 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
-    def prune(self, outputs: Sequence[int]) -> list[int]:
-        """Drop operations that no output needs, and tensors that nobody reads or writes.
-
-        Returns the outputs, whose tensors have other numbers then.
-        """
-        builder, needed, operations = self.builder, set(outputs), []
-        for operation in reversed(builder.operations):
+    def prune(self, outputs: Sequence[int]) -> None:
+        """Drop the operations that no output needs."""
+        needed, operations = set(outputs), []
+        for operation in reversed(self.builder.operations):
             if not needed.isdisjoint(operation.outputs):
                 needed.update(operation.inputs, operation.outputs)
                 operations.append(operation)
-        needed.update(builder.inputs)
-        number = {tensor: i for i, tensor in enumerate(sorted(needed))}
-        builder.tensors[:] = [builder.tensors[tensor] for tensor in number]
-        builder.operations.clear()
-        for o in reversed(operations):
-            read, written = ([number[i] for i in tensors] for tensors in (o.inputs, o.outputs))
-            builder.operations.append(
-                Operation(o.name, o.kind, tuple(read), tuple(written), o.attributes, o.path)
-            )
-        builder.inputs[:] = [number[i] for i in builder.inputs]
-        return [number[i] for i in outputs]
+        self.builder.operations[:] = reversed(operations)
 
     def activations(self, call: Call) -> list[int]:
         """The first input, and the others that the network computes, each once."""
@@ -207,7 +182,8 @@ def normalized(name: str) -> str:
 
 
 KIND_OF = {
-    normalized(name): kind for kind, names in KINDS.items() for name in [kind, *names.split()]
+    **{normalized(kind): kind for kind in _OF_ONE_NAME.split()},
+    **{normalized(name): kind for kind, names in KINDS.items() for name in [kind, *names.split()]},
 }
 """Normalized name -> kind; a kind is a name of itself."""
 

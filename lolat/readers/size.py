@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-from lolat.errors import InputError, NetworkError, arg, worded
+from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
 
 Shape = tuple[int | None, ...]
@@ -45,23 +45,20 @@ def filled(
     a size does not fit, or one stays open.
     """
     sizes = _by_name(inputs, size, network)
-    shapes, fits = dict[str, Shape](inputs), False
+    shapes, fits = dict[str, Shape](inputs), not size
     for name, shape in inputs.items():
         wanted = _sized(shape, sizes.get(name, ()), channels)
-        if wanted and (
-            not fixed or all(n in (None, m) for n, m in zip(shape, wanted, strict=True))
-        ):
+        if fixed and any(n not in (None, m) for n, m in zip(shape, wanted, strict=False)):
+            continue
+        if wanted:
             shapes[name], fits = wanted, True
-    if (size and not fits) or any(None in shape for shape in shapes.values()):
+    if not fits or any(None in shape for shape in shapes.values()):
         shown = "; ".join(f"{n}: {'x'.join(str(m or '?') for m in s)}" for n, s in inputs.items())
-        why = f"the inputs of {network!r} are {shown}"
-        if size:
-            why = f"{arg('input_size')} {_shown(size)} does not fit: {why}"
         raise NetworkError(
-            f"{why}; give a number where it says ?, or the whole shape without the batch, with "
-            f"{arg('input_size')}, for example 224 or 3,224,224",
-            code="input-size", why=worded(why),
-        )  # fmt: skip
+            f"the inputs of {network!r} are {shown}; give a number where it says ?, or the whole shape "
+            f"without the batch, with {arg('input_size')}, for example 224 or 3,224,224",
+            code="input-size",
+        )
     return {name: tuple(n for n in shape if n is not None) for name, shape in shapes.items()}
 
 
@@ -70,8 +67,7 @@ def _by_name(inputs: Mapping[str, Shape], size: Any, network: str) -> dict[str, 
     if size and not isinstance(size[0], int):
         if len(size) != len(inputs):
             raise NetworkError(
-                f"{network!r} has the inputs {', '.join(inputs)}; give each of them a size with "
-                f"{arg('input_size')}",
+                f"{network!r} has the inputs {', '.join(inputs)}; expected an {arg('input_size')} for each",
                 code="input-size",
             )
         return dict(zip(inputs, size, strict=True))
@@ -91,11 +87,6 @@ def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...
         return ()
     numbers = iter(size if len(size) > 1 else size * len(shape))
     return tuple(next(numbers) if a in (axes or (0,)) else n or 0 for a, n in enumerate(shape))
-
-
-def _shown(size: Any) -> str:
-    """A size as a user writes it."""
-    return ",".join(map(str, size)) if isinstance(size[0], int) else "; ".join(map(_shown, size))
 
 
 def is_of_size(graph: Graph, size: Any) -> bool:

@@ -12,50 +12,51 @@ from lolat.units import byte_size, dollars, duration, milliseconds, percent, pla
 
 
 def cost_lines(cost: Cost) -> Iterator[str]:
-    """The question, the memory, an iteration, a row for each number of devices, and the best of them."""
+    """The answer of `lolat cost`: its lines, its table, and the best of its rows."""
+    before, (heads, rows), after = cost_parts(cost)
+    yield from before
+    if rows:
+        yield ""
+        yield from table_lines(heads, rows, left={1, 11})
+    if after:
+        yield ""
+        yield from after
+
+
+def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
+    """Lines before the table; its heads and a row for each number of devices; lines on the best of them."""
     run = (
         f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, 'sample')}"
         if cost.samples
         else ""
     )
     each = " on each device" if len(cost.options) > 1 else ""
-    yield (
-        f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run} · "
-        f"{plain(cost.model)}"
-    )
-    yield f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}"
+    title = f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    yield f"{milliseconds(first.iteration_ms)} an iteration" + (
-        f": {' · '.join(parts)}" if parts else ""
-    )
+    iteration = f": {' · '.join(parts)}" if parts else ""
+    before = [
+        f"{title} · {plain(cost.model)}",
+        f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}",
+        f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
+    ]
     if first.startup_s:
-        yield f"the first epoch takes {duration(first.startup_s)} more to start"
+        before.append(f"the first epoch takes {duration(first.startup_s)} more to start")
     if first.evaluation_s:
-        yield f"the evaluation takes {duration(first.evaluation_s)} of an epoch"
-    yield from _link_lines(cost)
+        before.append(f"the evaluation takes {duration(first.evaluation_s)} of an epoch")
+    before += _link_lines(cost)
     if cost.samples is None:
-        yield "Give --samples N for epochs, and with a price their cost."
-    if cost.samples is not None or len(cost.options) > 1:
-        yield ""
-        between = f"{percent(cost.coverage)} between"
-        header = (
-            "devices",
-            "rented",
-            "$/hour",
-            "iteration",
-            "exchange",
-            "hidden",
-            "epoch",
-            "total",
-        )
-        rows = [_row(cost, option) for option in cost.options]
-        yield from table_lines((*header, between, "$", between, ""), rows, left={1, 11})
-    if cost.prices is not None and cost.samples is not None:
-        yield ""
-        yield from _choice_lines(cost)
-    elif cost.samples is not None:
-        yield f"No price of {plain(cost.model)} is known: give --price-per-hour for the cost."
+        before.append("Give --samples N for epochs, and with a price their cost.")
+    between = f"{percent(cost.coverage)} between"
+    heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
+             between, "$", between, ""]  # fmt: skip
+    is_table = cost.samples is not None or len(cost.options) > 1
+    rows = [_row(cost, option) for option in cost.options if is_table]
+    after = []
+    if cost.samples is not None:
+        unknown = f"No price of {plain(cost.model)} is known: give --price-per-hour for the cost."
+        after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
+    return before, (heads, rows), after
 
 
 def fit_words(cost: Cost) -> str:

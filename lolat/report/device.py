@@ -1,4 +1,4 @@
-"""A model on a screen: its device, how far off it is, where the time goes, its formulas."""
+"""A model on a screen: its device, how far off it is, its formulas."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from shlex import quote
 from statistics import median
 from typing import Any
 
-import msgspec
-
-from lolat.errors import InputError
-from lolat.fitting.intervals import (
-    COVERAGE,
-    Evidence,
-    machine,
-    noise_floor,
-    repeatability_of,
-)
+from lolat.fitting.intervals import noise_floor, repeatability_of
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.model.rates import Families, Rate, families_of, rates_of
-from lolat.model.summary import framework_of, headline
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.model.summary import Families, Rate, families_of, framework_of, headline
+from lolat.units import milliseconds, percent, plain, plural
 
 WIDE = 96
 """Columns that a screen surely has."""
-MOST_REMARKS = 3
-"""Remarks on the screen that a learning ends with."""
 
 
 def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
@@ -49,7 +37,7 @@ def describe(model: Model) -> Iterator[str]:
     yield headline(model)
     yield from device_lines(model)
     yield from remark_lines(model.document)
-    yield from _besides([*section_lines(model.document), *_training_remarks(model.document)])
+    yield from section_lines(model.document)
 
 
 def learned(model: Model, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
@@ -66,8 +54,8 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
     yield from wrapped(" · ".join([plain(model.device), *framework_of(environment), *points]))
     yield from device_lines(model)
     if was_measured:
-        yield from remark_lines(document, MOST_REMARKS)
-    yield from _besides(section_lines(document, ["training", "epochs"]))
+        yield from remark_lines(document)
+    yield from section_lines(document)
     yield ""
     yield f"written: {plain(path)}"
     named = quote(plain(name))
@@ -80,127 +68,63 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
         yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
 
-def _training_remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    remarks = document.get("training", {}).get("warnings", ())
-    yield from (f"note on training: {plain(remark)}" for remark in remarks)
-
-
-def _besides(lines: Iterable[str]) -> list[str]:
-    """Lines below an empty one, where there are any."""
-    shown = [part for line in lines for part in wrapped(line)]
-    return ["", *shown] if shown else []
-
-
-def remark_lines(document: Mapping[str, Any], most: int | None = None) -> Iterator[str]:
-    """Remarks on the learning, or on the tables that a device is made of; `most`: so many of them."""
-    remarks = [plain(remark) for remark in document.get("warnings", ())]
-    if not remarks:
-        return
-    yield ""
-    yield "while learning" if document["environment"].get("device") in ("cpu", "gpu") else "notes"
-    for remark in remarks[:most]:
-        yield from wrapped(remark, 2, 4)
-    if most is not None and len(remarks) > most:
-        yield f"  and {plural(len(remarks) - most, 'more remark')}, which `lolat show` has"
+def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Remarks on the learning, or on the tables that a device is made of."""
+    if remarks := document.get("warnings", ()):
+        is_learned = document["environment"].get("device") in ("cpu", "gpu")
+        yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
 
 
 def device_lines(model: Model) -> Iterator[str]:
-    """How far off a model is, and where the time goes on its device."""
-    if not model.predictors:
-        return
-    for title, lines in (
-        ("how far off, each left out of the fit", [*_errors(model)]),
-        ("where the time of its networks goes", [*_where_time_goes(model)]),
-    ):
-        if lines:
-            yield ""
-            yield title
-            for line in lines:
-                yield from wrapped(line, 2, 4)
+    """How far off a model is on its device."""
+    if model.predictors:
+        yield from _titled("how far off, each left out of the fit", _errors(model))
+
+
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines below their title and an empty line, where there are any."""
+    if shown := [part for line in lines for part in wrapped(line, 2, 4)]:
+        yield from ("", title, *shown)
 
 
 def _errors(model: Model) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = model.document
-    entry, floor = document["predictors"][model.default], noise_floor(document)
-    errors = entry.get("error", {})
-    spans = _spans(entry, document)
+    errors, floor = document["predictors"][model.default].get("error", {}), noise_floor(document)
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         figures = errors.get(key)
         if figures and figures.get("median") is not None:
             alone = key == "left_out" and "networks_left_out" not in errors
-            span = f", {100 * COVERAGE:g} % of them within {spans[key]}" if key in spans else ""
-            yield f"{'points' if alone else name}: {percent(figures['median'])} at the median{span}"
+            yield f"{'points' if alone else name}: {percent(figures['median'])} at the median"
     repeated = repeatability_of(document)
     times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
 
 
-def _spans(entry: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, str]:
-    """The usual intervals as `predict` gives them, of networks and of blocks; none where points lack."""
-    evidence, floor = msgspec.convert(entry, Evidence), noise_floor(document) or 0.0
-    sizes = {"left_out": evidence.interval.ops[0] if evidence.interval else 1.0}
-    if evidence.networks is not None:
-        sizes["networks_left_out"] = evidence.networks.ops
-    try:
-        halves = {key: evidence.half_width(n, COVERAGE, floor) for key, n in sizes.items()}
-    except InputError:
-        return {}
-    moves = machine(document, COVERAGE)
-    return {key: interval_text(math.hypot(half, moves)) for key, half in halves.items()}
-
-
-def interval_text(half: float) -> str:
-    """An interval around its prediction, of half a width `half` (a logarithm): -18 .. +22 %."""
-    return f"{100 * math.expm1(-half):+.0f} .. {100 * math.expm1(half):+.0f} %"
-
-
-def _where_time_goes(model: Model) -> Iterator[str]:
-    """Three groups of the time, each with its rate."""
-    rates = rates_of(model)
-    if rates is None:
-        return
-    conv, every = rates.convolution_gmacs_per_s, rates.gmacs_per_s
-    computing = [f"{digits(conv)} GMAC/s in convolutions"] if conv is not None else []
-    if every is not None:
-        computing.append(f"{digits(every)} in all layers" if conv else f"{digits(every)} GMAC/s")
-    moving = [f"{digits(rates.gb_per_s)} GB/s read and written"] if rates.gb_per_s else []
-    starting = [f"{digits(rates.operation_us)} µs an operation"] if rates.operation_us else []
-    starting.append(f"{milliseconds(rates.call_ms)} a call")
-    for name, share, words in (
-        ("computing", rates.computing, computing),
-        ("moving", rates.moving, moving),
-        ("starting", rates.starting, starting),
-    ):
-        yield f"{name} {100 * share:.0f} %" + (f": {', '.join(words)}" if words else "")
-
-
-# ---- Other sections of a file
-
-SECTIONS = ("training", "epochs", "spaces")
-
-
-def section_lines(document: Mapping[str, Any], sections: Sequence[str] = SECTIONS) -> Iterator[str]:
+def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """What a model file knows of training, timed epochs and search spaces, and how good it is."""
-    if "training" in sections and (part := document.get("training")):
+    if part := document.get("training"):
         blocks = {p["name"] for p in part["points"]}
-        yield (
-            f"training (`lolat cost`): {len(part['points'])} passes of {len(blocks)} blocks; each block "
-            f"left out: median error {percent(part['error']['left_out_median'])} (noise floor "
-            f"{percent(part['noise']['floor'])}); {plain(', '.join(sorted(part['update_ms'])))}"
+        line = (
+            f"{len(part['points'])} passes of {len(blocks)} blocks; each block left out: median error "
+            f"{percent(part['error']['left_out_median'])} (noise floor {percent(part['noise']['floor'])}); "
+            f"{plain(', '.join(sorted(part['update_ms'])))}"
         )
-    if "epochs" in sections and (part := document.get("epochs")):
+        yield from _titled("training (`lolat cost`)", [line, *map(plain, part.get("warnings", ()))])
+    if part := document.get("epochs"):
         networks = {p["network"] for p in part["points"]}
         error = median(abs(math.expm1(-r)) for r in part["residuals"])
-        yield (
-            f"epochs of training (`lolat cost`): {len(part['points'])} of "
-            f"{plural(len(networks), 'network')}; each network left out: median error {percent(error)}; "
-            f"{plain(', '.join(part['optimizers']))}"
+        line = (
+            f"{len(part['points'])} of {plural(len(networks), 'network')}; each network left out: median "
+            f"error {percent(error)}; {plain(', '.join(part['optimizers']))}"
         )
-    for name, part in document.get("spaces", {}).items() if "spaces" in sections else ():
-        measured = plural(len(part.get("samples", ())), "measured network")
-        yield f"{plain(name)} (`lolat nas search {plain(name)} MODEL`): {measured}"
+        yield from _titled("epochs of training (`lolat cost`)", [line])
+    spaces = [
+        f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
+        for name, part in document.get("spaces", {}).items()
+    ]
+    yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)
 
 
 # ---- The formulas

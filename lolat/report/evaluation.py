@@ -93,7 +93,7 @@ def _causes(result: Evaluation) -> dict[str, str]:
 
 def _details(result: Evaluation) -> Iterator[str]:
     """The other figures."""
-    summary, kept, floor = result.summary, result.intervals, result.noise_floor
+    summary, floor = result.summary, result.noise_floor
     by_size = {size: summary[f"median_{size}_2_ms"] for size in ("from", "below")}
     sizes = "".join(f"{size} 2 ms {percent(v)}, " for size, v in by_size.items() if v is not None)
     ranks = ", ".join(
@@ -101,13 +101,6 @@ def _details(result: Evaluation) -> Iterator[str]:
         for key, name in (("r2", "R²"), ("pearson", "Pearson"), ("spearman", "Spearman"))
     )
     yield f"{result.predictor}: {sizes}{ranks}"
-    if kept is not None:
-        low, high = (100 * share for share in kept.bounds)
-        yield (
-            f"intervals of {100 * kept.coverage:g} %: {low:.0f} .. {high:.0f} % inside with "
-            f"{100 * kept.certainty:g} % certainty; from low to high {percent(kept.median_width)} of "
-            "the prediction at the median"
-        )
     if floor is not None:
         yield f"noise floor {percent(floor)}: what measuring a block again gives; no predictor can beat it"
 

@@ -155,9 +155,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
         value = value_words(answer.vary, further.value)
         yield f"next: {value} takes {latency(further.prediction)}{exactly}"
-    elif answer.refusal is not None:
-        yield f"next: refused: {plain(answer.refusal)}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"
-    yield from note_lines((*best.prediction.warnings, *answer.notes))
+    yield from note_lines(answer.warnings)

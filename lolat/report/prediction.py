@@ -139,31 +139,5 @@ def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
         yield f"note{whose}: {note}"
 
 
-def blocks_side_by_side(
-    predictions: Sequence[Prediction], depth: int | None = None
-) -> Iterator[str]:
-    """The blocks of one network, with the ms of each prediction beside each other.
-
-    Of two predictions also the ratio of the second to the first.
-    """
-    columns = [rows(p, depth) for p in predictions]
-    batches = len({p.batch_size for p in predictions}) > 1
-    heads = [f"{_device(p)} batch {p.batch_size}" if batches else _device(p) for p in predictions]
-    lines = [
-        [row.label, clipped(row.summary), *_times([c[i].latency_ms for c in columns])]
-        for i, row in enumerate(columns[0])
-    ]
-    lines.append(["together", "", *_times([p.latency_ms for p in predictions])])
-    yield plain(predictions[0].network)
-    yield from table_lines(["block", "", *heads, *["ratio"] * (len(heads) == 2)], lines, {0, 1})
-
-
 def _device(prediction: Prediction) -> str:
     return plain(prediction.query.model.label)
-
-
-def _times(times_ms: Sequence[float]) -> list[str]:
-    cells = [digits(t) for t in times_ms]
-    if len(times_ms) == 2:
-        cells.append(f"{times_ms[1] / times_ms[0]:.2f}x" if times_ms[0] else "")
-    return cells

@@ -24,7 +24,7 @@ GIVEN = "the price given"
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """The time, memory and money of a training on each number of devices.
+    """The time, memory and money of training on each number of devices.
 
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.

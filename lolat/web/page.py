@@ -7,146 +7,104 @@ from pathlib import Path
 from typing import Any
 
 from lolat import __version__
-from lolat.errors import InputError
-from lolat.graph import Graph
-from lolat.model.prediction import domain_words
+from lolat.errors import LolatError
+from lolat.model.prediction import domain_words, interval_words
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.report.bottlenecks import page
-from lolat.report.cost import fit_words
-from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
-from lolat.web.devices import GROUPS, DeviceModel, DeviceModels
-from lolat.web.form import FIELDS, Form, Question
-from lolat.web.latency import between, budgets, latencies, sure_of
-from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
-from lolat.web.training import trainings
+from lolat.report.prediction import counts_words
+from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
+from lolat.web import answers
+from lolat.web.devices import devices
+from lolat.web.form import OF_NETWORK, Form
+from lolat.web.networks import UPLOAD, Networks
 
-CHOSEN = "Chosen"
-EXAMPLE_PRICE = "1.00"
-"""US$ an hour, filled in at first for a device that the price list does not know."""
-WORDS = [between, byte_size, domain_words, dollars, duration, fit_words, milliseconds, percent, plain,
-         plural, sure_of]  # fmt: skip
+WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
+         shapes_text]  # fmt: skip
 """What the templates say numbers with."""
+
+Query = Iterable[tuple[str, str]]
+"""(name, text) of what is typed."""
 
 
 class Pages:
-    """Makes pages; holds what they share: the networks, the models and the prices."""
+    """Makes pages; holds what they share: the networks, and the model files to list."""
 
-    def __init__(self, networks: NetworkCache, named: Sequence[Path] = ()) -> None:
+    def __init__(self, networks: Networks, named: Sequence[Path] = ()) -> None:
         """`named`: model files to list besides the local and the shipped ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        self.networks, self.models = networks, DeviceModels(named)
+        self.networks, self.named = networks, named
         self._environment = Environment(
-            loader=PackageLoader("lolat.web"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        words = {word.__name__: word for word in WORDS}
-        self._environment.filters |= words
-        self._environment.globals |= words
+            loader=PackageLoader("lolat.web"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._environment.filters |= {word.__name__: word for word in WORDS}
 
-    def page(self, query: Iterable[tuple[str, str]], upload_error: str = "") -> str:
-        """The page for a query's (name, text); `upload_error`: what is wrong with a file just sent."""
-        context: dict[str, Any] = {"answer": None, "problem": "", "lacking": ()}
-        query = list(query)
-        listed: list[tuple[str, DeviceModel]] = []
-        usable = False
-        try:
-            form = self._form(query)
-            usable = any(m.answers(form.view) for m in form.devices.values())
-            question = form.question() if usable else None
-            if upload_error:
-                form.errors["upload"] = upload_error
-            elif question is not None:
-                self._answer(context, form, question)
-            listed = [
-                (CHOSEN if m.key in form.ticked else m.group, m) for m in form.devices.values()
-            ]
-        except InputError as error:  # of a folder
-            form = Form(query)
-            context["problem"] = plain(str(error))
-        page: str = self._environment.get_template("page.html").render(
-            **context,
+    def form(self, query: Query) -> Form:
+        """What is typed. InputError where a folder of models cannot be read."""
+        return Form(query, devices(self.named))
+
+    def page(self, query: Query, upload_error: str = "") -> str:
+        """The page for a query; `upload_error`: what is wrong with a file just sent."""
+        form = self.form(query)
+        question = form.question()
+        if upload_error:
+            form.errors["upload"] = upload_error
+        answer = None if question is None or upload_error else self._answer(form, question)
+        listed = [*form.ticked, *(key for key in form.devices if key not in form.ticked)]
+        return self._environment.get_template("page.html").render(
             form=form,
-            groups=[
-                (g, [model for group, model in listed if group == g]) for g in (CHOSEN, *GROUPS)
-            ],
-            usable=usable,
-            fields=FIELDS,
+            answer=answer,
+            devices=[form.devices[key] for key in listed],
+            network_fields=OF_NETWORK,
             networks=[n.removeprefix("keras:") for n in shipped_networks()],
-            link=f"/?{form.link()}",
-            most_mib=MOST_BYTES // 2**20,
-            most_bytes=MOST_BYTES,
             endings=ENDINGS,
             version=__version__,
             folder=str(Path.cwd()),
         )
-        return page
 
-    def report(self, query: Iterable[tuple[str, str]]) -> str | None:
+    def report(self, query: Query) -> str | None:
         """The report page of the device that `only` of a latency question's link names; None where it
-        cannot be answered: the page says why.
+        cannot be made: the page of the question says why.
         """
         query = list(query)
+        form = self.form(query)
+        question, device = form.question(), form.devices.get(dict(query).get("only", ""))
+        if question is None or device is None or form.view != "latency":
+            return None
         try:
-            form = self._form(query)
-            question = form.question()
-            if question is None or form.view != "latency":
-                return None
-            graph = self.networks.get(question.network).graph
-            only = dict(query).get("only", form.ticked[0])
-            model = form.devices[only].latency if only in form.ticked else None
-            return page(model.predict(graph, question.batch[0])) if model else None
-        except InputError:
+            graph = self.networks.get(question["network"], question["input_size"])
+            return page(device.model.predict(graph, question["batch_size"][0]))
+        except LolatError:
             return None
 
-    def link(self, query: Iterable[tuple[str, str]]) -> str:
-        """The address of the page for a query's (name, text). InputError as of the folders of models."""
-        return f"/?{self._form(query).link()}"
-
-    def _form(self, query: Iterable[tuple[str, str]]) -> Form:
-        """The form as it was filled in; what was not is as the models have it at first."""
-        models = self.models.all()
-        first = {
-            f"price.{m.key}": "" if m.rental else EXAMPLE_PRICE
-            for m in models
-            if m.training is not None
-        }
-        known = next((m.training for m in models if m.training is not None), None)
-        usual = FIELDS["optimizer"].default
-        optimizers = getattr(known, "optimizers", ())  # of a model fitted to epochs
-        if optimizers and usual not in optimizers:
-            first["optimizer"] = optimizers[0]
-        return Form(query, models, first)
-
-    def _answer(self, context: dict[str, Any], form: Form, question: Question) -> None:
-        """Put the answer into the context, or errors into the form."""
-        models = [form.devices[key] for key in form.ticked]
-        lacking = [(plain(m.key), m.lacking[form.view]) for m in models if not m.answers(form.view)]
-        context["lacking"] = lacking
-        if len(lacking) == len(models):
-            return
+    def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer as the template needs it; None with an error in the form where there is none."""
+        spec, size = question["network"], question["input_size"]
         try:
-            found = self.networks.get(question.network)
-            shown = self._answered(form, question, found)
-            several, uploaded = len(shown["cards"]) > 1, question.network.uploaded
-            shown |= {"several": several, "uploaded": uploaded, "file_name": found.file_name}
-            context["answer"] = {"blocks": None} | shown
-        except InputError as error:
-            form.errors[form.field_at_fault(error)] = form.words(error)
-
-    def _answered(self, form: Form, question: Question, network: CachedNetwork) -> dict[str, Any]:
-        """The answer as the template of the tab needs it."""
-        asked = question, network.graph, network.file_name, form.devices
-
-        def at_size(side: int) -> Graph:
-            return self.networks.get(NetworkKey(question.network.spec, (side,))).graph
-
-        if form.view == "latency":
-            return latencies(*asked, form.link())
-        if form.view == "budget":
-            return budgets(*asked, at_size, form.words)
-        return trainings(*asked)
+            graph = self.networks.get(spec, size)
+        except LolatError as error:
+            form.errors["network"] = form.words(error)
+            return None
+        is_file = spec.startswith(UPLOAD)
+        cards = []
+        for key in form.ticked:
+            try:
+                cards.append(
+                    answers.card(form, question, form.devices[key], graph,
+                                 None if is_file else lambda side: self.networks.get(spec, (side,)))
+                )  # fmt: skip
+            except LolatError as error:
+                field = next((name for name in error.arguments if name in form.fields), "model")
+                form.errors[field] = f"{plain(key)}: {form.words(error)}"
+        if not cards:
+            return None
+        is_latency = form.view == "latency"
+        return {
+            "graph": graph,
+            "cards": cards,
+            "is_file": is_file,
+            "compared": answers.compared(cards) if is_latency else [],
+            "blocks": answers.blocks(cards) if is_latency else None,
+        }

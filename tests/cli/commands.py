@@ -162,6 +162,7 @@ class Measuring:
         patch.setattr(check, "references_of", self.references_of)
         patch.setattr(check, "read_cases", self.read_cases)
         patch.setattr(check, "measure", self.measure)
+        patch.setattr(environment, "load", lambda: 0.0)
         patch.setattr(environment, "differences", lambda *a: self.differences or real(*a))
 
     def runner(self, backend: str, device: str, progress: Any) -> Any:
@@ -187,7 +188,7 @@ class Measuring:
         return [check.Case(spec, n, input_size) for spec in networks for n in batch_sizes]
 
     def measure(
-        self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any, _: Any
+        self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any
     ) -> check.Measured:
         self.calls[-1][2].extend((c.spec, c.batch_size, c.input_size) for c in wanted)
         names = list(dict.fromkeys(c.spec for c in wanted))

@@ -95,12 +95,13 @@ def desk(monkeypatch: pytest.MonkeyPatch, model: Path) -> FakeDevice:
 
 
 @pytest.mark.parametrize(
-    ("now_ms", "others", "verdict"),
-    [(2.0, 0.0, "ok"), (2.6, 0.0, "drifted"), (2.6, 0.9, "unsettled")],
+    ("now_ms", "load", "verdict"),
+    [(2.0, 0.0, "ok"), (2.6, 0.0, "drifted"), (2.6, 1.9, "unsettled")],
 )
 def test_from_the_file_to_the_verdict(
-    lolat: Command, tmp_path: Path, desk: FakeDevice, now_ms: float, others: float, verdict: str
-) -> None:
+    lolat: Command, tmp_path: Path, desk: FakeDevice, monkeypatch: pytest.MonkeyPatch,
+    now_ms: float, load: float, verdict: str,
+) -> None:  # fmt: skip
     """Everything but the worker."""
     points = [
         Point(b.name, n, count(g).total(n)._asdict(), 2.0, (2.0,), (), 0.0, ("conv",), b.whole)
@@ -112,7 +113,7 @@ def test_from_the_file_to_the_verdict(
     path = tmp_path / "m.json"
     document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
     path.write_text(json.dumps(document))
-    desk.others = others
+    monkeypatch.setattr(environment, "load", lambda: load)
     desk.ms = {f"{name} x1": now_ms for name in REFERENCES}
     done = lolat("doctor", path, "--json")
     answer = json.loads(done.out)

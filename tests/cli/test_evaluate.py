@@ -90,26 +90,6 @@ def test_another_machine_or_version_is_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("environment", "here", "words"),
-    [
-        ({"framework": "tensorflow", "device": "gpu"}, {"device_name": "NVIDIA T4"}, []),
-        ({"framework": "tensorflow", "device": "gpu"}, {"device_name": "NVIDIA L4"},
-         ["this is another device: learned on NVIDIA T4, here NVIDIA L4"]),
-    ],
-)  # fmt: skip
-def test_the_name_of_a_gpu_is_the_backends(
-    lolat: Command, tmp_path: Path, device: Measuring,
-    environment: dict[str, Any], here: dict[str, Any], words: list[str],
-) -> None:  # fmt: skip
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(device="NVIDIA T4", environment=environment)))
-    device.versions = here
-    lines = lolat("evaluate", path, "A").err.splitlines()
-    assert len(lines) == len(words)
-    assert all(word in line for word, line in zip(words, lines, strict=True))
-
-
-@pytest.mark.parametrize(
     ("environment", "backend"),
     [
         ({"framework": "tensorflow", "jit": True}, "tensorflow+jit"),
@@ -128,23 +108,6 @@ def test_the_backend_and_the_options_are_the_models(
     path.write_text(json.dumps(synthetic.document(environment=where, noise={"floor": 0.1})))
     assert lolat("evaluate", path, "A", "--batch-size", 2).code == 0
     assert device.calls == [(backend, "cpu", [("A", 2, ())])]
-
-
-@pytest.mark.parametrize(
-    ("framework", "words"),
-    [
-        # a command as it stands
-        ("torch", "lolat evaluate {} torchvision.models:resnet50 --input-size 224"),
-        ("onnxruntime", "lolat evaluate {} network.onnx"),
-    ],
-)
-def test_without_networks_for_a_backend_that_has_none(
-    lolat: Command, tmp_path: Path, device: Measuring, framework: str, words: str
-) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(environment={"framework": framework})))
-    assert words.format(path) in lolat.refused("evaluate", path)
-    assert device.calls == []
 
 
 def test_a_gpu_of_others_is_not_measured_here(lolat: Command) -> None:

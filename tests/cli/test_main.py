@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import errno
 import os
-import platform
 import re
 import shlex
 import signal
@@ -16,15 +15,14 @@ from pathlib import Path
 import click
 import pytest
 
-import lolat as package
 from benchmarks import command_line
 from lolat.cli import common
 from lolat.cli.common import run
-from lolat.cli.main import COMMANDS, COMPLETE
+from lolat.cli.main import COMMANDS
 from lolat.cli.main import lolat as group
 from lolat.cli.progress import progress, say
 from lolat.errors import AnswerIsNo, InputError
-from tests.cli.commands import ROOT, Command, one_line, process
+from tests.cli.commands import ROOT, Command, one_line
 from tests.processes import python
 
 
@@ -53,12 +51,8 @@ def raising(error: BaseException) -> object:
     [
         (KeyboardInterrupt(), 130, "interrupted"),
         (ZeroDivisionError("one\ntwo"), 1, "unexpected ZeroDivisionError: one two"),
-        (MemoryError(), 1, "not enough memory"),
         (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),
         (AnswerIsNo("over the budget"), 3, "over the budget"),
-        (RecursionError("too deep"), 1, "unexpected RecursionError"),
-        (ImportError("no numpy", name="numpy.random"), 1, "cannot be imported (no numpy)"),
-        (ModuleNotFoundError("none", name="lolat.x"), 1, "unexpected ModuleNotFoundError: none"),
     ],
 )
 def test_whatever_happens_it_is_one_line_and_a_code(
@@ -84,12 +78,21 @@ def test_where_an_error_is_from_can_be_asked(
     assert found.err.splitlines()[-1].startswith("lolat: unexpected ZeroDivisionError")
 
 
-def test_what_is_not_to_be_printed_and_what_is_very_long(lolat: Command, model: Path) -> None:
-    found = lolat("predict", model, "keras:\x1b[31m\u202e" + "A" * 5000)
-    assert found.code == 2
-    line = one_line(found.err)
-    assert line.isprintable()
-    assert len(line) < 1500
+def test_what_is_not_to_be_printed(lolat: Command, model: Path) -> None:
+    assert lolat.refused("predict", model, "keras:\x1b[31m\u202e").isprintable()
+
+
+def test_a_full_disk_is_exit_code_1_and_leaves_the_old_file(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*unused: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = model.read_bytes()
+    monkeypatch.setattr("os.fsync", full)
+    assert "disk is full" in lolat.refused("fit", model, "--output", model, code=1)
+    assert model.read_bytes() == before
+    assert os.listdir(model.parent) == [model.name]
 
 
 class TestAsAProcess:
@@ -143,13 +146,6 @@ def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:
     assert len(lines) < 10
 
 
-def test_versions_are_those_installed(lolat: Command) -> None:
-    (line,) = lolat.text("--version").splitlines()
-    assert line.startswith(f"lolat {package.__version__} (Python ")
-    assert f"Python {platform.python_version()}" in line
-    assert f"numpy {importlib.metadata.version('numpy')}" in line
-
-
 @pytest.mark.parametrize(
     ("call", "meant"),
     [
@@ -158,18 +154,11 @@ def test_versions_are_those_installed(lolat: Command) -> None:
         (["predict", "m", "n", "--batchsize", "3"], "--batch-size"),
         (["predict", "lokal", "keras:X"], "local"),
         (["predict", "epyc2t", "keras:X"], "epyc-2t"),
-        (["predict", "epyc-2t", "resnet50"], "keras:ResNet50"),
-        (["predict", "epyc-2t", "mobilenetv2"], "keras:MobileNetV2"),
     ],
 )
 def test_a_typing_error_gets_a_suggestion(lolat: Command, call: list[str], meant: str) -> None:
     line = lolat.refused(*call)
     assert re.search(rf"did you mean.* '?{re.escape(meant)}\b", line, re.IGNORECASE), line
-
-
-def test_what_is_like_nothing_gets_none(lolat: Command) -> None:
-    assert "did you mean" not in lolat.refused("xyzzy")
-    assert "did you mean" not in lolat.refused("predict", "epyc-2t", "qqqqqqqqqqqq")
 
 
 # ---- Remarks and progress
@@ -214,30 +203,6 @@ def test_quiet_leaves_errors_alone_wherever_it_stands(
     rest = ["n:n", "--vary", "batch", "--max-ms", "3"]
     assert lolat("budget", model, *rest).err.splitlines() == ["lolat: careful", "lolat: no"]
     assert lolat(*call.format(model).split(), *rest).err.splitlines() == ["lolat: no"]
-
-
-# ---- Completion.
-
-
-def completed(words: str, shell: str = "bash") -> list[str]:
-    """What the shell is told for the words typed, of which the last is begun."""
-    environment = {**os.environ, COMPLETE: f"{shell}_complete", "COMP_WORDS": words,
-                   "COMP_CWORD": str(len(words.split()) - 1)}  # fmt: skip
-    done = process([], env=environment)
-    assert done.stderr == ""
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("lolat pred", "predict"),
-        ("lolat cost m n --opt", "--optimizer"),
-        ("lolat cost m n --optimizer ada", "adagrad"),
-    ],
-)
-def test_a_shell_completes(words: str, expected: str) -> None:
-    assert expected in completed(words)
 
 
 # ---- Options: a name means one thing, and every help is whole

@@ -66,19 +66,6 @@ def test_an_operation_without_a_formula_is_said_and_names_are_text(
         assert "note: no formula for operation teleport" in out
 
 
-def test_a_model_that_does_not_know_how_sure_it_is(lolat: Command, tmp_path: Path) -> None:
-    document = synthetic.document()
-    for entry in document["predictors"].values():
-        entry.pop("residuals", None)
-        entry.pop("interval", None)
-    path = tmp_path / "bare.json"
-    path.write_text(json.dumps(document))
-    lolat.refused("predict", path, "keras:A", "--coverage", 0.9)
-    out = lolat("predict", path, "keras:A").out
-    assert "sure of" not in out
-    assert "note: no interval: the model has no errors of left-out points" in out
-
-
 def test_a_network_of_ones_own_without_any_framework(model: Path, tmp_path: Path) -> None:
     """The entry point as a process; what the network's code prints is not in the JSON."""
     (tmp_path / "mine.py").write_text("def net():  # no torch\n    print('hello')\n    return 17\n")
@@ -119,24 +106,8 @@ def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower
     rows = [(a["network"], a["batch_size"], a["device"]) for a in found["answers"]]
     devices = (str(model), str(slower))
     assert rows == [(n, b, d) for n in "AB" for b in (1, 4) for d in devices]
-    assert lolat.json("report", model, *call) == found
     alone = lolat.json("predict", slower, "keras:B", "--batch-size", 4)
     assert found["answers"][-1] == alone | {"device": str(slower)}
-
-
-def test_the_tables_show_devices_beside_each_other(
-    lolat: Command, model: Path, slower: Path
-) -> None:
-    out = lolat.text("report", model, "keras:A", "keras:B", "--device", slower)
-    totals, *blocks = out.split("\n\n")
-    alone = load(model).predict(read("keras:A")).latency_ms
-    times = [float(line.split()[3]) for line in totals.splitlines()[1:5]]
-    assert times == pytest.approx([alone, 3 * alone] * 2, rel=0.005)
-    assert len(blocks) == 2
-    for table in blocks:
-        *_, together = (line.split() for line in table.splitlines())
-        assert [float(t) for t in together[1:3]] == pytest.approx([alone, 3 * alone], rel=0.005)
-        assert together[3] == "3.00x"
 
 
 def test_a_limit_names_the_device_that_exceeds_it(
@@ -149,12 +120,6 @@ def test_a_limit_names_the_device_that_exceeds_it(
     assert str(model) not in line
     assert str(slower) in line
     assert "--max-ms" in line
-
-
-def test_a_page_is_of_one_answer(lolat: Command, model: Path, slower: Path, tmp_path: Path) -> None:
-    call = ("report", model, "--html", tmp_path / "page.html", "keras:A")
-    for more in (["keras:B"], ["--batch-size", "1,2"], ["--device", slower]):
-        assert "--html" in lolat.refused(*call, *more)
 
 
 def test_a_change_of_the_resolution_reads_the_network_again(lolat: Command, model: Path) -> None:

@@ -70,13 +70,6 @@ def test_an_old_model_is_told_once_on_stderr(lolat: Command, desk: Desk, command
         assert f"`lolat doctor {desk.path}` takes 10 seconds" in one_line(both.err)
 
 
-def test_several_networks_and_sizes_say_it_once(lolat: Command, desk: Desk) -> None:
-    desk.now = LEARNED + timedelta(days=3)
-    found = lolat.done("predict", "local", "keras:A", "keras:B", "--batch-size", "1,4", "--json")
-    one_line(found.err)
-    assert {a["state"]["age_days"] for a in json.loads(found.out)["answers"]} == {3}
-
-
 def test_what_doctor_found_is_told_until_it_holds_again(
     lolat: Command, desk: Desk, measuring: Measuring
 ) -> None:
@@ -114,19 +107,3 @@ def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measu
     desk.facts = {"family": 26, "model": 2}
     assert "another processor" in one_line(lolat.done("predict", "local", "keras:A").err)
     assert lolat.done("predict", desk.path, "keras:A").err == ""
-
-
-def test_python_says_it_too(desk: Desk, measuring: Measuring) -> None:
-    import lolat
-
-    model = lolat.load(desk.path)
-    network = synthetic.network()
-    first = model.predict(network).state
-    assert first is not None
-    assert first.remark is None
-    measuring.ratio = 0.7
-    assert not model.doctor().holds
-    later = model.predict(network).state
-    assert later is not None
-    assert later == model.state
-    assert "0.70 times as long as learned, which is more than 10 % off" in (later.remark or "")

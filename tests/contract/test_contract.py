@@ -45,8 +45,6 @@ QUESTIONS = [
              lambda m: m.predict("net.json", coverage=0.95)),
     Question("predict desk.json net.json other.json --batch-size 1,8", several, lambda p: p.rows()),
     Question("report desk.json net.json", lambda m: m.predict("net.json"), lambda p: p.rows()),
-    Question("report desk.json net.json other.json --batch-size 1,8", several,
-             lambda p: p.block_rows()),
     Question("explain desk.json net.json --batch-size 4", lambda m: m.explain("net.json", 4)),
     Question("explain desk.json net.json --block conv2_block1",
              lambda m: m.explain("net.json", block="conv2_block1")),
@@ -169,12 +167,11 @@ def test_an_earlier_prediction_is_a_limit(lolat: Command, model: Model) -> None:
 
 
 def test_a_network_that_cannot_be_read_costs_itself_alone(lolat: Command, model: Model) -> None:
-    for command in ("predict", "report"):
-        result = lolat(command, "desk.json", "net.json", "missing.json", "--json")
-        assert (result.code, len(result.err.splitlines())) == (2, 1)
-        found = json.loads(result.out)
-        assert [a["network"] for a in found["answers"]] == ["net"]
-        assert list(found["failures"]) == ["missing.json"]
+    result = lolat("predict", "desk.json", "net.json", "missing.json", "--json")
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
+    found = json.loads(result.out)
+    assert [a["network"] for a in found["answers"]] == ["net"]
+    assert list(found["failures"]) == ["missing.json"]
     nothing = lolat("predict", "desk.json", "missing.json", "nothing.json")
     assert (nothing.code, nothing.out, len(nothing.err.splitlines())) == (2, "", 2)
 

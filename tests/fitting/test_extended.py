@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lolat.fitting.points import Point, matrix, times
 from lolat.fitting.predictors.extended import APART, TERMS, Extended
@@ -81,19 +79,6 @@ def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
     assert [cost[n] for n in names] == [0.0] * len(names)
     macs = [cost[n] for n in KINDS["flops"] if n in TERMS and n != "spatial_macs"]
     assert min(macs) < cost["spatial_macs"] < max(macs)
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(8, 60), st.floats(0.01, 2.0))
-def test_whatever_the_points_nothing_is_negative(seed: int, blocks: int, noise: float) -> None:
-    points = synthetic.measured(blocks, (1,), noise, seed)
-    found = Extended.fit(matrix(points, FEATURES), times(points), FEATURES)
-    assert min(found.coefficients.values()) >= 0
-
-
-def test_by_hand() -> None:
-    formula = Extended.linear(FEATURES, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), 7.0)
-    assert formula.one([1, 10, 100, 1000, 10_000, 100_000]) == 654_321 + 7
 
 
 def test_with_six_counts_the_formula_fitted_on_them_answers() -> None:

@@ -37,15 +37,8 @@ TRUE = np.array([*(synthetic.TRUE[n] for n in NAMES), synthetic.CALL_MS])
 
 def test_exact_times_give_the_coefficients_back() -> None:
     x = design()
-    np.testing.assert_allclose(fit_relative(x, x @ TRUE), TRUE, rtol=1e-6)
-
-
-def test_a_coefficient_of_zero_is_found_and_never_negative() -> None:
-    x = design()
-    true = TRUE.copy()
-    true[[1, 4]] = 0.0
-    found = fit_relative(x, x @ true)
-    np.testing.assert_allclose(found, true, rtol=1e-6, atol=1e-14)
+    for true in (TRUE, TRUE * (np.arange(7) % 3 != 1)):
+        np.testing.assert_allclose(fit_relative(x, x @ true), true, rtol=1e-6, atol=1e-14)
 
 
 def soft(z: np.ndarray) -> np.ndarray:
@@ -74,21 +67,6 @@ def test_it_is_the_minimum_that_scipy_finds(seed: int) -> None:
     np.testing.assert_allclose(ours, reference.x, atol=0.01 * reference.x.max())
     plain = lsq_linear(relative, np.ones(len(y)), bounds=(0, np.inf)).x
     assert np.abs(plain - reference.x).max() > 0.02 * reference.x.max()  # it does make a difference
-
-
-@pytest.mark.parametrize("wrong", [20.0, 0.05])
-def test_a_tenth_of_absurd_points_does_not_bend_the_rest(wrong: float) -> None:
-    x = design(100, seed=5)
-    random = np.random.default_rng(5)
-    y = x @ TRUE * np.exp(0.02 * random.standard_normal(len(x)))
-    bad = random.choice(len(x), 10, replace=False)
-    y[bad] *= wrong
-    good = np.setdiff1d(np.arange(len(x)), bad)
-    error = np.abs(x[good] @ fit_relative(x, y) / (x[good] @ TRUE) - 1)
-    assert np.median(error) < 0.03
-    plain = lsq_linear(x / y[:, None], np.ones(len(y)), bounds=(0, np.inf)).x
-    if wrong < 1:  # a large relative residual; a time 20 times too long weighs nearly nothing
-        assert np.median(np.abs(x[good] @ plain / (x[good] @ TRUE) - 1)) > 3 * np.median(error)
 
 
 def test_a_column_without_anything_gets_nothing() -> None:
@@ -157,55 +135,12 @@ def test_families_are_the_minimum_that_scipy_finds(seed: int) -> None:
     np.testing.assert_allclose(np.log(found), logs, atol=2e-3)
 
 
-def test_families_are_robust() -> None:
-    """A fifth of the points ten times too fast or too slow: the rest is still predicted."""
-    x = kinds_design(200, seed=2)
-    random = np.random.default_rng(2)
-    y = x @ OF_KINDS * np.exp(0.02 * random.standard_normal(len(x)))
-    bad = random.choice(len(x), 40, replace=False)
-    y[bad[:20]] *= 0.1
-    y[bad[20:]] *= 10.0
-    good = np.setdiff1d(np.arange(len(x)), bad)
-    found = fit_families(x, y, FAMILIES, np.ones(len(x)))
-    assert np.median(np.abs(x[good] @ found / (x[good] @ OF_KINDS) - 1)) < 0.03
-
-
-def test_exact_points_give_each_kind_back() -> None:
-    """The prior is worth less than one point for a kind: four hundred say otherwise."""
-    x = kinds_design(400)
-    found = fit_families(x, x @ OF_KINDS, FAMILIES, np.ones(len(x)))
-    np.testing.assert_allclose(found, OF_KINDS, rtol=0.01)
-
-
-def test_one_rate_for_a_family_is_given_back() -> None:
-    """Where the kinds of a family cost alike, the prior pulls nowhere."""
-    true = np.array([3e-8] * 3 + [2e-6] * 2 + [0.02, 0.15])
-    x = kinds_design()
-    found = fit_families(x, x @ true, FAMILIES, np.ones(len(x)))
-    np.testing.assert_allclose(found, true, rtol=0.02)
-
-
 def test_a_kind_without_points_costs_what_its_family_costs() -> None:
     x = kinds_design(seed=1)
     x[:, 1] = 0.0
     found = fit_families(x, x @ OF_KINDS, FAMILIES, np.ones(len(x)))
     # Between its sisters: the mean of their logarithms, since the family is free.
     assert found[1] == pytest.approx(np.sqrt(found[0] * found[2]), rel=0.05)
-
-
-def test_few_points_of_a_kind_say_little_and_many_say_all() -> None:
-    """The kind costs twenty times its family's rate; from one point to fifty it comes to be believed."""
-    found = []
-    for points in (1, 4, 50):
-        x = kinds_design(150, seed=6)
-        x[points:, 1] = 0.0
-        x[:points, 1] = 0.1 * (x[:points] @ OF_KINDS) / 6e-7
-        true = OF_KINDS.copy()
-        true[:3] = 3e-8, 6e-7, 3e-8
-        found.append(fit_families(x, x @ true, FAMILIES, np.ones(len(x)))[1] / 6e-7)
-    assert found == sorted(found)
-    assert found[0] < 0.9
-    assert found[-1] == pytest.approx(1.0, abs=0.03)
 
 
 @settings(max_examples=25)
@@ -247,16 +182,6 @@ def test_what_points_count_for() -> None:
     both = np.array([False, True, False])
     assert point_weights(both).tolist() == [1.0, NETWORK_WEIGHT, 1.0]
     assert point_weights(both & False).tolist() == point_weights(both | True).tolist() == [1.0] * 3
-
-
-def test_each_fold_leaves_out_one_block_with_all_its_batch_sizes() -> None:
-    names = ["a", "b", "a", "c", "b", "a"]
-    masks = [m.tolist() for m in leave_out(names)]
-    assert masks == [
-        [False, True, False, True, True, False],
-        [True, False, True, True, False, True],
-        [True, True, True, False, True, True],
-    ]
 
 
 def test_a_long_table_is_left_out_in_a_bounded_number_of_folds() -> None:

@@ -46,13 +46,6 @@ def test_all_columns_in_any_order_with_others_between(tmp_path: Path) -> None:
     assert dict(point.counts) == dict(zip(FEATURES, (2, 3, 4, 5, 6, 7), strict=True))
 
 
-def test_an_empty_cell_is_an_unknown_value(tmp_path: Path) -> None:
-    text = " ACTS ,inp,flops,latency_ms,batch_size,name\n1.0,2e0, 3 ,4,,\n"
-    (point,) = read_csv(csv_file(tmp_path, text))
-    assert dict(point.counts) == {"acts": 1, "inp": 2, "flops": 3}
-    assert (point.latency_ms, point.batch_size) == (4, 1)
-
-
 def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
     text = f"{HEAD},traffic,weights,ops\n1,2,3,4,5,6,7\n1,2,3,4,5,,7\n"
     points = read_csv(csv_file(tmp_path, text))

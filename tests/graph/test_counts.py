@@ -261,21 +261,12 @@ def test_the_border_is_what_a_graph_is_given_and_gives() -> None:
     assert count(graph).at(5)[:, COLUMNS.index("border")].tolist() == [5 * 6 * 7, 5 * 2]
 
 
-@pytest.mark.parametrize(
-    ("kind", "of", "more"),
-    [
-        *(
-            (kind, "memory traffic", {})
-            for kind in ("relu", "add", "max_pool", "slice", "batch_norm")
-        ),
-        ("softmax", "softmax", {}),
-        ("something", "something", {}),
-        ("conv", "conv", conv((3, 3), 1, 1)),
-    ],
-)
-def test_what_kind_of_work_an_operation_is(kind: str, of: str, more: dict[str, Any]) -> None:
-    (operation,) = one(kind, [(1, 8, 8, 1)], [(1, 8, 8, 1)], **more).operations
-    assert behavior(operation) == of
+def test_what_kind_of_work_an_operation_is() -> None:
+    shapes = [(1, 8, 8, 1)]
+    for kind, of in (("batch_norm", "memory traffic"), ("max_pool", "memory traffic"), ("x", "x")):
+        assert behavior(one(kind, shapes, shapes).operations[0]) == of
+    line = one("conv", [(1, 8, 1)], [(1, 8, 1)], **conv((3,), 1, 1))
+    assert behavior(line.operations[0]) == "conv_1d"
 
 
 # ---- what is wrong, and what is said
@@ -295,13 +286,13 @@ def test_an_unknown_operation_is_named_behind_the_warnings_of_the_reader() -> No
         one("conv", [(1, 3)], [(1, 3)]),
         one("dense", [], [(1, 3)], in_features=1, out_features=1, bias=False),
         one("lstm", [(1, 3, 0)], [(1, 3)], units=1, in_features=0, timesteps=3, bias=False),
+        one("relu", [(1, 3)], [(1, 0)]),
     ],
 )
 def test_an_operation_without_its_attributes_is_an_error_in_one_line(graph: Graph) -> None:
-    with pytest.raises(
-        InputError, match=rf"^operation '{graph.operations[0].name}' cannot be counted.*$"
-    ):
+    with pytest.raises(InputError) as caught:
         count(graph)
+    assert caught.value.code == "network"
 
 
 # ---- a loop over output positions

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation, Tensor
-from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from tests.strategies import graphs
 
@@ -35,15 +34,11 @@ def graph_of(operations: list[tuple[tuple[int, ...], tuple[int, ...]]], tensors:
     ("operations", "inputs", "outputs"),
     [
         ([((2,), (1,)), ((0,), (2,))], (0,), ()),  # read before it is written
-        ([((1,), (1,))], (0,), ()),
-        ([((0,), ())], (0,), ()),
         ([((0,), (1, 1))], (0,), ()),  # written twice
         ([((0,), (1,)), ((0,), (1,))], (0,), ()),
         ([((0,), (1,))], (0, 1), ()),  # an input that is written
-        ([((9,), (1,))], (0,), ()),  # no such tensor
         ([((0,), (4,))], (0,), ()),
         ([((0,), (-1,))], (0,), ()),
-        ([], (-1,), ()),
         ([], (0,), (7,)),
     ],
 )
@@ -62,14 +57,6 @@ def test_an_order_that_can_run_is_accepted() -> None:
 # ---- the builder ---------------------------------------------------------------------------------
 
 
-def test_a_layer_used_again_is_numbered() -> None:
-    b = GraphBuilder("names")
-    x = b.input((1, 3))
-    for name in ("a", "a:2", "a", ""):
-        b.add("relu", [x], (1, 3), name, "head")
-    assert [o.full_name for o in b.operations] == ["head/a", "head/a:2", "head/a:3", "head/relu"]
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(["", "p"]), st.sampled_from(["", "a", "a:2", "a:3", "b"])))
 )
@@ -78,7 +65,9 @@ def test_names_are_unique_whatever_the_layers_are_called(used: list[tuple[str, s
     x = b.input((1, 3))
     for path, name in used:
         b.add("relu", [x], (1, 3), name, path)
-    assert len({o.full_name for o in b.operations}) == len(used)
+    names = [o.full_name for o in b.operations]
+    assert len(set(names)) == len(used)
+    assert all(n.startswith(f"{p}/{x}" if p else x) for n, (p, x) in zip(names, used, strict=True))
 
 
 def test_what_is_made_of_constants_alone_does_not_grow_with_the_batch() -> None:
@@ -99,7 +88,6 @@ def test_the_type_is_what_is_said_or_the_readers_or_that_of_the_first_input() ->
     second = b.add("relu", [x], (1, 3))
     third = b.add("relu", [x], (1, 3), dtype="bfloat16")
     assert [b.tensors[t].dtype for t in (first, second, third)] == ["int32", "float16", "bfloat16"]
-    assert analyze(b.build([])).dtypes == {"float16", "bfloat16"}
 
 
 # ---- padding -------------------------------------------------------------------------------------
@@ -160,10 +148,7 @@ WHOLE = padded("max_pool").to_dict()
     "document",
     [
         None,
-        WHOLE | {"schema": "lolat-model"},
         WHOLE | {"version": 2},
-        WHOLE | {"tensors": [[[1, -2], True, "float32"]]},
-        WHOLE | {"operations": [{}]},
         WHOLE | {"outputs": [99]},
         {k: v for k, v in WHOLE.items() if k != "tensors"},
     ],

@@ -69,6 +69,8 @@ def test_in_float32_one_after_the_other() -> None:
         (VIEW, 0),
         (c.DENSE, 4 * (2 * PIXELS + 2 * 10 + 10 * PIXELS + 10)),
     ]
+    half = work_of(convolutional(), 2, HALF)
+    assert list(half.bytes * 2) == list(work_of(convolutional(), 2).bytes)
 
 
 def test_the_products() -> None:
@@ -78,11 +80,6 @@ def test_the_products() -> None:
     assert (head.number[0], head.rows[0], head.columns[0], head.depth[0]) == (1, 2, 10, PIXELS)
     assert list(work.macs) == [72 * 4 * 27, 0, 0, 0, 0, 2 * 10 * PIXELS]
     assert list(work.operation) == [0, 1, 2, 3, 4, 5]
-
-
-def test_half_of_everything_in_half() -> None:
-    whole, half = (work_of(convolutional(), 3, mode) for mode in (Mode(), HALF))
-    assert list(half.bytes * 2) == list(whole.bytes)
 
 
 def test_autocast_converts_for_products() -> None:
@@ -120,19 +117,13 @@ def test_compiled_what_follows_a_convolution_is_one_step() -> None:
     ]
 
 
-@pytest.mark.parametrize(("mask", "more"), [(False, 0), (True, 4 * 50 * 50)])
-def test_fused_attention_does_not_write_its_scores(mask: bool, more: int) -> None:
-    """What is added to them is read."""
-    work = work_of(attention(mask=mask), 3)
-    assert named(work) == [(c.ATTENTION, 3 * 4 * 4 * 2 * 50 * 32 + more)]
-    # Positions fill tiles of 64; both products.
-    assert float(work.macs[0]) == 3 * 2 * 64 * 64 * (2 * 32)
-
-
-def test_attention_to_more_positions() -> None:
-    work = work_of(attention(keys=70), 3)
-    assert float(work.macs[0]) == 3 * 2 * 64 * 128 * (2 * 32)
-    assert work.bytes[0] == 3 * 4 * 2 * 32 * (50 + 70 + 70 + 50)
+@pytest.mark.parametrize(("mask", "keys", "tiles"), [(False, 50, 1), (True, 50, 1), (False, 70, 2)])
+def test_fused_attention_does_not_write_its_scores(mask: bool, keys: int, tiles: int) -> None:
+    """What is added to them is read. Positions fill tiles of 64; both products."""
+    work = work_of(attention(mask, keys), 3)
+    moved = 3 * 4 * 2 * 32 * (50 + keys + keys + 50) + mask * 4 * 50 * keys
+    assert named(work) == [(c.ATTENTION, moved)]
+    assert float(work.macs[0]) == 3 * 2 * 64 * tiles * 64 * (2 * 32)
 
 
 def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
@@ -151,23 +142,19 @@ def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
     ("kind", "inside", "more", "name"),
     [
         ("conv", 5, {}, c.CONVOLUTION),
-        ("conv", 5, {"strides": (1, 2)}, c.CONVOLUTION),
-        ("conv", 5, {"kernel": (3, 5)}, c.CONVOLUTION),
         ("conv", 5, {"kernel": (2, 1)}, c.CONVOLUTION),
         ("conv", 5, {"kernel": (1, 1)}, c.POINTWISE),
         ("grouped_conv", 10, {"groups": 2}, c.GROUPED),
-        ("grouped_conv", 4, {"groups": 2}, c.GROUPED),
         ("depthwise_conv", 6, {"groups": 6}, c.DEPTHWISE),
         ("transposed_conv", 5, {}, c.CONVOLUTION),
     ],
 )
-@pytest.mark.parametrize("last", [False, True])
 def test_classes_of_convolutions_and_their_products(
-    kind: str, inside: int, more: dict[str, Any], name: str, last: bool
+    kind: str, inside: int, more: dict[str, Any], name: str
 ) -> None:
     """Of 8 x 9 outputs; at three samples. A transposed one multiplies each input into a window."""
     outside = inside if kind == "depthwise_conv" else 10
-    shapes = [(1, 8, 9, n) if last else (1, n, 8, 9) for n in (inside, outside)]
+    shapes = [(1, n, 8, 9) for n in (inside, outside)]
     given = conv(inside, outside, bias=True, **more)
     work, groups = work_of(one(kind, shapes[:1], shapes[1:], **given), 3), given["groups"]
     window = given["kernel"][0] * given["kernel"][1]
@@ -182,20 +169,16 @@ def test_classes_of_convolutions_and_their_products(
     assert work.bytes[0] == 4 * 3 * 8 * 9 * (inside + outside) + weights
 
 
-@pytest.mark.parametrize(
-    ("kinds", "slowest"),
-    [
-        (["relu", "layer_norm", "softmax"], c.NORM),
+def test_of_operations_that_run_as_one_the_slowest_names_it() -> None:
+    for kinds, slowest in (
         (["relu", "softmax", "reduce"], c.NORM),
         (["relu", "reduce"], c.SUMS),
         (["silu", "relu"], c.ELEMENTS),
         (["relu", "group_norm"], c.GROUP_NORM),
-    ],
-)
-def test_of_operations_that_run_as_one_the_slowest_names_it(kinds: list[str], slowest: str) -> None:
-    found = work_of(chain(*kinds), 2, COMPILED)
-    assert c.CLASSES[found.kind[0]] == slowest
-    assert list(found.operation) == [len(kinds) - 1]
+    ):
+        found = work_of(chain(*kinds), 2, COMPILED)
+        assert c.CLASSES[found.kind[0]] == slowest
+        assert list(found.operation) == [len(kinds) - 1]
 
 
 def test_products_of_vectors_and_of_what_does_not_grow() -> None:
@@ -214,8 +197,8 @@ def test_products_of_vectors_and_of_what_does_not_grow() -> None:
 
 def test_no_steps_and_several_one_after_the_other() -> None:
     one = work_of(convolutional(), 2)
-    assert len(Work.none().kind) == 0
-    both = Work.joined([one, Work.none(), one.take(np.array([4]))])
+    assert len(Work.joined([]).kind) == 0
+    both = Work.joined([one, Work.joined([]), one.take(np.array([4]))])
     assert named(both) == [*named(one), named(one)[4]]
     assert list(both.backward) == [False] * 7
 
@@ -234,7 +217,7 @@ def test_a_recurrent_layer_multiplies_at_every_step() -> None:
     assert float(work.macs[0]) == 2 * 7 * 24 * 11
 
 
-@pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED, Mode("amp", channels_last=True)])
+@pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED])
 def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
     for graph in (convolutional(), attention()):
         table = works(graph, mode)

@@ -23,4 +23,5 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """What every run measures, in place of this machine."""
     fake = FakeDevice()
     monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
+    monkeypatch.setattr("microbench.environment.load", lambda: 0.0)
     return fake

@@ -12,7 +12,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import Handler, ProcessDied, RequestFailed
-from microbench import backends, environment, worker
+from microbench import backends, worker
 from microbench.backends import Prepared
 from microbench.blocks import BLOCKS, NETWORKS, Predefined
 
@@ -25,8 +25,8 @@ class FakeDevice:
     """Starts workers; all of them write their requests into `asked`: (worker, verb, key).
 
     `dies` and `refuses`: (verb, key) -> how many times. A call takes `ms` of its key, 2 if not given, times
-    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S. Other programs
-    use `others` processors; None: the system does not say. `error`: why no worker can be started.
+    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S. `error`: why no
+    worker can be started.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,6 @@ class FakeDevice:
         self.moments = 0
         self.environment: dict[str, Any] = {"framework": "fake"}
         self.free_bytes: int | None = None
-        self.others: float | None = None
         self.error: BaseException | None = None
 
     def start(self, backend: str, device: str) -> Any:
@@ -113,7 +112,6 @@ class FakeWorker:
             "reference_ms": [device.ms.get(before, 2.0) * s for s in slowness] if before else [],
             "at_s": moments,
             "before": before,
-            "others_s": None if device.others is None else device.others * moments[-1],
         }
 
     def close(self) -> None:
@@ -165,16 +163,14 @@ START = "tests.microbench.fakes:start"
 class Fake:
     name = "fake"
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, threads: int | None = None) -> None:
         if device == "gpu":
             raise DeviceError("no gpu here: looked under the table")
         if device == "broken":
             raise RuntimeError("import broken")
-        # The priority at the time when threads of a framework would be started.
-        self.nice = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
 
     def environment(self) -> dict[str, Any]:
-        return {"framework": "fake", "nice": self.nice}
+        return {"framework": "fake"}
 
     def available_bytes(self) -> int | None:
         return 12345
@@ -193,8 +189,6 @@ class Fake:
 def start(backend: str, device: str) -> Handler:
     """`microbench.worker.start`, with the fake among the backends."""
     backends.BACKENDS["fake"] = "tests.microbench.fakes:Fake"
-    # Other programs on the machine of the tests are none of theirs.
-    environment.others_s = lambda pids: None  # type: ignore[assignment,misc]
     return worker.start(backend, device)
 
 

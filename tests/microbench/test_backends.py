@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
+from lolat.errors import DeviceError, InputError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.io.process import ProcessDied, RequestFailed
 from microbench import backends, families, worker
 from microbench.blocks import as_known, without_batch_norms
 
@@ -35,7 +33,6 @@ def test_a_backend_with_options_is_one_word(name: str, options: list[str], writt
     assert (again, sorted(found)) == (name, sorted(options))
     flags = [o for o in options if "=" not in o]
     plain = backends.joined(name, flags)
-    assert backends.without_threads(written) == plain
     threads = next((int(o.partition("=")[2]) for o in options if "=" in o), None)
     assert backends.threads_of(written) == threads
     where = {"framework": name, **dict.fromkeys(flags, True), "channels_last": False, "threads": 3}
@@ -124,7 +121,7 @@ def test_backends_that_train() -> None:
 
 # ---- The choice
 
-KNOWN = {"keras", "tensorflow", "torch", "onnx", "onnxruntime"}
+KNOWN = {"keras", "tensorflow", "torch"}
 
 
 @pytest.fixture
@@ -145,94 +142,43 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     [
         ("", [], "tensorflow", ""),
         ("torch", ["jit"], "tensorflow+jit", ""),
-        ("", ["threads=1"], "tensorflow+threads=1", ""),
-        ("keras", [], "torch", "measuring with torch (tensorflow needs keras)"),
+        ("keras", [], "torch", "measuring with torch"),
         ("", ["half", "threads=1"], "torch+half+threads=1", "measuring with torch"),
     ],
 )
 def test_on_a_cpu_the_first_that_is_installed(
     installed: set[str], gone: str, options: list[str], picked: str, remark: str
 ) -> None:
-    installed -= set(gone.split())
+    installed -= {gone}
     assert worker.pick("cpu", options) == (picked, remark)
 
 
 def test_nothing_is_installed(installed: set[str]) -> None:
     installed.clear()
-    needs = r"\(tensorflow needs keras and tensorflow; torch needs torch\)"
-    with pytest.raises(MissingPackageError, match=rf"{needs}.*pip install .*\[tensorflow\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[tensorflow\]'"):
         worker.pick("cpu", [])
-    with pytest.raises(InputError, match=r"no backend has jit and half .* tensorflow has"):
+    with pytest.raises(InputError, match="no backend has jit and half"):
         worker.pick("cpu", ["jit", "half"])
-
-
-class Started:
-    """In place of worker processes: an answer, or what asking or starting raises."""
-
-    def __init__(self, answers: Mapping[str, Exception | dict[str, Any]]) -> None:
-        self.answers, self.closed = answers, 0
-        self.started: list[tuple[str, str]] = []
-
-    def __call__(self, backend: str, device: str) -> Any:
-        self.started.append((backend, device))
-        self.answer = self.answers[backend]
-        if isinstance(self.answer, LolatError):
-            raise self.answer
-        return self
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.closed += 1
-
-    def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        assert document == {"do": "environment"}
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return {"environment": self.answer}
-
-
-NO_TORCH = DeviceError(
-    "no gpu here: PyTorch 2.13 looked; use `lolat learn cpu`", why="PyTorch 2.13 looked"
-)
-CARD = {"framework_version": "2.13.0", "device_name": "NVIDIA T4"}
 
 
 def test_on_a_gpu_the_first_that_finds_one(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = Started({"torch": CARD, "torch+half": CARD})
+    """In a process of its own, which is closed. Where none does, the preferred one says why."""
+    started: list[str] = []
+
+    def start(backend: str, device: str) -> Any:
+        started.append(f"{backend} {device}")
+        if backend in without:
+            raise DeviceError(f"no gpu here: {backend} looked")
+        return SimpleNamespace(close=lambda: started.append("closed"))
+
+    without: tuple[str, ...] = ()
     monkeypatch.setattr(worker, "WorkerProcess", start)
-    backend, remark = worker.pick("gpu", [])
-    assert backend == "torch"
-    assert remark.startswith("measuring with torch 2.13.0 on NVIDIA T4; ")
-    assert (start.started, start.closed) == ([("torch", "gpu")], 1)
     assert worker.pick("gpu", ["half"])[0] == "torch+half"
-    start.answers = {"torch": NO_TORCH, "tensorflow": {}}
-    backend, remark = worker.pick("gpu", [])
-    assert backend == "tensorflow"
-    assert remark.startswith("measuring with tensorflow; ")
-    assert remark.endswith("(torch: PyTorch 2.13 looked)")
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        ProcessDied("it was killed"),
-        RequestFailed({"error": "driver too old", "kind": "RuntimeError"}),
-    ],
-)
-def test_no_gpu_says_what_was_looked_for(
-    installed: set[str], monkeypatch: pytest.MonkeyPatch, problem: Exception
-) -> None:
-    installed.discard("onnxruntime")
-    start = Started({"torch": NO_TORCH, "tensorflow": problem})
-    monkeypatch.setattr(worker, "WorkerProcess", start)
-    with pytest.raises(DeviceError) as caught:
+    assert started == ["torch+half gpu", "closed"]
+    without = ("torch",)
+    assert worker.pick("gpu", []) == ("tensorflow", "")
+    without = ("torch", "tensorflow")
+    with pytest.raises(DeviceError, match="no gpu here: torch looked"):
         worker.pick("gpu", [])
-    assert str(caught.value).startswith(
-        f"no gpu here: torch: PyTorch 2.13 looked; tensorflow: {problem}; "
-        "onnxruntime needs onnxruntime; "
-    )
-    assert start.closed == 1

@@ -16,12 +16,16 @@ from microbench.blocks import (
     MBCONV,
     MOBILE,
     NETWORKS,
-    PUBLISHED,
     Predefined,
-    points,
 )
 
 BY_NAME = {b.name: b for b in (*BLOCKS, *NETWORKS)}
+
+
+def points(blocks: tuple[Predefined, ...] = (*BLOCKS, *NETWORKS)) -> list[tuple[str, int, Graph]]:
+    """(name, batch size, graph) of every point."""
+    return [(b.name, n, g) for b in blocks for g in [b.make()] for n in b.batch_sizes]
+
 
 # Worked out by hand: positions x (kernel x channels in x channels out), layer by layer.
 MACS = {
@@ -39,8 +43,7 @@ MACS = {
 
 
 def test_the_nine_published_blocks_are_measured() -> None:
-    assert set(PUBLISHED) == set(MACS)
-    assert len(PUBLISHED) == 9
+    assert [b.name for b in BLOCKS[:9]] == list(MACS)
     for name, macs in MACS.items():
         assert count(BY_NAME[name].make()).total(1).flops == macs
         assert count(BY_NAME[name].make()).total(8).flops == 8 * macs
@@ -101,13 +104,6 @@ def test_the_coefficients_can_be_told_apart(record_property: pytest.RecordProper
     record_property("condition_number", number)
     assert math.isfinite(number)
     assert number < 30, f"condition number {number:.1f}"
-
-
-def test_no_block_takes_too_long_or_is_lost_in_the_call_overhead() -> None:
-    for name, batch_size, graph in points():
-        total = count(graph).total(batch_size)
-        work = total.flops / 5e7 + 4 * (total.acts + total.inp + total.traffic) / 1e7
-        assert 0.01 < work < 500, f"{name} x{batch_size}: {work:.2f} ms by the roofline"
 
 
 # ---- Whole networks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, softmax
 
-from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
+from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
@@ -72,8 +71,8 @@ def results(name: str, graph: Graph, inputs: Sequence[Array]) -> tuple[list[Arra
     else:
         options = made.runtime.SessionOptions()
         options.log_severity_level = 3
-        options.use_per_session_threads = not made.shares_threads
-        session = made.runtime.InferenceSession(model, options, providers=[made.provider])
+        options.use_per_session_threads = False
+        session = made.runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         found = session.run(None, dict(zip(given, fitting, strict=True)))
     sizes = [(len(inputs[0]), *s[1:]) for s in graph.shapes(graph.outputs)]
     outputs = [
@@ -372,9 +371,9 @@ def test_a_kind_that_is_not_built_is_named(name: str) -> None:
 
 
 OTHERS = {
-    "tensorflow": ("examples.torch_networks:shufflenet_v2", "net.onnx"),
-    "torch": ("keras:ResNet50", "net.keras", "net.onnx", "own_keras:network"),
-    "onnxruntime": ("keras:ResNet50", "module:net"),
+    "tensorflow": ("examples.torch_networks:shufflenet_v2",),
+    "torch": ("own_keras:network",),
+    "onnxruntime": ("keras:ResNet50",),
 }
 
 
@@ -390,22 +389,10 @@ def test_another_frameworks_network_is_refused(
         "import keras\ndef network():\n"
         "    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])\n"
     )
-    (tmp_path / "net.onnx").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    path = str(tmp_path / spec) if spec.startswith("net.") else spec
     size = (64,) if spec.startswith("examples") else ()
     with pytest.raises(NetworkError, match=name):
-        backend(name).prepare_network(path, size, 1)
-
-
-@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
-def test_without_its_package_the_install_line_is_said(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    pytest.importorskip(name)
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingPackageError, match=rf"pip install .*\[{name}\]'"):
-        create(name, "cpu")
+        backend(name).prepare_network(spec, size, 1)
 
 
 @every_backend
@@ -413,9 +400,8 @@ def test_a_gpu_where_there_is_none(name: str) -> None:
     backend(name)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is one")
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(DeviceError):
         create(name, "gpu")
-    assert "looked for" in caught.value.data["why"]
 
 
 # ---- Environment and threads
@@ -437,35 +423,13 @@ def test_variables_that_change_times_are_recorded(
     assert made.available_bytes() is None, "the host's memory is the system's to say"
 
 
-def thread_count(worker: WorkerProcess) -> int:
-    """The threads that the operating system sees; 0 where it does not say."""
-    folder = f"/proc/{worker.pid}/task"
-    return len(os.listdir(folder)) if Path(folder).is_dir() else 0
-
-
-def computing(worker: WorkerProcess) -> int:
-    """Its threads after a convolution."""
-    n = Layers.on("large", 64, 64, 64)
-    graph = n.done(n.conv_norm_act(n.input, 64, 3)).to_dict()
-    worker.request({"do": "prepare", "key": "c", "job": {"graph": graph, "batch_size": 4}}, 120)
-    return thread_count(worker)
-
-
-@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
-def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> None:
-    """By its own word and, where the system shows it, by the number of threads that computing starts.
-
-    TensorFlow has threads that wait for other things: tests/microbench/test_tensorflow.py.
-    """
+@every_backend
+def test_a_worker_uses_so_many_threads(name: str) -> None:
+    """Set before anything runs, so in a process of its own."""
     pytest.importorskip(NEEDED[name])
     with WorkerProcess(f"{name}+threads=1", "cpu") as worker:
         where = worker.request({"do": "environment"}, 60)["environment"]
-        assert [where[n] for n in ("threads", "threads_asked", "inter_op_threads")] == [1, 1, 1]
-        before, after = thread_count(worker), computing(worker)
-    assert after == before, "one thread computes: the one that there is"
-    if len(os.sched_getaffinity(0)) > 1:
-        with WorkerProcess(f"{name}+threads=2", "cpu") as worker:
-            assert computing(worker) > after or not after
+    assert [where[n] for n in ("threads", "threads_asked", "inter_op_threads")] == [1, 1, 1]
 
 
 # ---- A whole run
@@ -485,7 +449,7 @@ def test_a_tiny_run_in_a_real_worker(
         Predefined("net", tiny(8), (1,), True),
     )
     points, where, noise, _, journal = learn.measure_blocks(
-        name, "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2), blocks=blocks
+        learn.Run(name, "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2)), blocks
     )
     journal.remove()
     assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]

@@ -19,19 +19,16 @@ BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
 NETWORKS = (Predefined("net", tiny(6), (1,), True),)
 ALL = (*BLOCKS, *NETWORKS)
 SETTINGS = Settings(rounds=4)
-STEADY = {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+STEADY = {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+HERE = {"load_at_start": 0.0, "threads": 2}
 
 
-def measure(path: Path, **options: Any) -> Any:
-    result = learn.measure_blocks(
-        "fake",
-        options.pop("device", "cpu"),
-        path,
-        options.pop("now", 1e9),
-        settings=options.pop("settings", SETTINGS),
-        blocks=options.pop("blocks", ALL),
-        **options,
-    )
+def run(path: Path, kind: str = "cpu", **options: Any) -> learn.Run:
+    return learn.Run("fake", kind, path, **{"now": 1e9, "settings": SETTINGS, **options})
+
+
+def measure(path: Path, blocks: tuple[Predefined, ...] = ALL, **options: Any) -> Any:
+    result = learn.measure_blocks(run(path, **options), blocks)
     result[-1].close()
     return result
 
@@ -82,8 +79,8 @@ def test_the_environment_can_be_refused_before_anything_is_measured(
         raise InputError("not here")
 
     jobs = [graph_job(NETWORKS[0].make(), "net", 1, True)]
-    run = learn.run_jobs("fake", "cpu", jobs, jobs, SETTINGS, tmp_path / "j", 1e9, check=refuse)
-    with pytest.raises(InputError, match="not here"), run:
+    asked = learn.run_jobs(run(tmp_path / "j", check=refuse), jobs, jobs)
+    with pytest.raises(InputError, match="not here"), asked:
         pass
     assert device.keys("prepare") == []
     assert not (tmp_path / "j").exists()
@@ -117,10 +114,10 @@ def test_another_environment_is_another_run(
     first: dict[str, Any], second: dict[str, Any], differs: str,
 ) -> None:  # fmt: skip
     device.environment = {"framework": "fake", **first}
-    measure(tmp_path / "j", device=kind)
+    measure(tmp_path / "j", kind=kind)
     device.environment = {"framework": "fake", **second}
     notes = Watcher()
-    _, where, *_ = measure(tmp_path / "j", device=kind, progress=notes)
+    _, where, *_ = measure(tmp_path / "j", kind=kind, progress=notes)
     assert second.items() <= where.items()
     assert notes.notes[0].endswith(f"measured with other {differs}")
     assert len(device.keys("sample")) == 32
@@ -143,29 +140,27 @@ def test_other_networks_or_another_processor_are_another_run(
 
 def test_noise_by_hand() -> None:
     spreads = (0.01, 0.05, None, 0.02)
-    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456, 0.41111)
-    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.4111}
+    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456)
+    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346}
     assert learn.noise_of(Levels({"a": Level(1.0, None)}, 1.0, 1.0))["floor"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("noise", "failures", "words"),
+    ("where", "noise", "failures", "words"),
     [
-        ({"quiet": 0.8, "busy": 1.2, "floor": 0.08, "others": 0.2}, {}, []),
-        ({"quiet": 0.8, "busy": 1.28}, {}, ["took 1.6 times as long"]),
-        ({"floor": 0.09}, {}, ["were 9 % apart"]),
-        ({"others": 1.02}, {}, ["used 1.0 processors while learning"]),
-        (
-            {},
-            {"a x1": "no memory", "b x1": "no"},
-            ["2 points could not be measured (first: a x1: "],
-        ),
-        ({"busy": 4.0}, {"a": "no"}, ["unsteady", "1 point "]),
+        (HERE | {"load_at_start": 1.3}, {}, {}, ["(load 1.3)"]),
+        # The load is that of the machine, whatever threads the framework was given.
+        (HERE | {"load_at_start": 1.3, "processor": {"threads": 8}}, {}, {}, []),
+        (HERE | {"load_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),
+        (HERE, {"quiet": 0.8, "busy": 1.28}, {}, ["took 1.6 times as long"]),
+        (HERE, {"floor": 0.09}, {}, ["were 9 % apart"]),
+        (HERE, {}, {"a x1": "no memory", "b x1": "no"}, ["2 points could not be measured (first: a x1: "]),
+        (HERE | {"load_at_start": 9.0}, {"busy": 4.0}, {"a": "no"}, ["busy", "unsteady", "1 point "]),
     ],
-)
+)  # fmt: skip
 def test_a_run_warns_of_noise_and_failures(
-    noise: dict[str, float], failures: dict[str, str], words: list[str]
+    where: dict[str, Any], noise: dict[str, float], failures: dict[str, str], words: list[str]
 ) -> None:
-    remarks = learn.warnings(STEADY | noise, failures)
+    remarks = learn.warnings(where, STEADY | noise, failures)
     assert len(remarks) == len(words)
     assert all(part in remark for remark, part in zip(remarks, words, strict=True))

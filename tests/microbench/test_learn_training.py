@@ -69,11 +69,11 @@ def device(device: FakeDevice) -> FakeDevice:
     return device
 
 
-def measure(path: Path, **options: Any) -> dict[str, Any]:
-    given = {"settings": SETTINGS, "blocks": BLOCKS, **options}
-    section, journal = learn_training.measure_training(
-        given.pop("backend", "tensorflow"), "cpu", path, given.pop("now", 1e9), **given
-    )
+def measure(
+    path: Path, blocks: tuple[Predefined, ...] = BLOCKS, backend: str = "tensorflow", **options: Any
+) -> dict[str, Any]:
+    run = learn.Run(backend, "cpu", path, **{"now": 1e9, "settings": SETTINGS, **options})
+    section, journal = learn_training.measure_training(run, blocks)
     assert journal.path.exists(), "kept until the model is written"
     journal.close()
     return section
@@ -107,7 +107,7 @@ def test_what_is_measured(device: FakeDevice, tmp_path: Path) -> None:
     assert loops == [(1, 8 * 192), (33, 8 * 192), (9, 8 * 224 * 224 * 3)]
     assert section["environment"]["framework"] == "tensorflow"
     assert section["environment"]["device"] == "cpu"
-    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
     assert len(section["residuals"]) == PASSES // 2
 
 
@@ -174,39 +174,6 @@ def test_the_networks_that_are_started_are_among_the_blocks() -> None:
     one, other = (blocks[name] for name in learn_training.STARTED)
     assert started(one) != started(other), "else a constant could not be told"
     assert all(len(g.inputs) == 1 for g in (one, other))
-
-
-@pytest.mark.slow
-def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three small blocks at ten batch sizes in PyTorch, which compiles none of them: a file that predicts.
-
-    TensorFlow's parts run in tests/microbench/test_training_parts.py.
-    """
-    pytest.importorskip("torch")
-    names = (*learn_training.STARTED, "else")
-    blocks = tuple(
-        Predefined(n, functools.partial(deep, c), tuple(range(1, 11)))
-        for c, n in enumerate(names, 1)
-    )
-    shapes = {"one": ((8,),), "many": ((8,),) * 16, "large": ((64, 64),)}
-    monkeypatch.setattr(learn_training, "SHAPES", shapes)
-    networks = (Predefined("net", lambda: deep(1), (1,), True),)
-    monkeypatch.setattr(learn, "references", lambda: networks)
-    section = measure(
-        tmp_path / "j",
-        backend="torch+threads=1",
-        blocks=blocks,
-        settings=Settings(rounds=1),
-    )
-    assert section["warnings"] == [w for w in section["warnings"] if "could not" not in w]
-    assert len(section["points"]) == 60
-    assert set(section["update_ms"]) == OPTIMIZERS.keys()
-    assert len(section["start_points"]) == 1 + len(OPTIMIZERS)
-    path = tmp_path / "m.json"
-    write(path, synthetic.document(training=section))
-    found = lolat.load(path).cost(deep(2), 8, 20, optimizer="adam").options[0]
-    assert found.iteration_ms > 0
-    assert found.startup_s is not None
 
 
 # ---- The blocks: counts by hand, and the limits of batch sizes

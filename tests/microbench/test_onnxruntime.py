@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lolat.errors import MeasuringError
-from lolat.graph import GraphBuilder
 from microbench.backends import create
 from microbench.blocks import BLOCKS, as_known
 
@@ -27,7 +25,7 @@ def test_onnx_runtime_fuses_a_block(name: str, tmp_path: Path) -> None:
     backend: Any = create("onnxruntime", "cpu")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
-    options.use_per_session_threads = not backend.shares_threads
+    options.use_per_session_threads = False
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     model, _ = backend.exported(graph, 1)
     runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -67,93 +65,3 @@ def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
     assert backend.prepare_network(fixed, (), 2).inputs[0].shape == (2, 3, 8, 8)
     with pytest.raises(MeasuringError, match=r"fixed\.onnx' is made for batch size 2 alone"):
         backend.prepare_network(fixed, (), 1)
-
-
-# ---- environment, and a GPU ----------------------------------------------------------------------
-
-
-def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of a second backend; older versions have no threads to share."""
-    made: list[Any] = []
-    real = runtime.InferenceSession
-    monkeypatch.setattr(
-        runtime, "InferenceSession", lambda m, o, **k: made.append(o) or real(m, o, **k)
-    )
-    b = GraphBuilder("one")
-    graph = b.build([b.add("relu", [b.input((1, 8))], (1, 8))])
-    for _ in range(2):
-        create("onnxruntime", "cpu").prepare_graph(graph, 1)()
-    assert [o.use_per_session_threads for o in made] == [False, False]
-    for options in made:
-        assert options.get_session_config_entry("session.use_env_allocators") == "1"
-        assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
-        assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    monkeypatch.delattr(runtime, "set_global_thread_pool_sizes")
-    assert create("onnxruntime", "cpu").environment()["shared_threads"] is False
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A backend for a GPU: the provider is the host's, places are recorded, the GPU is made up."""
-    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: providers)
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        get_device_name=lambda: "NVIDIA H200",
-        mem_get_info=lambda: (2000 * 2**20, 141 * 2**30),
-    )
-    monkeypatch.setattr(torch, "cuda", cuda)
-    return create("onnxruntime", "gpu")
-
-
-def test_pytorch_names_the_gpu_and_its_memory(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu.environment()["device_name"] == "NVIDIA H200"
-    assert gpu.environment()["execution_provider"] == "CUDAExecutionProvider"
-    assert gpu.available_bytes() == 2000 * 2**20
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # it is built without
-    without: Any = create("onnxruntime", "gpu")
-    assert without.available_bytes() is None
-    assert "device_name" not in without.environment()
-
-
-def test_inputs_and_results_lie_on_the_device(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    class Value:
-        @staticmethod
-        def ortvalue_from_numpy(array: np.ndarray, *place: Any) -> Any:
-            calls.append(("value", array.shape, *place))
-            return array
-
-    class Binding:
-        def bind_ortvalue_input(self, name: str, value: Any) -> None:
-            calls.append(("input", name))
-
-        def bind_output(self, name: str, place: str) -> None:
-            calls.append(("output", name, place))
-
-        def synchronize_outputs(self) -> None:
-            calls.append("wait")
-
-    class Session:
-        def __init__(self, model: Any, options: Any, providers: list[str]) -> None:
-            calls.append(("session", providers))
-
-        def io_binding(self) -> Binding:
-            return Binding()
-
-        def get_outputs(self) -> list[Any]:
-            return [SimpleNamespace(name="y")]
-
-        def run_with_iobinding(self, binding: Binding) -> None:
-            calls.append("run")
-
-    monkeypatch.setattr(runtime, "OrtValue", Value)
-    monkeypatch.setattr(runtime, "InferenceSession", Session)
-    b = GraphBuilder("one")
-    call = gpu.prepare_graph(b.build([b.add("relu", [b.input((1, 8))], (1, 8))]), 3)
-    call()
-    assert calls == [
-        ("session", ["CUDAExecutionProvider"]), ("value", (3, 8), "cuda", 0), ("input", "x0"),
-        ("output", "y", "cuda"), "run", "wait",
-    ]  # fmt: skip

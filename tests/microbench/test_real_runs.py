@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,22 +138,3 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     assert str(first.output) in out
     assert all(line.startswith("lolat: ") for line in err.splitlines())
     assert "lolat:" not in out
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
-    started = start(*QUICK)
-    started.wait_for(2)
-    os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
-    code, out, err = started.done()
-    assert code == 130
-    assert out == ""
-    *before, last = err.splitlines()
-    assert last == (
-        f"lolat: interrupted; the measurements are in {started.journal}, give the same command again to "
-        "go on"
-    )
-    assert "Traceback" not in err
-    assert "interrupted" not in "".join(before)
-    assert len(started.visits()) >= 2
-    wait_until(lambda: not any(map(is_running, started.workers())), 5, "the worker's end")

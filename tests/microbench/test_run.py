@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lolat.errors import DeviceError, MeasuringError
+from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from microbench.journal import Journal, read
@@ -282,36 +282,6 @@ def test_a_block_keeps_its_weights_and_its_inputs() -> None:
 # ---- What fails
 
 
-@pytest.mark.parametrize("verb", ["prepare", "sample"])
-@HOW
-def test_a_job_that_fails_is_left_out_and_not_tried_again(
-    device: FakeDevice, tmp_path: Path, verb: str, how: str
-) -> None:
-    getattr(device, how)[verb, "b"] = ALWAYS
-    watcher = Watcher()
-    outcome = run(path=tmp_path / "j", progress=watcher)
-    assert outcome.failures == {"b": REASONS[how]}
-    assert visits(outcome) == {k: ROUNDS for k in KEYS if k != "b"}
-    assert device.keys(verb).count("b") == 1
-    assert len(device.workers) == (2 if how == "dies" else 1)
-    assert f"b: {REASONS[how]}; going on without it" in watcher.notes
-    again = Watcher()
-    assert run(path=tmp_path / "j", progress=again).failures == {"b": REASONS[how]}
-    assert device.keys(verb).count("b") == 1
-    assert any("b: failed before" in note for note in again.notes)
-
-
-def test_the_visits_of_a_job_that_fails_later_do_not_count(device: FakeDevice) -> None:
-    def refuse(request: dict[str, Any]) -> None:
-        if device.keys("sample").count("b") == 2:
-            device.refuses["sample", "b"] = 1
-
-    device.at_request = refuse
-    outcome = run()
-    assert "b" in outcome.failures
-    assert "b" not in outcome.visits
-
-
 def test_three_deaths_end_a_run_that_goes_on_without_the_deadly_jobs(
     device: FakeDevice, tmp_path: Path
 ) -> None:
@@ -361,12 +331,6 @@ def test_a_worker_that_does_not_say_its_environment(device: FakeDevice, how: str
     with pytest.raises(MeasuringError, match="no answer from the backend"):
         run()
     assert device.workers[-1].closed
-
-
-def test_a_device_that_is_not_there_is_said_as_it_is(device: FakeDevice) -> None:
-    device.error = DeviceError("no gpu here")
-    with pytest.raises(DeviceError, match="no gpu here"):
-        run()
 
 
 # ---- Times that are taken once

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from lolat.graph.layers import Layers
 from lolat.io.process import RequestFailed
 from lolat.readers.keras import import_keras
-from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow.layers import build_graph
+from microbench.backends import create
 from microbench.worker import WorkerProcess
 from tests.microbench.fakes import small
 
@@ -22,22 +18,6 @@ from tests.microbench.fakes import small
 @pytest.fixture(scope="module")
 def keras() -> Any:
     return import_keras()
-
-
-def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
-    graph = Layers.on("small", 8, 8, 3)
-    block = graph.done(graph.pool(graph.conv_norm_act(graph.input, 4, 3), 2, 2))
-    keras.config.set_image_data_format("channels_first")
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = build_graph(keras, block)
-        assert keras.config.image_data_format() == "channels_first"
-        assert keras.config.dtype_policy().name == "mixed_float16"
-    finally:
-        keras.config.set_image_data_format("channels_last")
-        keras.config.set_dtype_policy("float32")
-    assert tuple(model.outputs[0].shape) == (None, 4, 4, 4)
-    assert {layer.compute_dtype for layer in model.layers} == {"float32"}
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -54,22 +34,6 @@ def test_xla_compiles_when_asked(keras: Any, monkeypatch: pytest.MonkeyPatch, ji
     monkeypatch.setattr(backend.tf, "function", noted)
     backend.prepare_graph(small(), 2)()
     assert compiled[0] == {"jit_compile": True if jit else None}
-
-
-def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    n = Layers.on("small", 8, 8, 3)
-    call = create("tensorflow", "cpu").prepare_graph(n.done(n.conv(n.input, 4)), 1)
-    looked: list[np.ndarray] = []
-
-    def asarray(tensor: Any) -> np.ndarray:
-        looked.append(np.asarray(tensor))
-        return looked[-1]
-
-    monkeypatch.setattr(tensorflow, "np", SimpleNamespace(asarray=asarray))
-    assert call() is None  # type: ignore[func-returns-value]
-    (result,) = looked
-    assert result.shape == (1, 8, 8, 4)
-    assert not result.flags.owndata, "a view of the tensor"
 
 
 NETWORKS = """
@@ -100,12 +64,6 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
         started = WorkerProcess("tensorflow+threads=1", "cpu")
     with started:
         yield started
-
-
-def test_its_threads_are_recorded(worker: WorkerProcess) -> None:
-    found = worker.request({"do": "environment"}, 60)["environment"]
-    names = ("threads", "threads_asked", "inter_op_threads")
-    assert [found[n] for n in names] == [1, 1, 1]
 
 
 def network(name: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from microbench.timing import (
     levels,
     loops,
     sample,
-    time_once,
     warm_up,
 )
 
@@ -45,11 +43,6 @@ class FakeClock:
         return call
 
 
-def test_a_time_is_around_the_call_in_milliseconds() -> None:
-    clock = FakeClock()
-    assert time_once(clock.taking("job", 12.5), clock) == pytest.approx(12.5)
-
-
 class TestSample:
     """Calls as they are in use, on a clock that only they move; `now` is another clock."""
 
@@ -66,12 +59,6 @@ class TestSample:
         assert taken.samples_ms == pytest.approx([2, 3]), "reading the input is no part of it"
         assert taken.reference_ms == pytest.approx([40, 41])
         assert taken.at_s == (7.0, 8.0)
-
-    def test_the_moment_is_when_the_sample_begins(self) -> None:
-        clock = FakeClock()
-        call, before, touch = (clock.taking(n, 500, 500) for n in ("block", "network", "touch"))
-        # The same clock: a network and a touch, half a second each, are over when the block begins.
-        assert sample(call, before, touch, 2, clock, clock).at_s == pytest.approx([101.0, 102.5])
 
     def test_a_network_runs_in_a_loop_of_its_own_and_its_first_call_does_not_count(self) -> None:
         clock = FakeClock()
@@ -144,14 +131,6 @@ def latencies(found: Levels) -> dict[str, float]:
 JOBS = {f"job {i}": 0.5 * 1.2**i for i in range(30)}  # 0.5 to 100 ms
 
 
-def test_on_a_steady_machine_every_sample_is_the_latency() -> None:
-    found = levels(measured(JOBS, 8, usual))
-    assert latencies(found) == pytest.approx(JOBS)
-    assert found.others == 0.0, "nobody says what others use"
-    assert (found.quiet, found.busy, found.floor) == pytest.approx((1.0, 1.0, 0.0))
-    assert [level.spread for level in found.jobs.values()] == pytest.approx([0.0] * len(JOBS))
-
-
 def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     """The point of it: a plain median of its samples would be twice the latency."""
     visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.75 else 2.0)
@@ -162,22 +141,6 @@ def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     found = levels(visits)
     assert latencies(found) == pytest.approx(JOBS, rel=0.02)
     assert found.jobs["job 3"].spread is None, "two samples have no halves"
-
-
-def test_the_usual_machine_is_that_of_most_samples_whoever_has_them() -> None:
-    """A job with a hundred samples, all of slow times, makes these the usual ones, for every job."""
-    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.6 else 3.0)
-    begin = int(0.6 * 8 * len(JOBS))
-    moments = (1e9 + 0.1 * i + 0.05 for i in range(begin, 8 * len(JOBS)))
-    visits["many"] = [Visit((15.0,), (), (at,)) for at in moments]
-    found = levels(visits)
-    assert latencies(found) == pytest.approx(
-        {k: 3 * ms for k, ms in {**JOBS, "many": 5.0}.items()}, rel=0.1
-    )
-    ratio = found.jobs["many"].latency_ms / found.jobs["job 3"].latency_ms
-    assert ratio == pytest.approx(5.0 / JOBS["job 3"], rel=0.005), "and for all by as much"
-    assert found.quiet == pytest.approx(1 / 3, rel=0.1)
-    assert found.busy == pytest.approx(1.0, rel=0.1)
 
 
 def test_one_wild_sample_moves_nothing() -> None:
@@ -204,15 +167,6 @@ def test_of_fewer_than_four_samples_no_halves_are_compared(samples: int, known: 
     assert {level.spread is not None for level in found.jobs.values()} == {known}
     assert found.floor == pytest.approx(0.0)
     assert latencies(found) == pytest.approx(JOBS)
-
-
-@pytest.mark.parametrize("visits", [{}, {"a": []}, {"a": [Visit((), (), ())]}])
-def test_without_samples_there_is_no_level(visits: dict[str, list[Visit]]) -> None:
-    with pytest.raises(ValueError, match="at least one sample"):
-        levels(visits)
-    assert latencies(levels({**visits, "a": [Visit((3.0,), (), (1.0,))]})) == pytest.approx(
-        {"a": 3.0}
-    )
 
 
 def test_a_moment_is_of_each_sample_not_of_the_visit() -> None:
@@ -284,26 +238,6 @@ def test_any_jobs_any_step_any_order(
         assert found[key] == pytest.approx(scale * t, rel=0.1)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10_000), st.floats(0.01, 100.0), st.floats(-1e6, 1e6))
-def test_units_of_time_and_the_clocks_begin_do_not_matter(
-    seed: int, scale: float, shift: float
-) -> None:
-    visits = measured(JOBS, 5, lambda at: 1.0 + at, noise=0.05, seed=seed)
-    moved = {
-        k: [
-            Visit(tuple(scale * t for t in v.samples_ms), (), tuple(t + shift for t in v.at_s))
-            for v in vs
-        ]
-        for k, vs in visits.items()
-    }
-    before, after = levels(visits), levels(moved)
-    assert latencies(after) == pytest.approx(
-        {k: scale * t for k, t in latencies(before).items()}, rel=1e-6
-    )
-    assert (after.quiet, after.busy) == pytest.approx((before.quiet, before.busy))
-
-
 def test_noise_of_the_samples_averages_out() -> None:
     """Against numbers of statistics: a median of 20 of deviation s scatters by about 1.25 s / sqrt(20)."""
     found = levels(measured(JOBS, 20, lambda at: 1.0 + 0.5 * math.sin(12 * at), noise=0.04))
@@ -314,35 +248,3 @@ def test_noise_of_the_samples_averages_out() -> None:
     # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
     halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
     assert 0.5 * halves < found.floor < 2 * halves
-
-
-# ---- other programs on the machine ---------------------------------------------------------------
-
-
-def shared(share: float) -> dict[str, list[Visit]]:
-    """As `measured`, beside other programs that use `share` processors all the time."""
-    visits = measured(JOBS, 8, usual)
-    return {
-        k: [
-            replace(v, others_s=500.0 + share * (v.at_s[0] + v.samples_ms[0] / 1e3 - 1e9))
-            for v in vs
-        ]
-        for k, vs in visits.items()
-    }
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_other_programs_are_told_and_correct_nothing(share: float) -> None:
-    found = levels(shared(share))
-    assert found.others == pytest.approx(share, abs=1e-6)
-    assert found.jobs == levels(measured(JOBS, 8, usual)).jobs
-
-
-def test_a_worker_that_died_is_no_other_program() -> None:
-    """From then on what it had used is in the times of others."""
-    visits = shared(0.4)
-    middle = 1e9 + 0.05 * 8 * len(JOBS)
-    for v in (v for taken in visits.values() for v in taken if v.at_s[0] > middle):
-        assert v.others_s is not None
-        object.__setattr__(v, "others_s", v.others_s + 90.0)
-    assert levels(visits).others == pytest.approx(0.4, abs=1e-6)

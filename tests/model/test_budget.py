@@ -23,11 +23,11 @@ from lolat.model.budget import (
     MOST_BATCH,
     MOST_WIDTH,
     WIDTH_STEPS,
+    Before,
     BudgetAnswer,
     budget,
     exceeded,
     first_above,
-    is_prediction,
     read_before,
 )
 from tests import synthetic
@@ -39,8 +39,7 @@ NETWORK = synthetic.network()
 def at_size(side: int) -> Graph:
     """The network at another resolution; sizes below 24 and above 200 are refused."""
     if not 24 <= side <= 200:
-        why = f"cannot be read at {side}"
-        raise NetworkError(f"{why}; give another {arg('input_size')}", why=why)
+        raise NetworkError(f"cannot be read at {side}")
     return synthetic.network(size=side)
 
 
@@ -99,13 +98,6 @@ def test_to_be_sure_the_end_of_the_interval_counts(vary: str) -> None:
     assert sure.to_dict()["sure"] is True
 
 
-def test_a_narrower_interval_leaves_more() -> None:
-    limit = 3 * MODEL.predict(NETWORK).latency_ms
-    wide, narrow = (within(limit, "batch", sure=True, coverage=c) for c in (0.9, 0.5))
-    assert narrow.best.value >= wide.best.value
-    assert narrow.to_dict()["coverage"] == 0.5
-
-
 @pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
 @pytest.mark.parametrize("sure", [False, True])
 def test_a_budget_that_cannot_be_met(vary: str, sure: bool) -> None:
@@ -123,16 +115,10 @@ def test_a_budget_that_cannot_be_met(vary: str, sure: bool) -> None:
 
 def test_a_budget_that_is_never_exceeded() -> None:
     answer = within(1e9, "batch")
-    assert (answer.best.value, answer.next, answer.refusal) == (MOST_BATCH, None, None)
+    assert (answer.best.value, answer.next) == (MOST_BATCH, None)
     assert within(1e9, "width").best.value == MOST_WIDTH
-    assert within(1e9, "width").to_dict()["next"] is None
-
-
-def test_a_refused_size_is_in_the_answer() -> None:
-    answer = within(1e9, "resolution")
-    assert answer.best.value == 200
-    assert answer.refusal == "cannot be read at 201"
-    assert answer.to_dict()["warnings"][-1] == "cannot be read at 201"
+    sized = within(1e9, "resolution")  # 201 is refused
+    assert (sized.best.value, sized.next) == (200, None)
 
 
 def test_a_network_that_refuses_all_other_sizes() -> None:
@@ -182,13 +168,6 @@ def test_unknown_and_fixed_values() -> None:
     ):
         with pytest.raises(InputError):
             budget(model, network, 5.0, vary, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("ms", [math.nan, math.inf, -1.0, 0.0, "15"])
-def test_a_budget_that_is_no_time(ms: float) -> None:
-    with pytest.raises(InputError) as error:
-        within(ms, "batch")
-    assert error.value.code == "max-ms"
 
 
 def test_the_answer_as_json() -> None:
@@ -248,6 +227,13 @@ def base(tmp_path: Path) -> Path:
     return path
 
 
+def before_of(base: Path) -> Before:
+    """What is read of it."""
+    before = read_before(str(base))
+    assert before is not None
+    return before
+
+
 @pytest.mark.parametrize(
     ("limits", "exceeds"),
     [
@@ -265,18 +251,12 @@ def base(tmp_path: Path) -> Path:
 )
 def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
     if "before" in limits:
-        before = structs.replace(read_before(str(base)), latency_ms=limits["before"])
+        before = structs.replace(before_of(base), latency_ms=limits["before"])
         limits = limits | {"before": before}
     fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
     lines = exceeded([fast, replace(PREDICTION, device="b")], **limits)
     assert [name for line, name in zip(lines, exceeds, strict=True) if arg(name) in line] == exceeds
     assert all(" on b takes " in line for line in lines)
-
-
-def test_to_be_sure_takes_an_interval() -> None:
-    with pytest.raises(InputError) as error:
-        exceeded([replace(PREDICTION, interval_ms=None)], 20.0, 0.9)
-    assert error.value.code == "too-few-points"
 
 
 @pytest.mark.parametrize(
@@ -285,14 +265,11 @@ def test_to_be_sure_takes_an_interval() -> None:
 )
 def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:
-        exceeded([PREDICTION], before=structs.replace(read_before(str(base)), **other))
+        exceeded([PREDICTION], before=structs.replace(before_of(base), **other))
     assert error.value.code == "against"
 
 
-@pytest.mark.parametrize("change", [{"model": None}, {"schema": "lolat-network"}])
-def test_the_base_is_what_predict_wrote(base: Path, change: dict[str, Any]) -> None:
-    base.write_text(json.dumps(json.loads(base.read_text()) | change))
-    with pytest.raises(InputError) as error:
-        read_before(str(base))
-    assert error.value.code == "against"
-    assert is_prediction(str(base)) == ("model" in change)
+def test_another_file_is_no_base(base: Path) -> None:
+    base.write_text(json.dumps(json.loads(base.read_text()) | {"schema": "lolat-network"}))
+    assert read_before(str(base)) is None
+    assert read_before("keras:ResNet50") is None

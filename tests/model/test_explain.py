@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE
-from lolat.model import Model, attribution
+from lolat.model import Model
 from lolat.model.attribution import (
     Attribution,
     Explanation,
@@ -105,8 +105,7 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     found = explain(MODEL, MOBILE, batch_size, block="block1")
     block = found.blocks[0]
     half, narrow = of(found, "inner_width"), mobile(mid=48)
-    assert half.change == "48 fewer channels inside (96 -> 48)"
-    assert half.details == {"factor": 0.5, "channels": [[96, 48]]}
+    assert half.change == "width x0.5 inside (96 -> 48)"
     assert half.saves_ms == close(saving(MOBILE, narrow, batch_size), rel=1e-9)
     assert half.latency_ms == close(MODEL.predict(narrow, batch_size).latency_ms, rel=1e-9)
     assert half.of_block == close(half.saves_ms / block.latency_ms)
@@ -116,16 +115,9 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     assert found.notes == (NOTE,)
 
 
-def test_the_largest_saving_comes_first() -> None:
-    for found in (explain(MODEL, MOBILE, block="block1"), explain(MODEL, MOBILE)):
-        saved = [c.saves_ms for c in found.counterfactuals]
-        assert saved == sorted(saved, reverse=True)
-        assert min(saved) > 0
-
-
 def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = attribution.Change("drop", "more", synthetic.network(stages=5), {})
-    same = attribution.Change("drop", "as it is", synthetic.network(), {})
+    slower = ("drop", "more", synthetic.network(stages=5))
+    same = ("drop", "as it is", synthetic.network())
     changes = "lolat.model.attribution._changes_of_block"
     monkeypatch.setattr(changes, lambda *_: iter([slower, same]))
     assert explain(MODEL, NETWORK, block="stem").counterfactuals == ()
@@ -137,32 +129,15 @@ def test_a_network_narrower_and_smaller() -> None:
     assert half.saves_ms == close(saving(NETWORK, synthetic.network(width=16)), rel=1e-9)
     assert half.of_block is None
     smaller = of(found, "resolution")
-    assert smaller.details == {"from": 56, "to": 28}
     assert smaller.saves_ms == close(saving(NETWORK, at_size(28)), rel=1e-9)
     drop = of(found, "drop")
     assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
-    assert drop.details["block"] in [b.label for b in cut(NETWORK)]
-
-
-def test_a_network_that_refuses_another_size() -> None:
-    def refuse(side: int) -> Graph:
-        raise NetworkError("no")
-
-    assert of(explain(MODEL, NETWORK, at_size=refuse), "resolution") == []
-    assert of(explain(MODEL, NETWORK), "resolution") == []
-
-
-def test_of_one_layer_no_width_is_tried() -> None:
-    line = synthetic.one("dense", [(1, 4)], [(1, 1)], in_features=4, out_features=1, bias=True)
-    found = explain(MODEL, line)
-    assert (found.counterfactuals, found.notes) == ((), ())
 
 
 def test_blocks_by_name() -> None:
     analysis = analyze(NETWORK)
     for i, block in enumerate(analysis.blocks):
         assert find_block(analysis, block.label) == find_block(analysis, block.name) == i
-    assert analysis.blocks[find_block(analysis, "st")].label == "stem"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +145,6 @@ def test_blocks_by_name() -> None:
     [
         ("conv2_blok1", "did you mean conv2_block1 or"),
         ("xyz", "expected one of stem, conv1_block1"),
-        ("", "expected one of stem"),
-        ("conv", "expected one of conv1_block1, conv2_block1, conv3"),
         ("call", "expected one of"),
     ],
 )
@@ -179,15 +152,6 @@ def test_a_block_that_is_not_there(name: str, hint: str) -> None:
     with pytest.raises(InputError, match=hint) as error:
         MODEL.explain(NETWORK, block=name)
     assert error.value.code == "block"
-
-
-def test_the_answer_as_json() -> None:
-    found = explain(MODEL, NETWORK).to_dict()
-    assert found["block"] is None
-    assert found["operations"] == []
-    inside = explain(MODEL, NETWORK, block="stem").to_dict()
-    assert inside["block"] == inside["blocks"][0]["name"]
-    assert inside["operations"][0]["kind"] == "conv"
 
 
 def test_operations_that_are_timed_one_by_one_add_up() -> None:

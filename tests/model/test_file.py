@@ -6,11 +6,6 @@ import copy
 import json
 import math
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,12 +97,6 @@ def refusal(document: Any) -> LolatError:
 
 
 # ---- Reading
-
-
-@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf", b"\n  "])
-def test_what_plain_json_holds_is_what_is_read(path: Path, prefix: bytes) -> None:
-    path.write_bytes(prefix + json.dumps(small()).encode())
-    assert read(path) == read(str(path)) == small()
 
 
 def test_later_minor_additions_are_accepted_and_kept(path: Path) -> None:
@@ -250,37 +239,6 @@ def test_what_is_no_model_or_no_json_changes_nothing(path: Path, document: dict[
     assert unchanged(path)
 
 
-_WRITES_FOR_EVER = """
-import json, sys
-from lolat.model import file as model_file
-documents = [json.loads(text) for text in sys.argv[2:]]
-while True:
-    for document in documents:
-        model_file.write(sys.argv[1], document)
-        print("written", flush=True)
-"""
-
-
-def test_killed_at_any_instant_the_file_is_whole(path: Path) -> None:
-    points = small()["points"][:1] * 100
-    documents = [small() | {"name": name, "points": points} for name in "ab"]
-    write(path, documents[0])
-    command = [sys.executable, "-c", _WRITES_FOR_EVER, str(path), *map(json.dumps, documents)]
-    moments = random.Random(0)
-    for _ in range(6):
-        process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        for _ in range(moments.randint(2, 3)):
-            began = time.monotonic()
-            assert process.stdout.readline() == b"written\n"
-        time.sleep(moments.uniform(0, time.monotonic() - began))  # while it writes the next one
-        process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
-        process.communicate()
-        assert json.loads(path.read_bytes()) in documents
-    # What a kill leaves behind is never taken for a model.
-    assert [n for n in os.listdir(path.parent) if n.endswith(".json")] == [path.name]
-
-
 # ---- One file for a device: a section is added and the others stay, lacks have a remedy
 
 
@@ -301,21 +259,16 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "command"),
     [
-        (OF_INFERENCE, "lolat learn gpu --backend torch --half --threads 2 --output 'a b.json'`"),
-        (OF_TRAINING, "`lolat learn gpu --backend torch --half --threads 2 --mode training --output"),
+        (OF_INFERENCE, "lolat learn gpu --backend torch --output 'a b.json'`"),
+        (OF_TRAINING, "`lolat learn gpu --backend torch --mode training --output"),
         ("fbnet", "lolat nas fit fbnet SAMPLES.csv --output 'a b.json'`"),
     ],
 )  # fmt: skip
 def test_a_lacking_section_has_its_command(section: str, command: str) -> None:
-    where = {"device": "gpu", "framework": "torch", "half": True, "threads_asked": 2}
+    where = {"device": "gpu", "framework": "torch"}
     error = lacks({"environment": where, "spaces": {"darts": {}}}, "a b.json", section)
     assert "a b.json knows networks of darts, but no" in str(error)
     assert command in str(error)
-
-
-def test_a_shipped_file_is_not_to_be_written() -> None:
-    shipped = lolat.load("epyc-2t")
-    assert "--output epyc-2t.json`" in str(lacks(shipped.document, shipped.source, "fbnet"))
 
 
 def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lolat.errors import InputError
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.points import Point, matrix, read_csv, times
+from lolat.fitting.points import Point, matrix, times
 from lolat.fitting.predictors.extended import TERMS
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS
+from lolat.graph.counts import FEATURES, KINDS
 from lolat.model import Model
 from lolat.model.figures import errors
 from lolat.model.file import validate
 from lolat.model.learning import (
-    LEAST_NETWORKS,
     fit_document,
 )
 from tests import synthetic
@@ -155,17 +153,6 @@ def test_a_network_is_left_out_with_all_its_batch_sizes() -> None:
     assert residuals[-2:] == pytest.approx([np.log(5)] * 2, abs=0.3)
 
 
-def test_few_networks_say_nothing_of_intervals() -> None:
-    for networks, told in ((LEAST_NETWORKS - 1, False), (LEAST_NETWORKS, True)):
-        entry = fit_document(with_networks(networks))["predictors"]["extended"]
-        assert ("networks" in entry) == told
-        assert entry["error"]["networks_left_out"]["points"] == networks
-    assert (
-        "networks_left_out"
-        not in fit_document(synthetic.measured())["predictors"]["extended"]["error"]
-    )
-
-
 def uneven() -> list[Point]:
     """Points of few operations off by far, those of many by little, as measured ones are."""
     random = np.random.default_rng(11)
@@ -216,16 +203,6 @@ def test_too_few_points(count: int) -> None:
         fit_document(synthetic.measured(max(count, 1), (1,))[:count])
 
 
-def test_the_same_counts_again_are_not_another_point(tmp_path: Path) -> None:
-    rows = [f"{n},{n * n},{n**3},{n}" for n in (3, 5, 7, 11)]
-    path = tmp_path / "points.csv"
-    path.write_text("\n".join(["acts,inp,flops,latency_ms", *rows * 10]))
-    points = read_csv(path)
-    assert len({p.name for p in points}) == 4
-    with pytest.raises(InputError, match=r"4 points are too few .* 5 different"):
-        fit_document(points)
-
-
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_points_of_hardly_any_block_have_no_interval(blocks: int) -> None:
     """Without the one block there is nothing to fit on."""
@@ -238,17 +215,3 @@ def test_points_of_hardly_any_block_have_no_interval(blocks: int) -> None:
         assert "left_out" not in entry["error"]
     found = Model(document).predict(synthetic.network())
     assert found.interval_ms is None
-
-
-def test_odd_points_are_fitted_all_the_same() -> None:
-    for odd in ({"flops": 0}, {"ops": 0, "traffic": 0}):
-        points = [
-            Point(p.name, p.batch_size, {**p.counts, **odd}, p.latency_ms)
-            for p in synthetic.measured(8, (1, 2))
-        ]
-        document = synthetic.document(points)
-        validate(document, "made up")
-        json.dumps(document, allow_nan=False)
-    same = [Point(f"b{i}", 1, dict.fromkeys(COLUMNS, 7), 2.0) for i in range(12)]
-    with pytest.raises(InputError, match=r"^1 point is too few"):
-        fit_document(same)

@@ -104,8 +104,6 @@ def test_launched_in_another_way() -> None:
     assert graph.latency_ms < 0.2 * eager.latency_ms
     assert graph.in_domain is False
     assert any("another way (eager)" in w for w in graph.warnings)
-    assert plain.launched("graph").launch_option == " --launch graph"
-    assert plain.launched("eager").launch_option == ""
     with pytest.raises(InputError, match="expected eager, compiled, graph") as error:
         plain.launched("slowly")
     assert error.value.code == "no-launch"

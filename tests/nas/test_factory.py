@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -34,14 +33,11 @@ def assert_exact(space: Space, function: Any, batch_sizes: tuple[int, ...] = (1,
     """All candidates, built here, at batch sizes that were not looked at too."""
     rows = space.decode(np.arange(space.size))
     for batch_size in batch_sizes:
-        whole = []
-        for row in rows:
-            graph = function(*(p.choices[c] for p, c in zip(space.positions, row, strict=True)))
-            whole.append(count(graph).total(batch_size))
+        whole = [count(function(**space.values(row))).total(batch_size) for row in rows]
         np.testing.assert_array_equal(space.counts(rows, batch_size), np.array(whole))
 
 
-def test_what_interacts_is_found() -> None:
+def test_positions_that_interact_are_found() -> None:
     space = Space.from_factory(chain, CHAIN)
     found = space.decomposition
     assert {frozenset(names) for names in found.together} == {
@@ -54,50 +50,53 @@ def test_what_interacts_is_found() -> None:
     assert_exact(space, chain)
 
 
+def numbered(choices: tuple[int, ...], count: int) -> dict[str, tuple[int, ...]]:
+    return {f"p{i}": choices for i in range(count)}
+
+
+def convolutions(size: int, **kernels: int) -> Graph:
+    """One behind the other, on an image of `size`."""
+    builder = GraphBuilder("convolutions")
+    layers, x = Layers(builder), builder.input((1, size, size, 8))
+    for kernel in kernels.values():
+        x = layers.conv(x, 8, kernel)
+    return builder.build([x])
+
+
 def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
     calls: Counter[tuple[int, ...]] = Counter()
 
-    def independent(*kernels: int) -> Graph:
-        calls[kernels] += 1
-        return convolutions(16, *kernels)
+    def independent(**kernels: int) -> Graph:
+        calls[tuple(kernels.values())] += 1
+        return convolutions(16, **kernels)
 
-    space = Space.from_factory(independent, [(1, 3, 5)] * 10)
+    space = Space.from_factory(independent, numbered((1, 3, 5), 10))
     assert space.size == 59_049
     assert set(calls.values()) == {1}
     assert len(calls) == space.decomposition.built < 70
     assert space.decomposition.together == ()
     rows = space.sample(30, seed=9)
-    whole = [count(independent(*((1, 3, 5)[c] for c in row))).total() for row in rows]
+    whole = [count(independent(**space.values(row))).total() for row in rows]
     np.testing.assert_array_equal(space.counts(rows), np.array(whole))
 
 
-def convolutions(size: int, *kernels: int) -> Graph:
-    """One behind the other, on an image of `size`."""
-    builder = GraphBuilder("convolutions")
-    layers, x = Layers(builder), builder.input((1, size, size, 8))
-    for kernel in kernels:
-        x = layers.conv(x, 8, kernel)
-    return builder.build([x])
-
-
 def test_interactions_of_distant_positions_are_found() -> None:
-    space = Space.from_factory(convolutions, [(16, 32, 48), *[(1, 3)] * 5], name="mine")
-    assert (space.name, space.decomposition is None) == ("mine", False)
-    assert (
-        space.network([1, 0, 1, 0, 1, 0]).operations == convolutions(32, 1, 3, 1, 3, 1).operations
+    space = Space.from_factory(convolutions, {"size": (16, 32, 48), **numbered((1, 3), 5)})
+    assert space.network([1, 0, 1, 0, 1, 0]).operations == (
+        convolutions(32, a=1, b=3, c=1, d=3, e=1).operations
     )
     assert {frozenset(names) for names in space.decomposition.together} == {
-        frozenset(["position 0", f"position {i}"]) for i in range(1, 6)
+        frozenset(["size", f"p{i}"]) for i in range(5)
     }
     assert_exact(space, convolutions, (1,))
 
 
-def branches(*depths: int) -> Graph:
+def branches(**depths: int) -> Graph:
     """Five branches side by side: the longest path is the deepest one's."""
     builder = GraphBuilder("branches")
     layers, x = Layers(builder), builder.input((1, 16, 16, 8))
     ends = []
-    for depth in depths:
+    for depth in depths.values():
         y = x
         for _ in range(depth):
             y = layers.same("relu", y)
@@ -111,26 +110,28 @@ def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
     with pytest.raises(
         InputError, match=r"change its serial together .* accept it with tolerance=0\."
     ) as info:
-        Space.from_factory(branches, [(1, 12)] * 6)
+        Space.from_factory(branches, numbered((1, 12), 6))
     tolerance = float(str(info.value).rpartition("=")[2])
-    space = Space.from_factory(branches, [(1, 12)] * 6, tolerance=tolerance)
+    space = Space.from_factory(branches, numbered((1, 12), 6), tolerance=tolerance)
     found = space.decomposition
     assert found.column == "serial"
     assert 0.0 < found.deviation <= tolerance
 
 
-def test_too_many_networks_are_refused_before_they_are_built() -> None:
+def test_too_many_networks_are_refused_before_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     built: list[int] = []
 
-    def wide(*widths: int) -> Graph:
+    def wide(**widths: int) -> Graph:
         built.append(1)
-        return chain(*widths, 3, "relu")  # type: ignore[arg-type]
+        return chain(*widths.values(), 3, "relu")  # type: ignore[arg-type]
 
-    with pytest.raises(InputError, match="takes 148 networks"):
-        Space.from_factory(wide, [tuple(range(8, 408, 8))] * 3, most_networks=100)
-    assert built == []
-    with pytest.raises(InputError, match="a table of"):
-        Space.from_factory(wide, [tuple(range(8, 408, 8))] * 3, most_networks=200)
+    for most, task in ((100, "takes 148 networks"), (200, "a table of")):
+        monkeypatch.setattr("lolat.nas.factory.MOST_NETWORKS", most)
+        with pytest.raises(InputError, match=task):
+            Space.from_factory(wide, numbered(tuple(range(8, 408, 8)), 3))
+        assert bool(built) == (most == 200)
 
 
 def test_a_function_that_fails_is_named_with_its_choices() -> None:
@@ -142,38 +143,10 @@ def test_a_function_that_fails_is_named_with_its_choices() -> None:
     with pytest.raises(InputError, match=r"fragile of {'a': 2, 'b': 3} failed"):
         Space.from_factory(fragile, {"a": (1, 2), "b": (1, 3)})
     with pytest.raises(InputError):
-        Space.from_factory(lambda a: object(), [(1, 2)])
+        Space.from_factory(lambda a: object(), {"a": (1, 2)})
 
 
-@pytest.mark.parametrize("choices", [[], [()], {"a": ()}, [(1,), ()]])
-def test_choices_of_nothing_are_refused(choices: Any) -> None:
-    with pytest.raises(InputError):
-        Space.from_factory(chain, choices)
-
-
-def test_a_pytorch_factory() -> None:
-    torch = pytest.importorskip("torch")
-
-    def make(filters: int, units: int) -> Any:
-        nn = torch.nn
-        return nn.Sequential(
-            nn.Conv2d(3, filters, 3), nn.ReLU(), nn.Flatten(), nn.Linear(filters * 36, units)
-        )
-
-    space = Space.from_factory(make, {"filters": (4, 8), "units": (5, 6)}, input_size=(3, 8, 8))
-    rows = space.decode(np.arange(4))
-    expected = [36 * 27 * f + f * 36 * u for f in (4, 8) for u in (5, 6)]
-    assert space.counts(rows)[:, 2].tolist() == expected
-
-
-def test_the_example_is_what_it_says() -> None:
-    pytest.importorskip("keras")
-    from examples import nas_search
-
-    made, classes = nas_search.images(40, 0)
-    assert made.shape == (40, nas_search.SIZE, nas_search.SIZE, 3)
-    assert set(classes) <= set(range(nas_search.CLASSES))
-    space = math.prod(map(len, nas_search.CHOICES.values()))
-    assert f"({space:,} in all)" in str(nas_search.__doc__)
-    first = {name: values[0] for name, values in nas_search.CHOICES.items()}
-    assert nas_search.network(**first).output_shape == (None, nas_search.CLASSES)
+def test_choices_of_nothing_are_refused() -> None:
+    for choices in ({}, {"a": ()}):
+        with pytest.raises(InputError):
+            Space.from_factory(chain, choices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +88,7 @@ def test_whole_milliseconds_count_as_rounded() -> None:
 
 @pytest.mark.parametrize(
     ("count", "device", "least"),
-    [(1, everything, 0.75), (3, everything, 0.75), (10, layered, 0.8), (100, layered, 0.97)],
+    [(3, everything, 0.75), (100, layered, 0.97)],
 )
 def test_few_samples_rank_and_many_tell(count: int, device: Device, least: float) -> None:
     some = some_layers if device is layered else some_cells
@@ -128,7 +127,7 @@ def noisy(count: int, noise: float, seed: int = 0) -> Samples:
     archs = some_cells(count, seed)
     rows, times = exact(archs)
     times *= np.exp(noise * np.random.default_rng(seed).standard_t(4.0, count))
-    return Samples(tuple(archs), rows, times, 0.0, ())
+    return Samples(tuple(archs), rows, times, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +138,7 @@ def cells() -> NasModel:
 @pytest.fixture(scope="module")
 def layers() -> NasModel:
     archs = some_layers(10)
-    return fit(LAYERS, Samples(tuple(archs), *exact(archs, layered), 0.0, ()))
+    return fit(LAYERS, Samples(tuple(archs), *exact(archs, layered), 0.0))
 
 
 def test_many_networks_are_answered_in_parts(
@@ -192,7 +191,7 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], 
     for seed in range(5):
         ten = space.sample(10, seed=seed)
         archs = tuple(space.arch(row) for row in ten)
-        found = fit(space, Samples(archs, ten, scorer.latency(ten), 0.0, ()))
+        found = fit(space, Samples(archs, ten, scorer.latency(ten), 0.0))
         ranks.append(spearmanr(found.latency(rows), truth)[0])
     assert np.mean(ranks) > 0.9
 
@@ -219,29 +218,6 @@ def with_section(space: str, section: Any) -> Model:
     return Model(document, "m.json")
 
 
-MISSING = object()
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("costs",), MISSING), (("costs",), []),
-        (("costs", 0, "costs_ms"), [1.0]), (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0]),
-        (("costs", 0, "assumption"), "another"),
-        (("spreads_ms", "all"), [[1.0, 1.0]]), (("spreads_ms",), {}),
-    ],
-)  # fmt: skip
-def test_a_damaged_section_is_refused(cells: NasModel, path: tuple[Any, ...], value: Any) -> None:
-    holder = section = copy.deepcopy(msgspec.to_builtins(cells.section))
-    for key in path[:-1]:
-        holder = holder[key]
-    holder[path[-1]] = value
-    if value is MISSING:
-        del holder[path[-1]]
-    with pytest.raises(ModelFileError, match=r"^m\.json: "):
-        from_model(with_section("nasbench201", section), CELLS)
-
-
 def test_samples_answer_where_the_model_has_some(cells: NasModel) -> None:
     section = msgspec.to_builtins(cells.section)
     document = {**synthetic.document(), "spaces": {"nasbench201": section}}
@@ -259,43 +235,28 @@ def test_samples_answer_where_the_model_has_some(cells: NasModel) -> None:
 
 # ---- Tables of samples.
 
-A, B, C = some_cells(3)
+A, B = some_cells(2)
+HEADS = "arch,latency_ms"
+WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Callable[..., Path]:
-    def write(*lines: str, header: str = "arch,latency_ms") -> Path:
-        path = tmp_path / "samples.csv"
-        path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
-        return path
-
-    return write
-
-
-def test_other_columns_and_empty_lines_are_ignored(table: Any) -> None:
-    path = table(f"x,1.25,{A}", "", f"y,2.5,{B}", header="\ufeffname, Latency_ms ,ARCH")
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_table_of_samples(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "samples.csv"
+    content = f"\ufeffname, Latency_ms ,ARCH\nx,1.25,{A}\n\ny,2.5,{B}\n".encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
     found = read_samples(path, CELLS)
-    assert (found.archs, found.times.tolist(), found.remarks) == ((A, B), [1.25, 2.5], ())
+    assert (found.archs, found.times.tolist(), found.step) == ((A, B), [1.25, 2.5], 0.01)
     assert found.rows.tolist() == CELLS.parse([A, B]).tolist()
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    assert read_samples(path, CELLS).times.tolist() == [1.25, 2.5]
-    assert read_samples(table(f"{A},1.25"), CELLS).times.tolist() == [1.25]
 
 
-@pytest.mark.parametrize(
-    ("lines", "times", "remark"),
-    [
-        ([f"{A},1.25", f"{B},2.5", f"{A},1.25"], [1.25, 2.5], "1 of 3 rows repeat another one"),
-        ([f"{A},12", f"{B},15.0"], [12.0, 15.0], "whole milliseconds"),
-    ],
-)
-def test_what_is_merged_or_rounded_is_told(
-    table: Any, lines: list[str], times: list[float], remark: str
-) -> None:
-    found = read_samples(table(*lines), CELLS)
-    assert found.times.tolist() == times
-    assert remark in found.remarks[0]
-    assert (found.step == 1.0) == ("whole" in remark)
+@pytest.mark.parametrize("line", [f"{B},0", f"{WRONG},2.5", None])
+def test_wrong_rows_are_refused(tmp_path: Path, line: str | None) -> None:
+    path = tmp_path / "samples.csv"
+    path.write_text("\n".join([HEADS] if line is None else [HEADS, f"{A},1.25", "", line]))
+    with pytest.raises(InputError) as caught:
+        read_samples(path, CELLS)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -307,17 +268,3 @@ def test_what_is_merged_or_rounded_is_told(
 )  # fmt: skip
 def test_rounding_is_seen_from_the_digits(texts: list[str], step: float) -> None:
     assert rounding(texts) == pytest.approx(step)
-
-
-WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [[f"{A},1.25", "", f"{B},0"], [f"{A},1.25", f"{WRONG},2.5"], [f"{A},1.25", f"{A},1.35"], []],
-)
-def test_wrong_rows_are_refused(table: Any, lines: list[str]) -> None:
-    path = table(*lines)
-    with pytest.raises(InputError) as caught:
-        read_samples(path, CELLS)
-    assert str(path) in str(caught.value)

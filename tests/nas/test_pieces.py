@@ -65,15 +65,6 @@ def test_stem_and_head_of_fbnet_by_hand() -> None:
         assert fbnet.rest(form, space).tolist() == [macs, 0, moved, sum(kernels), 8]
 
 
-def test_a_block_at_both_sizes() -> None:
-    """The convolutions of layer 3 have the same weights, and (56/32)^2 the work at 224x224."""
-    large = fbnet.blocks(fbnet.IMAGENET, IMAGENET)[2, :-1]
-    little = fbnet.blocks(fbnet.CIFAR, CIFAR)[2, :-1]
-    assert large[:, [WEIGHTS, OPS]].tolist() == little[:, [WEIGHTS, OPS]].tolist()
-    for term in (MACS, DEPTHWISE, TRAFFIC):
-        assert large[:, term] / little[:, term] == pytest.approx((56 / 32) ** 2)
-
-
 def edges_of(row: np.ndarray) -> set[tuple[int, int]]:
     return {edge for edge, on in zip(EDGES, row, strict=True) if on}
 

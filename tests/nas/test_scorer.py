@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from lolat.model import Model
 from lolat.nas.grid import CHUNK, Grid
 from lolat.nas.scorer import Scored, Scorer, best_of, compiled
 from tests import synthetic
-from tests.nas.test_space import every, small
+from tests.nas.test_space import every
 from tests.training import known_device
 
 MODEL = Model(synthetic.document())
@@ -90,12 +89,6 @@ def test_tables_of_any_positions_add_up() -> None:
     np.testing.assert_allclose(scorer.latency(np.asfortranarray(rows)), expected, rtol=1e-12)
 
 
-def test_many_positions_are_few_look_ups() -> None:
-    scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
-    assert len(scorer.look_ups) == 6
-    assert scorer.latency(np.full((2, 22), 8)).tolist() == [0.25 + 22 * 8] * 2
-
-
 def test_more_choices_than_a_byte_holds() -> None:
     table = np.arange(70_000.0)
     scorer = made([70_000, 2], {(0,): table, (1,): [0.0, 0.5]})
@@ -115,14 +108,6 @@ def test_a_wrong_choice_is_named_wherever_it_is(dtype: Any) -> None:
         scorer.latency(np.zeros((4, 3), dtype))
     with pytest.raises(InputError, match="type float64"):
         scorer.latency(np.zeros((4, 2)))
-
-
-def test_it_can_be_sent_to_another_process() -> None:
-    space, rows, _ = every()
-    scorer = space.scorer(MODEL)
-    sent = pickle.dumps(scorer)
-    assert len(sent) < 20_000
-    np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
 PIECES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, np.nan]), max_size=9), max_size=5)
@@ -152,11 +137,3 @@ def test_a_range_in_pieces() -> None:
         assert indices.tolist() == list(range(start, stop or scorer.grid.size))
         assert rows.tolist() == Grid(tuple(sizes)).decode(indices).tolist()
         assert times.tolist() == (0.25 + rows.sum(axis=1)).tolist()
-
-
-def test_what_cannot_be_scored() -> None:
-    scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
-    with pytest.raises(InputError, match="more than an int64 can index"):
-        next(scorer.chunks())
-    with pytest.raises(InputError, match="oracle"):
-        small().scorer(MODEL, 1, "oracle")

@@ -135,9 +135,9 @@ def test_what_a_network_prints_is_not_on_stdout(
 @pytest.mark.parametrize(
     ("spec", "code"),
     [
-        *((f"lolat_nets:{name}", "user-code") for name in
-          ("god", "Holder.made", "raises", "rings", "leaves", "needs")),
-        *((f"lolat_nets:{name}", "network") for name in ("number", "text", "optimizer", "tensor")),
+        ("lolat_nets:god", "user-code"), ("lolat_nets:Holder.made", "user-code"),
+        *((f"lolat_nets:{name}", "network") for name in
+          ("raises", "rings", "leaves", "needs", "number", "text", "optimizer", "tensor")),
         ("lolat_netz:good", "user-code"), ("lolat_nets.deeper:good", "user-code"),
     ],
 )  # fmt: skip

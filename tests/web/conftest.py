@@ -1,16 +1,19 @@
-"""What the tests of the calculator share: a model of a made-up device, and the page in this process."""
+"""What the tests of the calculator share: models of made-up devices, and the page in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lolat.io import paths as places
-from lolat.model.file import write
 from tests import synthetic
+
+Write = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
@@ -20,19 +23,37 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "shipped_folder", lambda: tmp_path / "shipped")
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of inference whose device is in no list of prices; its training is estimated."""
-    path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, synthetic.document(name="desk", device="a desk"))
-    return path
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a model file into a folder; of a device that takes `slower` times as long."""
+
+    def model(folder: str, name: str, slower: float = 1.0, **changes: Any) -> Path:
+        document = copy.deepcopy(synthetic.document(name=name, **changes))
+        extended = document["predictors"]["extended"]
+        extended["coefficients"] = {k: v * slower for k, v in extended["coefficients"].items()}
+        (tmp_path / folder).mkdir(exist_ok=True)
+        path = tmp_path / folder / f"{name}.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return model
 
 
 @pytest.fixture
-def page(made: Path) -> Iterator[Any]:
-    """The page with that model, and networks that a fake reader makes: `tests.web.pages.Site`."""
+def laptop(write: Write) -> Path:
+    return write("given", "laptop", device="a laptop")
+
+
+@pytest.fixture
+def board(write: Write) -> Path:
+    return write("given", "board", slower=3.0, device="a board")
+
+
+@pytest.fixture
+def page(laptop: Path, board: Path) -> Iterator[Any]:
+    """The page with both models, and networks that a fake reader makes: `tests.web.pages.Site`."""
     pytest.importorskip("starlette")
     from tests.web.pages import site
 
-    with site([made]) as running:
+    with site([laptop, board]) as running:
         yield running

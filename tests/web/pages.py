@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.web.networks import NetworkCache
+from lolat.web.networks import Networks
 from lolat.web.server import create_app
 from tests import synthetic
 from tests.report.pages import Page
@@ -31,29 +31,24 @@ class FakeReader:
         self.go = threading.Event()
         self.go.set()
 
-    def cache(self, **options: Any) -> NetworkCache:
-        """A cache that it reads for."""
-        return NetworkCache(lambda network, size: self.read(network, size), **options)
-
     def read(self, network: str, size: Sequence[int] = ()) -> Graph:
         self.calls.append((network, tuple(size)))
         self.go.wait(20)
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
-        return synthetic.network(name=network.rpartition("/")[2].removeprefix("keras:"))
+        name = network.rpartition("/")[2].removeprefix("keras:")
+        return synthetic.network(size=size[0] if size else 56, name=name)
 
 
 class Site:
-    """The page; asked with a query it gives what a person sees. `view`: the tab, unless a query says."""
+    """The page; asked with a query it gives what a person sees."""
 
-    def __init__(self, client: Any, reader: FakeReader, view: str) -> None:
-        self.client, self.reader, self.view = client, reader, view
+    def __init__(self, client: Any, reader: FakeReader) -> None:
+        self.client, self.reader = client, reader
         self.raw = ""
 
     def get(self, query: str = "", **fields: object) -> str:
         """The page's HTML; every page is well formed."""
-        if "view=" not in query:
-            fields = {"view": self.view, **fields}
         pairs = [urlencode([(name, str(value))]) for name, value in fields.items()]
         found = self.client.get("/" + "&".join([query or "?", *pairs]))
         assert found.status_code == 200, found.text
@@ -94,11 +89,9 @@ class Site:
 
 
 @contextmanager
-def site(
-    named: Sequence[Path], reader: FakeReader | None = None, view: str = "training", **options: Any
-) -> Iterator[Site]:
+def site(named: Sequence[Path]) -> Iterator[Site]:
     """The page, started and ended."""
-    fake = reader or FakeReader()
-    app = create_app(named, fake.cache(), **options)
+    fake = FakeReader()
+    app = create_app(named, Networks(lambda spec, size: fake.read(spec, size)))
     with TestClient(app, base_url=ORIGIN) as client:
-        yield Site(client, fake, view)
+        yield Site(client, fake)

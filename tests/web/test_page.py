@@ -1,13 +1,13 @@
-"""The form and the tab of training: every field, every error, and the same figures as the command."""
+"""The page: what it says is what the library answers, every field matters, and every error has a place."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 from click.testing import CliRunner
@@ -15,240 +15,313 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("starlette")
 
-from lolat.cli.main import lolat
+import lolat
+from lolat.cli.main import lolat as commands
+from lolat.errors import AnswerIsNo
+from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
+from lolat.model.budget import budget
 from lolat.model.file import put
-from lolat.units import dollars, duration
-from lolat.web.form import FIELDS, OF_VIEW
+from lolat.model.prediction import domain_words
+from lolat.units import dollars, duration, milliseconds
+from lolat.web.devices import devices
+from lolat.web.form import OF_NETWORK, TABS
 from tests import synthetic
 from tests.strategies import queries
+from tests.web.conftest import Write
 from tests.web.pages import Site, site
 
-
-def v100(made: Path, folder: Path, name: str = "v100", **environment: object) -> Path:
-    """The same model of a device that is in the list of prices."""
-    document = json.loads(made.read_text())
-    document["environment"] = {"device": "Tesla V100-SXM2-16GB", **environment}
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(document))
-    return path
+BOTH = "?model=laptop&model=board&network=Mine"
+MINE = "?model=laptop&network=Mine"
 
 
 def command_json(command: str) -> Any:
     """The answer of a command of the page."""
-    run = CliRunner().invoke(lolat, [*shlex.split(command)[1:], "--json"], catch_exceptions=False)
-    return json.loads(run.stdout)
+    words = [*shlex.split(command)[1:], "--json"]
+    return json.loads(CliRunner().invoke(commands, words, catch_exceptions=False).stdout)
 
 
-def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
+# ---- Latency
+
+
+def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
     page.get()
-    (command,) = page.commands()
-    run = "--samples 50000 --epochs 20 --batch-size 64"
-    assert command == f"lolat cost {made} keras:ResNet50 {run} --replicas 1,2,4,8"
-    assert page.answer().startswith('id="answer"')
-    assert page.errors() == {}
-    assert page.reader.calls == []  # nothing had to be read
-    for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):
-        assert page.value(name) == FIELDS[name].default
-
-
-def test_the_command_gives_the_same_figures(page: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    page.get(
-        name="torchvision:resnet18", devices=4, batch_size=16, samples=5000, epochs=3, optimizer="adam",
-        link_gbps=25, coverage=0.8, **{"price.desk": 2.5},
-    )  # fmt: skip
-    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    (command,) = page.commands()
-    told = command_json(command)
+    wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"))
     said = page.answer()
-    for option in told["options"]:
-        ends = " to ".join(map(duration, option["interval_s"]))
-        money = " to ".join(map(dollars, option["dollars_interval"]))
-        row = f"{duration(option['total_s'])} {ends} {dollars(option['dollars'])} {money}"
-        assert f"{option['devices']} {row}" in said
+    assert wanted.interval_ms is not None
+    assert f"laptop a laptop {milliseconds(wanted.latency_ms)} 90 % sure of" in said
+    assert f".. {milliseconds(wanted.interval_ms[1])[:-3]}" in said
+    assert "ResNet50 224x224x3 · batch 1 · 3.86 GMACs" in said
+    assert domain_words(wanted) in said
+    assert page.errors() == {}
+    assert page.reader.calls == []
 
 
-def test_a_long_network_has_its_shortest_blocks_in_one_row(
-    page: Site, monkeypatch: pytest.MonkeyPatch
+def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board: Path) -> None:
+    page.get(BOTH + "&batch_size=1,4")
+    models = {"laptop": lolat.load(laptop), "board": lolat.load(board)}
+    table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
+    cells = r"</b> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<"
+    rows = re.findall(cells, table, re.S)
+    assert [name for name, *_ in rows] == ["laptop", "board"] * 2
+    for (name, ms, sure, each), size in zip(rows, (1, 1, 4, 4), strict=True):
+        wanted = models[name].predict(synthetic.network(), size)
+        assert wanted.interval_ms is not None
+        assert ms == milliseconds(wanted.latency_ms)
+        assert sure.endswith(f" .. {milliseconds(wanted.interval_ms[1])[:-3]}")
+        assert each == milliseconds(wanted.latency_ms / size)
+    bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)"', table)]
+    times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
+    assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
+    page.get(MINE)
+    assert 'id="compared"' not in page.raw  # nothing to compare
+
+
+def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
+    page.get(MINE)
+    table = page.raw.partition('<table id="blocks">')[2]
+    times = [float(t) for t in re.findall(r"<td>([\d.]+) ms</td>", table)]
+    wanted = lolat.load(laptop).predict(synthetic.network())
+    assert sum(times) == pytest.approx(wanted.latency_ms, rel=0.01)
+    assert len(times) == len(wanted.blocks)
+    page.get(BOTH)
+    assert page.raw.partition('<table id="blocks">')[2].count('class="bar ') == 2 * len(times)
+
+
+def strange() -> Graph:
+    builder = GraphBuilder("strange")
+    x = builder.input((1, 99, 99, 64))
+    return builder.build([builder.add("a_new_kind", [x], (1, 99, 99, 64), "odd")])
+
+
+def test_what_is_outside_says_why(
+    page: Site, laptop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = synthetic.network(stages=60)
-    monkeypatch.setattr(page.reader, "read", lambda *_: many)
-    page.get(name="Long", view="latency")
-    assert page.raw.count('<progress class="bar') == 25
-    assert re.search(r"\d+ shorter ones together", page.answer())
+    monkeypatch.setattr(page.reader, "read", lambda *_: strange())
+    page.get(BOTH)
+    wanted = lolat.load(laptop).predict(strange())
+    assert wanted.in_domain is False
+    assert page.answer().count(domain_words(wanted)) == 2
+    assert "a_new_kind" in page.answer()
+
+
+def test_the_full_report_is_the_page_of_the_command(
+    page: Site, laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.get(BOTH + "&batch_size=2")
+    first, second = (html.unescape(u) for u in re.findall(r'href="(/report\?[^"]*)"', page.raw))
+    found = page.client.get(first)
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(name="Mine"))
+    path = tmp_path / "report.html"
+    line = ["report", str(laptop), "keras:Mine", "--batch-size", "2", "--html", str(path)]
+    assert CliRunner().invoke(commands, line, catch_exceptions=False).exit_code == 0
+    assert found.text == path.read_text(encoding="utf-8")
+    assert "a board" in page.client.get(second).text
+
+
+@pytest.mark.parametrize("query", ["only=x", "only=laptop&batch_size=x", "only=laptop&network=Bad"])
+def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: str) -> None:
+    found = page.client.get(f"/report?{query}", follow_redirects=False)
+    assert (found.status_code, found.headers["location"]) == (303, f"/?{query}")
+
+
+# ---- What fits in a time, and training
+
+
+@pytest.mark.parametrize(("vary", "sure"), [("width", ""), ("batch", "90")])
+def test_what_fits_is_what_the_library_finds(
+    page: Site, laptop: Path, vary: str, sure: str
+) -> None:
+    limit = float(f"{3 * lolat.load(laptop).predict(synthetic.network()).latency_ms:.6g}")
+    page.get(MINE + "&view=budget", vary=vary, max_ms=limit, sure=sure)
+    options: Any = {"coverage": 0.9, "sure": True} if sure else {}
+    found = budget(lolat.load(laptop), synthetic.network(), limit, vary, **options)
+    said = page.answer()
+    shown = {"width": "width x{:g}", "batch": "batch {:g}"}[vary].format
+    assert f"laptop a laptop {shown(found.best.value)} " in said
+    assert found.next is not None
+    wanted = milliseconds(found.next.prediction.latency_ms)
+    assert f"next: {shown(found.next.value)} takes {wanted}" in said
+    assert ("--sure 90" in page.commands()[0]) == bool(sure)
+
+
+def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
+    page.get(MINE + "&view=budget&vary=batch&max_ms=0.0001")
+    with pytest.raises(AnswerIsNo) as no:
+        budget(lolat.load(laptop), synthetic.network(), 0.0001, "batch")
+    needed = f"{no.value.data['enough_ms']:.3g}"
+    assert "does not fit" in page.answer()
+    assert f'give "At most, ms" {needed} or more' in page.answer()
+
+
+def test_the_largest_input_is_read_anew(page: Site, laptop: Path) -> None:
+    limit = lolat.load(laptop).predict(synthetic.network(size=160)).latency_ms
+    page.get(MINE + "&view=budget&vary=resolution", max_ms=f"{limit * 1.0001:.9g}")
+    assert "160 px stays within" in page.answer()
+    assert ("keras:Mine", (160,)) in page.reader.calls
+    before = len(page.reader.calls)
+    page.get(page.link().removeprefix("/"))
+    assert len(page.reader.calls) == before  # each is read once
+
+
+def test_training_is_what_the_command_answers(page: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.get(
+        MINE + "&view=training", batch_size=16, samples=5000, epochs=3, optimizer="adam", replicas="1,4",
+        link_gbps=25, price_per_hour=2.5, memory_gib=12.5, input_size="56,56, 3",
+    )  # fmt: skip
+    assert page.errors() == {}
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    answer, said = command_json(page.commands()[0]), page.answer()
+    assert [o["devices"] for o in answer["options"]] == [1, 4]
+    for option in answer["options"]:
+        ends = " .. ".join(map(duration, option["interval_s"]))
+        assert f" {duration(option['total_s'])} {ends} " in said
+        assert dollars(option["dollars"]).removeprefix("$") in said
+    assert "12.5 GiB" in said
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("query", "first"),
     [
-        ({"samples": "1281167"}, "20 epochs of 1,281,167 samples"),
-        ({"samples": "60000", "epochs": 1}, "1 epoch of 60,000 samples"),
-        ({"devices": 4}, "batch 64 on each of 4 devices"),
-        ({"optimizer": "adam"}, "one device, adam"),
-        ({"coverage": 0.5}, "50 % sure of"),
-        ({"price.desk": "2.5", "model": "desk", "devices": 2}, "An hour costs $5.00"),
-        ({"price.desk": "0", "model": "desk"}, "An hour costs $0.00"),
-        ({"memory.desk": "12.5"}, " --memory-gib 12.5"),
-        ({"size": "160, 160,3"}, "--input-size 160,160,3"),
+        ("&batch_size=4", "lolat predict {} keras:Mine --batch-size 4"),
+        ("&batch_size=1,4&input_size=64", "lolat predict {} keras:Mine --input-size 64 --batch-size 1,4"),
+        ("&view=budget&vary=batch&max_ms=99&batch_size=2&sure=80",
+         "lolat budget {} keras:Mine --vary batch --max-ms 99 --sure 80 --batch-size 2"),
     ],
-)
-def test_each_field_changes_the_answer(page: Site, fields: dict[str, object], words: str) -> None:
-    page.get(**fields)
-    assert page.errors() == {}
-    assert words in page.answer()
+)  # fmt: skip
+def test_the_commands_give_the_same_figures(
+    page: Site, laptop: Path, monkeypatch: pytest.MonkeyPatch, query: str, first: str
+) -> None:
+    monkeypatch.setattr(
+        "lolat.readers.read", lambda _, size=(): page.reader.read("Mine", size or ())
+    )
+    page.get(BOTH + query)
+    command, _ = page.commands()
+    assert command == first.format(laptop)
+    answer = command_json(command)
+    ms = [a["latency_ms"] for a in answer.get("answers", [answer])]
+    assert milliseconds(ms[-1]) in page.answer()
 
 
-def test_devices_whose_batches_are_larger_than_the_data_set_are_left_out(page: Site) -> None:
-    page.get(name="Mine", samples=1000, batch_size=300, compare="1,2,3,4,16")
-    assert re.findall(r'<th scope="row">([\d,]+)</th>', page.raw) == ["1", "2", "3"]
-    assert "Not shown: 4, 16 devices" in page.answer()
-    assert "--replicas 1,2,3" in page.commands()[0]
-    assert page.value("compare") == "1,2,3,4,16"
+# ---- The form
 
 
 WRONG = [
-    ({"name": ""}, "name"), ({"name": "../x.keras"}, "name"), ({"name": "os:getcwd"}, "name"),
-    ({"name": "BadNet"}, "name"), ({"size": "big"}, "size"), ({"size": "0"}, "size"),
-    ({"source": "path"}, "source"),
-    ({"source": "upload"}, "upload"), ({"source": "upload", "upload": "/etc/passwd"}, "upload"),
-    ({"source": "upload", "upload": "0" * 64}, "upload"), ({"model": "other"}, "model"),
-    ({"model": "/tmp/x.json"}, "model"), ({"asked": 1}, "model"), ({"price.desk": "-3"}, "price.desk"),
-    ({"memory.desk": "lots"}, "memory.desk"), ({"memory.desk": "0"}, "memory.desk"),
-    ({"samples": ""}, "samples"), ({"samples": "10"}, "batch_size"), ({"epochs": "2.5"}, "epochs"),
-    ({"batch_size": "x"}, "batch_size"), ({"optimizer": "lion"}, "optimizer"),
-    ({"devices": "0"}, "devices"),
-    ({"compare": "1,x"}, "compare"), ({"compare": "2000,4096"}, "compare"),
-    ({"link_gbps": "0"}, "link_gbps"), ({"link_gbps": "fast"}, "link_gbps"),
-    ({"coverage": "1"}, "coverage"), ({"coverage": ""}, "coverage"),
+    ({"batch_size": "0"}, "batch_size"), ({"batch_size": "99999999"}, "batch_size"),
+    ({"batch_size": "9" * 5000}, "batch_size"), ({"batch_size": "nan"}, "batch_size"),
+    ({"network": "transformers:/etc/passwd"}, "network"), ({"network": "../x.keras"}, "network"),
+    ({"network": "os:getcwd"}, "network"), ({"network": "BadNet"}, "network"),
+    ({"network": "upload:gone.onnx"}, "network"), ({"input_size": "big"}, "input_size"),
+    ({"view": "budget", "max_ms": ""}, "max_ms"), ({"view": "budget", "vary": "depth"}, "vary"),
+    ({"view": "budget", "sure": "100"}, "sure"),
+    ({"view": "training", "samples": "10"}, "batch_size"),
+    ({"view": "training", "epochs": "2.5"}, "epochs"),
+    ({"view": "training", "optimizer": "lion"}, "optimizer"),
+    ({"view": "training", "replicas": "1,x"}, "replicas"),
+    ({"view": "training", "price_per_hour": "-3"}, "price_per_hour"),
+    ({"view": "training", "memory_gib": "0"}, "memory_gib"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "name"), WRONG)
 def test_an_error_stands_at_its_field_and_the_others_stay(
-    page: Site, fields: dict[str, object], name: str
+    page: Site, fields: dict[str, str], name: str
 ) -> None:
-    others = {"epochs": 5} if name not in ("epochs", "samples", "batch_size") else {}
-    page.get(**{"price.desk": "7", **others, **fields})
+    others = {"input_size": "64"} if name != "input_size" else {"network": "Mine"}
+    page.get(**{"model": "laptop", **others, **fields})
     assert list(page.errors()) == [name]
     assert page.errors()[name] in page.answer()  # at the top too, for who does not see the form
+    assert len(page.errors()[name]) < 500
     for other, text in {**others, **fields}.items():
-        if other not in ("model", "asked") and not (other in FIELDS and FIELDS[other].choices):
-            assert page.value(other) == str(text)
-    marked = re.findall(r'<(?:input|select)[^>]*aria-invalid="true"', page.raw)
-    assert len(marked) == (name != "source")
+        if other not in ("vary", "optimizer", "view"):
+            assert page.value(other) == text
+    assert len(re.findall(r'<(?:input|select)[^>]*aria-invalid="true"', page.raw)) == 1
     assert page.commands() == []
     page.get(page.link().removeprefix("/"))
     assert list(page.errors()) == [name]
 
 
-@pytest.mark.parametrize("view", OF_VIEW)
-@pytest.mark.parametrize("text", ["9" * 5000, "1e999", "-1", "nan", "1\0", "²"])
-def test_numbers_that_are_none_whatever_their_length(made: Path, view: str, text: str) -> None:
-    """Python's int() takes 4,300 digits and raises another error for more."""
-    fields = {"size"} | {f for f in OF_VIEW[view] if FIELDS[f].numbers}
-    of_device = {"memory.desk", "price.desk"}
-    with site([made], view=view) as page:
-        page.get("?model=desk", **dict.fromkeys(fields | of_device, text))
-        found = page.errors()
-        assert set(found) == fields | (of_device if view == "training" else set())
-        assert all(len(said) < 400 for said in found.values())
-
-
-def test_the_link_gives_the_same_view(page: Site) -> None:
-    page.get(
-        "?name=torchvision:resnet18&model=desk&price.desk=&memory.desk=24"
-        "&samples=4000&epochs=3&batch_size=16&optimizer=adam&devices=2&compare=1,2,3"
-        "&link_gbps=25&coverage=0.8&asked=1"
-    )
+@pytest.mark.parametrize("view", TABS)
+def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
+    values = {
+        "batch_size": "9",
+        "samples": "4000",
+        "sure": "80",
+        "link_gbps": "25",
+        "replicas": "1,2",
+    }
+    page.get(f"{BOTH}&view={view}&input_size=64,64,3", **values)
     assert page.errors() == {}
     first, link = page.raw, page.link()
     assert page.get(link.removeprefix("/")) == first
-    assert page.link() == link
-    fields = dict(parse_qsl(link.partition("?")[2], keep_blank_values=True))
-    assert fields["price.desk"] == ""  # else the example's price would come back
-    assert "asked" not in link
+    assert len(page.commands()) == 2
 
 
-def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
-    fast = v100(made, tmp_path / "fast", memory_bytes=16 * 2**30)
-    with site([made, fast]) as page:
-        page.get("?model=desk&model=v100&price.desk=2&name=Mine&compare=1,8")
-        assert page.errors() == {}
-        assert "An hour costs $2.00" in page.answer()
-        first, second = page.commands()
-        assert "--price-per-hour 2" in first
-        assert "--price-per-hour" not in second  # the list knows it
-
-
-def test_a_model_that_is_listed_is_named_in_the_command(made: Path, tmp_path: Path) -> None:
-    v100(made, tmp_path / "local", "gpu")
-    with site([]) as page:
-        page.get()
-        assert page.commands()[0].startswith("lolat cost gpu keras:ResNet50 ")
-
-
-def test_a_model_without_inference_says_how_to_get_it(page: Site, tmp_path: Path) -> None:
+def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path: Path) -> None:
     folder = tmp_path / "shipped"
     folder.mkdir()
-    (folder / "laptop.json").write_text(json.dumps(synthetic.document()))
     put(folder / "phone.json", {"spaces": {"fbnet": {}}}, "a phone")
-    (folder / "layers.json").write_text(json.dumps({"schema": "lolat-layer-model"}))
     (folder / "broken.json").write_text("{")
-    page.get()
-    assert re.findall(r"<b>([^<]*)</b>\n", page.raw) == ["desk", "laptop", "phone"]
-    page.get("?model=phone&model=desk&name=Mine")  # the one does not stand in the way of the other
-    assert page.errors() == {}
-    assert "phone cannot answer this" in page.answer()
-    assert "Mine 20 epochs" in page.answer()
+    page.get(
+        "?model=phone&model=laptop&network=Mine"
+    )  # the one does not stand in the way of the other
+    assert "no latencies of inference" in page.errors()["model"]
+    assert "laptop a laptop" in page.answer()
+    assert 'value="broken"' not in page.raw
 
 
-def test_models_of_one_name_are_told_apart(made: Path, tmp_path: Path) -> None:
-    v100(made, tmp_path / "local", "gpu")
-    v100(made, tmp_path / "shipped", "gpu")
+def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write: Write) -> None:
+    for name in ("a100", "epyc-2t", "rtx-4090-amp"):
+        write("shipped", name)
+    assert list(devices([laptop])) == ["laptop", "a100", "epyc-2t", "rtx-4090-amp"]
+
+    def ticked(*named: Path) -> list[str]:
+        with site(named) as page:
+            page.get()
+            return re.findall(r'value="([^"]*)" checked', page.raw)
+
+    assert ticked() == ["epyc-2t", "rtx-4090-amp"]
+    assert ticked(laptop) == ["laptop"]
+    write("local", "here")
+    assert ticked() == ["here"]
+
+
+def test_models_of_one_name_are_told_apart_and_read_again(write: Write) -> None:
+    local, shipped = write("local", "gpu"), write("shipped", "gpu")
     assert len(places.list_models()) == 2
     with site([]) as page:
-        page.get("?model=gpu-2&name=Mine")
-        assert page.errors() == {}
-        assert str(tmp_path / "shipped" / "gpu.json") in page.commands()[0]
-
-
-def test_a_model_that_changes_is_read_again(made: Path, tmp_path: Path) -> None:
-    path = v100(made, tmp_path / "local", "gpu")
-    with site([]) as page:
+        page.get("?model=gpu-2&model=gpu&network=Mine")
+        first, second = page.commands()
+        assert first.startswith(f"lolat predict {shipped} ")
+        assert second.startswith("lolat predict gpu ")
+        local.write_text(json.dumps(synthetic.document(device="another one")))
         page.get()
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "device": "another one"}))
-        page.get()
-        assert "another one" in page.answer() + page.raw
-        path.unlink()
+        assert "another one" in page.answer()
+        local.unlink()
+        shipped.unlink()
         page.get()
         assert page.commands() == []
+        assert "lolat learn cpu" in page.answer()
 
 
 def test_what_is_typed_is_never_markup(page: Site) -> None:
     bad = "<script>alert(1)</script>\"'&"
-    names = ("name", "size", "samples", "compare", "link_gbps", "price.desk")
+    names = ("network", "input_size", "batch_size", "model", "view")
     page.get(**dict.fromkeys(names, bad))
     assert "<script>alert" not in page.raw
-    assert page.value("name") == bad
-    page.get(model=bad)
-    assert "<script>alert" not in page.raw
+    assert page.value("network") == bad
 
 
-NAMES = [*FIELDS, "model", "asked", "price.desk", "memory.desk", "file", "\0", "é"]
+ALL = {f.name for fields in (OF_NETWORK, *(tab[1] for tab in TABS.values())) for f in fields}
 
 
 @settings(max_examples=50, suppress_health_check=list(HealthCheck))
-@given(fields=queries(NAMES))
+@given(fields=queries([*sorted(ALL), "view", "model", "file", "only", "\0", "é"]))
 def test_whatever_is_typed_there_is_a_page(page: Site, fields: list[tuple[str, str]]) -> None:
-    found = page.client.get("/", params=[*fields, ("view", "training")])
+    found = page.client.get("/", params=fields)
     assert found.status_code == 200
     page.taken(found.text)
-    said = ("epoch", "cannot answer this", "needs another value")
-    assert page.errors() or any(words in page.answer() for words in said)
-    again = page.client.get(page.link())
-    assert again.status_code == 200
+    assert page.errors() or page.commands()
     shown = page.answer()
-    page.taken(again.text)
+    page.taken(page.client.get(page.link()).text)
     assert page.answer() == shown

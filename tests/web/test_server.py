@@ -1,9 +1,9 @@
-"""The real server, in a process of its own: requests that are none, and what is left when it ends."""
+"""Who may ask the server, what its pages may load, and what is left when its process ends."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,11 +17,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from tests import synthetic
 from tests.processes import is_running, wait_until
-from tests.report.pages import Page
+from tests.web.pages import ORIGIN, Site
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 ROOT = Path(__file__).resolve().parents[2]
 START = """
 import sys
@@ -35,9 +33,7 @@ HALF = (
     b"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 900\r\n\r\n"
     b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.onnx"\r\n\r\nabc'
 )
-REPORT = (
-    b"GET /report?name=keras:MobileNet&size=33&model=laptop HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
-)
+REPORT = b"GET /?network=keras:MobileNet&input_size=33&model=laptop HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 
 
 class Running:
@@ -89,44 +85,7 @@ def running(model: Path, temporary: Path) -> Iterator[Running]:
         found.process.communicate()
 
 
-def answer(client: socket.socket) -> bytes:
-    """All that a client gets until the server closes, b"" for nothing or a reset."""
-    text = b""
-    with client:
-        try:
-            while piece := client.recv(65536):
-                text += piece
-        except ConnectionResetError:
-            pass
-    return text
-
-
-@pytest.fixture(scope="module")
-def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "laptop.json"
-    path.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
-    return path
-
-
-def test_what_is_no_request(laptop: Path, temporary: Path) -> None:
-    requests = [
-        b"\0" * 200_000,
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /" + b"9" * 100_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        b"POST /upload HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nOrigin: http://127.0.0.1:%d\r\n"
-        b"Connection: close\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-        b"Content-Length: 5\r\n\r\nhello",
-    ]
-    with running(laptop, temporary) as server:
-        for request in requests:
-            found = answer(server.client(request))
-            assert not found or found.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 403 "))
-        Page(server.page())
-        server.process.terminate()
-        assert server.process.communicate(timeout=60)[1] == ""  # nothing was said of any client
-
-
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_with_requests_that_are_open(
     laptop: Path, temporary: Path, how: signal.Signals
@@ -143,6 +102,7 @@ def test_it_ends_with_requests_that_are_open(
     wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 def test_nothing_is_left_of_one_that_is_killed(laptop: Path, temporary: Path) -> None:
     with running(laptop, temporary) as server:
         client = server.client(REPORT)
@@ -152,3 +112,36 @@ def test_nothing_is_left_of_one_that_is_killed(laptop: Path, temporary: Path) ->
         wait_until(lambda: not is_running(reader), 30, "the reader's end")
         client.close()
     wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")
+
+
+# ---- Who may ask, and what a page may load: nothing from anywhere else.
+
+WEB = ROOT / "lolat" / "web"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.1.7", ""])
+def test_another_name_for_this_machine_is_refused(page: Site, host: str) -> None:
+    assert page.client.get("/", headers={"host": host}).status_code == 400
+    assert page.client.get("/", headers={"host": "localhost:8123"}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", [None, "http://evil.example", "null", "http://127.0.0.1:81"])
+def test_a_file_is_taken_from_the_page_alone(page: Site, origin: str | None) -> None:
+    headers = {} if origin is None else {"origin": origin}
+    file = {"file": ("x.onnx", b"\x08\x01")}
+    assert page.client.post("/upload", headers=headers, files=file).status_code == 403
+    assert page.reader.calls == []
+    assert page.client.post("/upload", headers={"origin": ORIGIN}, files=file).status_code == 200
+
+
+def test_no_page_loads_anything_from_elsewhere(page: Site) -> None:
+    for path in ("/", "/report?only=laptop"):
+        policy = page.client.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in page.client.get("/").headers["content-security-policy"]
+    assert not re.search(r"\sstyle=|<style|\son\w+=|javascript:", page.get())
+    files = [p for p in WEB.rglob("*") if p.suffix in (".html", ".js", ".css", ".svg")]
+    assert len(files) >= 6
+    for file in files:
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|@import|url\(|<iframe|<object", text), file

@@ -12,15 +12,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.fitting.predictors.two_regime import TwoRegime
 
-__all__ = [
-    "PREDICTORS",
-    "Extended",
-    "Formula",
-    "Kernels",
-    "TrainingSteps",
-    "TwoRegime",
-    "from_dict",
-]
+__all__ = ["PREDICTORS", "Extended", "Kernels", "TrainingSteps", "TwoRegime", "from_dict"]
 
 PREDICTORS: dict[str, type[Formula]] = {
     kind.name: kind for kind in (TwoRegime, Extended, Kernels, TrainingSteps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import mul
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import msgspec
 
 from lolat.arrays import np
-from lolat.errors import ModelFileError
 from lolat.fitting.intervals import Evidence, as_dict
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import NotNegative
@@ -66,8 +64,9 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """Ms of a call."""
         return self.coefficients.get(CONSTANT, 0.0)
 
-    def of_counts(self, names: Iterable[str]) -> Formula:
-        """The formula that answers where counts of these `names` and the first six are known."""
+    @property
+    def of_six_counts(self) -> Formula:
+        """The formula that answers where the six counts alone are known."""
         return self
 
     def bend(self, times: np.ndarray) -> np.ndarray:
@@ -111,12 +110,10 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """How the time of a whole made of parts comes about: `counts` is (parts, features).
 
         Returns the milliseconds of each part by term, (parts, features), and those of the constant;
-        together they are the latency of the whole. ModelFileError where that is not finite.
+        together they are the latency of the whole.
         """
         terms = counts * np.asarray(self.slopes)
         linear = float(terms.sum()) + self.constant
-        if not math.isfinite(linear):
-            raise self.not_finite()
         if linear < NOTHING_MS:
             return terms, self.bend_one(linear)
         ratio = self.bend_one(linear) / linear
@@ -134,13 +131,6 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """(operations, features) ms of each operation of a network by term, without the call's."""
         # All of the network at once, because a formula may bend for what is small.
         return self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
-
-    def not_finite(self) -> ModelFileError:
-        """The error where the formula gives a time that is not finite."""
-        return ModelFileError(
-            f"the model's predictor {self.name!r} gives a time that is not finite; expected the numbers "
-            "of a device in its file: fit or learn the model again"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as a model file holds it."""

@@ -111,7 +111,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network, and the one of FEATURES that most of it goes to.
 
-        Steps that move nothing are free. ModelFileError where a time is not finite.
+        Steps that move nothing are free.
         """
         faster = np.where(
             _is_of(work, IN_TF32), self.tf32 if self.mode.dtype == FLOAT32 else 1.0, 1.0
@@ -124,8 +124,6 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
         ms = np.where(work.bytes > 0, ms, 0.0)
-        if not np.isfinite(ms).all():
-            raise self.not_finite()
         return ms, np.where(work.bytes > 0, shares.argmax(axis=0), 0)
 
     def times_alone(self, work: Work) -> np.ndarray:

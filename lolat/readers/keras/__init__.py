@@ -22,10 +22,11 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import as_sizes, filled
-from lolat.units import did_you_mean, one_line, shapes_text, shortened
+from lolat.units import one_line, shapes_text, shortened
 
 
 def import_keras() -> Any:
@@ -47,7 +48,7 @@ def import_keras() -> Any:
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
-    """Read a Keras model (or layer) into a Graph; the model is left as it was.
+    """Read a Keras model (or layer) into a Graph.
 
     `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
     its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
@@ -59,7 +60,6 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         stack.enter_context(_known_shapes())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # Keras' remarks about our own calls
-        stack.callback(reader.forget)
         inputs, outputs = _called(model, as_sizes(input_size))
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
@@ -77,18 +77,13 @@ def _called(model: Any, size: Any) -> tuple[list[Any], list[Any]]:
     functional = _functional(model)
     if functional is None and not model.built:
         example = _example(model, size, None)
-        try:
+        with _calling(model, example):
             model(example)
-        except Exception as error:
-            raise _uncallable(model, example, error) from error
         functional = _functional(model)
     target = model if functional is None else functional
     inputs = _example(target, size, 1)
-    try:
-        with without_weights():
-            outputs = keras.tree.flatten(target.call(inputs, **_inference(target)))
-    except Exception as error:
-        raise _uncallable(model, inputs, error) from error
+    with _calling(model, inputs), without_weights():
+        outputs = keras.tree.flatten(target.call(inputs, **_inference(target)))
     if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
         raise NetworkError(
             f"network {model.name!r} returns something other than tensors from a symbolic input; its call "
@@ -115,9 +110,6 @@ def _example(model: Any, size: Any, batch_size: int | None) -> Any:
 
     structure = model.input if _functional(model) is not None else None
     built = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
-    if structure is None and built is None and getattr(model, "inputs", None):
-        built = [tuple(tensor.shape) for tensor in model.inputs]
-        built = built if len(built) > 1 else built[0]
     if structure is None and built:
         structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
     tensors = keras.tree.flatten(structure)
@@ -131,10 +123,9 @@ def _example(model: Any, size: Any, batch_size: int | None) -> Any:
         is_image = len(size) == 1 and first not in ("Embedding", "Dense")
         return keras.KerasTensor((batch_size, *((*size, *size, 3) if is_image else size)))
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
-    formats &= {"channels_first", "channels_last"}
-    channels_first = (formats or {keras.config.image_data_format()}) == {"channels_first"}
     shapes = {tensor.name: tuple(tensor.shape[1:]) for tensor in tensors}
-    wanted = filled(shapes, size, model.name, channels=0 if channels_first else -1)
+    channels = 0 if "channels_first" in formats else -1
+    wanted = filled(shapes, size, model.name, channels)
     made = [
         keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
         for tensor, shape in zip(tensors, wanted.values(), strict=True)
@@ -142,19 +133,20 @@ def _example(model: Any, size: Any, batch_size: int | None) -> Any:
     return keras.tree.pack_sequence_as(structure, made)
 
 
-def _uncallable(model: Any, inputs: Any, error: Exception) -> NetworkError:
+@contextlib.contextmanager
+def _calling(model: Any, inputs: Any) -> Iterator[None]:
+    """NetworkError for whatever a model raises that is called meanwhile."""
     import keras
 
-    shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
-    why = (
-        f"network {model.name!r} cannot be called on a symbolic input of shape "
-        f"{shapes_text(shapes)}: {one_line(error)}"
-    )
-    return NetworkError(
-        f"{why}; give {arg('input_size')} that fits, and write its call method with layers and "
-        "keras.ops (several inputs: make a keras.Model of inputs and outputs)",
-        why=why,
-    )
+    try:
+        yield
+    except Exception as error:
+        shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
+        raise NetworkError(
+            f"network {model.name!r} cannot be called on a symbolic input of shape {shapes_text(shapes)}: "
+            f"{one_line(error)}; give {arg('input_size')} that fits, and write its call method with "
+            "layers and keras.ops (several inputs: make a keras.Model of inputs and outputs)"
+        ) from error
 
 
 def _inference(layer: Any) -> dict[str, Any]:
@@ -248,33 +240,12 @@ class KerasReader:
         self.writer = Writer(self.builder)
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
-        self.nodes: list[Any] = []
-
-    def forget(self) -> None:
-        """Take the calls that were read off the lists that Keras keeps with each layer."""
-        lists = [
-            (node, nodes)
-            for node in self.nodes
-            for nodes in (
-                node.operation._inbound_nodes,
-                *(parent.operation._outbound_nodes for parent in node.parent_nodes),
-            )
-        ]
-        for node, nodes in lists:
-            with contextlib.suppress(ValueError):
-                nodes.remove(node)
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
         """Write all calls between the tensors known already and `outputs`, in order."""
         for node in _ordered_nodes(self.known, outputs):
-            self.nodes.append(node)
             sources = [self.known[id(t)] for t in node.input_tensors]
             shapes = [tuple(t.shape) for t in node.output_tensors]
-            if any(None in shape for shape in shapes):
-                raise NetworkError(
-                    f"{node.operation.name!r} in {self.builder.name!r} gives the shape "
-                    f"{shapes_text([(0, *s) for s in shapes])} with open sizes; give its layer the size"
-                )
             if getattr(node.operation, "data_format", "") == "channels_first":
                 self.builder.channels_first = True
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
@@ -351,13 +322,14 @@ class KerasReader:
         args, kwargs = keras.tree.map_structure(
             lambda value: fresh.get(id(value), value), (arguments.args, arguments.kwargs)
         )
+        kwargs = {k: v for k, v in kwargs.items() if k != "training"} | _inference(layer)
+        outputs: list[Any] = []
         try:
-            kwargs = {k: v for k, v in kwargs.items() if k != "training"} | _inference(layer)
-            outputs = keras.tree.flatten(layer.call(*args, **kwargs))
-        except Exception as error:  # a framework's own functions do not take symbolic tensors
+            with _calling(layer, list(fresh.values())):
+                outputs = keras.tree.flatten(layer.call(*args, **kwargs))
+        except NetworkError:  # a framework's own functions do not take symbolic tensors
             if _functional(layer) is not None:
-                raise _uncallable(layer, list(fresh.values()), error) from error
-            outputs = []
+                raise
         self.alive += [*fresh.values(), *outputs]
         self.known.update(
             (id(fresh[id(t)]), i) for t, i in zip(call.node.input_tensors, call.inputs, strict=True)
@@ -424,14 +396,7 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
-        others = f"expected one of {', '.join(by_lower.values())}"
-        shown = {lower: f"keras:{full}" for lower, full in by_lower.items()}
-        hint = did_you_mean(name.lower(), shown, others)
-        raise NetworkError(
-            f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}",
-            code="unknown-network",
-            network=f"keras:{name}",
-        )
+        raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
     make = getattr(keras.applications, known)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
     try:
@@ -440,9 +405,9 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
             if not size and None in model.inputs[0].shape[1:]:
                 model = make(weights=None, input_shape=(224, 224, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
-        at = f" at {'x'.join(map(str, shape))}" if size else ""
-        why = f"keras:{known} cannot be built{at}: {one_line(error)}"
-        raise NetworkError(f"{why}; give another {arg('input_size')}", why=why) from error
+        raise NetworkError(
+            f"keras:{known} cannot be built at this {arg('input_size')}: {one_line(error)}"
+        ) from error
     return model
 
 

@@ -15,18 +15,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shortened
 
 LARGEST = 4096
 """Elements of the largest constant that is followed; shapes are computed from a few numbers."""
-SAME_SHAPE = frozenset(
-    ["GroupNormalization", "FastGelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization",
-     "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"]
-)  # fmt: skip
-"""Operators without an inference of shapes: their first output has the shape of their first input."""
 
 
 def import_onnx() -> Any:
@@ -99,12 +94,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    graph = reader.read()
-    try:
-        graph.check_sizes()
-    except InputError as error:
-        raise NetworkError(f"{error.message}; export it again") from None
-    return graph
+    return reader.read()
 
 
 def _load(path: str) -> Any:
@@ -182,14 +172,8 @@ def _as_input(tensor: Any, name: str) -> Any:
 def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[str, Input]:
     """The inputs that are not parameters, with the sizes that the file or a user gives."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
-    types = import_onnx().TensorProto.DataType.values()
-    for name, tensor in inputs.items():
-        if not tensor.HasField("shape") or tensor.elem_type not in types:
-            raise NetworkError(
-                f"input {name!r} of {network!r} is no tensor of a known type and shape"
-            )
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
-    batch = _batch_axes(graph, dims)
+    batch = _batch_axes(dims)
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     open_sizes = {
         name: {axis: d.dim_value if d.dim_value > 0 else None for axis, d in enumerate(dims[name])
@@ -230,23 +214,19 @@ def _set_sizes(graph: Any, inputs: Mapping[str, Input]) -> None:
                 dim.dim_value = symbols[dim.dim_param]
 
 
-def _batch_axes(graph: Any, inputs: Mapping[str, Any]) -> dict[str, int]:
+def _batch_axes(inputs: Mapping[str, Any]) -> dict[str, int]:
     """The axis of the batch of each input that has one: that which is named so, or else the first.
 
-    In front of a recurrent layer it is the second. Where some input has an axis of that name, an axis of
-    another name is none; nor is a size other than 1 that differs from the first input's.
+    Where some input has an axis of that name, an axis of another name is none; nor is a size other than 1
+    that differs from the first input's.
     """
-    recurrent = {
-        node.input[0]: not any(a.name == "layout" and a.i for a in node.attribute)
-        for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN")
-    }  # fmt: skip
     called = {
         name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
         for name, dims in inputs.items()
     }
     batch, fixed = {}, 0
     for name, dims in inputs.items():
-        axis = called[name][0] if called[name] else int(recurrent.get(name, False))
+        axis = called[name][0] if called[name] else 0
         if axis >= len(dims) or (any(called.values()) and dims[0].dim_param and not called[name]):
             continue
         fixed = fixed or dims[axis].dim_value
@@ -277,8 +257,8 @@ def _shaped(model: Any, network: str) -> Any:
                 break
             before = len(unknown)
             for node in unknown:
-                out, source = node.outputs[0], node.inputs[0] if node.inputs else None
-                if node.op_type in SAME_SHAPE and source is not None and _is_known(source):
+                source, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+                if node.op_type == "GroupNormalization" and source is not None:
                     out.shape, out.type = source.shape, source.type
             # What an If gives, only the inference of the whole graph knows.
             model = onnx_ir.to_proto(graph)

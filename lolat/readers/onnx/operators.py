@@ -18,7 +18,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits
 from lolat.readers.ops import Call, Writer
-from lolat.units import one_line, shortened
+from lolat.units import shortened
 
 Rule = Callable[["OnnxReader", Any], list[int]]
 
@@ -43,7 +43,7 @@ class OnnxReader:
                 self.index[value] = self.builder.input(shape, _dtype(value), batched)
         live = set(self.index)
         for node in self.graph:
-            if any(value in live for value in (*node.inputs, *_captured(node))):
+            if any(value in live for value in node.inputs):
                 live.update(out for out in node.outputs if out.name)
         self.live, self.patterns = live, Patterns(self.graph, live)
         self.places = {
@@ -55,17 +55,9 @@ class OnnxReader:
         self.parents = {"/".join(p[:at]) for p in parts for at in range(len(p))}
 
     def read(self) -> Graph:
-        """The whole network; NetworkError where an operator is not as ONNX has it."""
+        """The whole network."""
         for node in self.places:
-            try:
-                written = self._write(node)
-            except Exception as error:  # whatever an operand or attribute of another form raises
-                raise NetworkError(
-                    f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
-                    f"{self.builder.name!r} is not as ONNX has it ({type(error).__name__}: "
-                    f"{one_line(error)}); export it again"
-                ) from error
-            self.index |= zip(self.outputs(node), written, strict=False)
+            self.index |= zip(self.outputs(node), self._write(node), strict=False)
         return self.builder.build([self.tensor(value) for value in self.graph.outputs])
 
     def _write(self, node: Any) -> list[int]:
@@ -89,8 +81,7 @@ class OnnxReader:
     ) -> list[int]:
         """Write a node as one call: of all operands but single constant numbers, unless given."""
         if inputs is None:
-            every = (*node.inputs, *_captured(node))
-            inputs = [v for v in every if v is not None and not self.is_number(v)]
+            inputs = [v for v in node.inputs if v is not None and not self.is_number(v)]
         shapes = [self.shape(out) for out in self.outputs(node)]
         return self.write(node, op or node.op_type, map(self.tensor, inputs), shapes, **parameters)
 
@@ -157,14 +148,6 @@ def _dtype(value: Any) -> str:
     return str(value.dtype.numpy()) if value.dtype else "float32"
 
 
-def _captured(node: Any) -> list[Any]:
-    """What the graphs inside of an operation read from outside."""
-    nested = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
-    inner = [n for graph in nested for n in graph]
-    read = [v for n in inner for v in (*n.inputs, *_captured(n)) if v is not None]
-    return [v for v in dict.fromkeys(read) if v.graph not in nested]
-
-
 # ---- Names of operators.
 
 
@@ -176,28 +159,12 @@ def _place(node: Any) -> tuple[str, str]:
     """
     scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
     modules = [text.strip(" '\"") for text in scopes.strip("[]").split(",") if text.strip(" '\"")]
-    if modules:
-        kernel = _input(node, 1)
-        weights = kernel.name.split(".")[:-1] if kernel is not None else []
-        if "batch_norm" in modules[-1] and node.op_type == "Conv" and weights:
-            # Folded into the convolution, whose name is left on its weights alone.
-            return "/".join(_parts(".".join(weights[: i + 1]) for i in range(len(weights)))), "conv"
-        return "/".join(_parts(modules[:-1])), modules[-1]
+    if len(modules) > 1:
+        return re.sub(r"\.(?!\d)", "/", modules[-2]), modules[-1]
     # "node_7" is what onnx_ir calls a node without a name.
     name = re.sub(r"^node(_\d+)?$", "", node.name or "")
     parts = [part for part in name.split(";")[0].split("/") if part]
     return ("/".join(parts[:-1]), parts[-1]) if parts else ("", "")
-
-
-def _parts(modules: Iterable[str]) -> list[str]:
-    """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
-    parts: list[str] = []
-    before = ""
-    for module in modules:
-        own = module.removeprefix(f"{before}.") if before else module
-        parts.append(f"{parts[-1]}.{own}" if parts and own.isdigit() else own)
-        before = module
-    return parts
 
 
 # ---- Operators that are more than their name.
@@ -342,7 +309,11 @@ def _reduce(r: OnnxReader, node: Any) -> list[int]:
 def _reshape(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     if prod(before) != prod(after):
-        raise ValueError(f"{before} as {after}: the batch size may be fixed in it")
+        name = shortened(str(node.name or node.outputs[0].name))
+        raise NetworkError(
+            f"operation {name!r} makes {after} of {before}: the batch size may be fixed in it; export the "
+            "network with an open one"
+        )
     return r.call(node, node.inputs[:1])
 
 

@@ -13,14 +13,13 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lolat.errors import LolatError, MissingPackageError, NetworkError, arg, worded
+from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.size import Shape, filled
 from lolat.units import one_line, shortened
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
-_RECURRENT = ("LSTM", "GRU", "RNN")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
 
@@ -53,7 +52,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     import_torch()
     from lolat.readers.torch.trace import traced
 
-    model = _unwrapped(model)
+    model = getattr(model, "_orig_mod", model)  # inside torch.compile
     name = name or type(model).__name__
     errors: list[Exception] = []
     for args, kwargs in _calls(model, name, size, example):
@@ -68,21 +67,12 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     code, reason = "network", shortened(one_line(cause))
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, reason = "data-dependent", "what it does depends on the values of a tensor"
-    why = f"network {name!r} cannot be read: {reason}{_user_line(cause)}"
     raise NetworkError(
-        f"{why}; give {arg('input_size')} that fits (of several inputs a list, or a pair of the "
-        "module and its inputs), and a forward whose operations depend on shapes alone",
+        f"network {name!r} cannot be read: {reason}{_user_line(cause)}; give {arg('input_size')} that fits "
+        "(of several inputs a list, or a pair of the module and its inputs), and a forward whose "
+        "operations depend on shapes alone",
         code=code,
-        why=worded(why),
     ) from cause
-
-
-def _unwrapped(model: Any) -> Any:
-    """The module inside torch.compile and DataParallel."""
-    wrappers = ("DataParallel", "DistributedDataParallel")
-    while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
-        model = getattr(model, "_orig_mod", None) or model.module
-    return model
 
 
 # ---- The inputs of a module.
@@ -149,8 +139,6 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     if kind == "Linear":
         features = int(layer.in_features)
         return ((features,) if size in ((), (features,)) else (None, features)), False
-    if kind in _RECURRENT:
-        return (None, int(layer.input_size)), False
     spatial = _SPATIAL.get(kind, 0)
     channels = int(layer.in_channels) if spatial else default[0] if len(default) == 3 else 3
     return (channels, *[None] * (spatial or 2)), False
@@ -158,7 +146,7 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
 
 def _first_layer(model: Any) -> tuple[Any, str]:
     """The first layer with weights whose class says what it reads, in the order of registration."""
-    known = {*_SPATIAL, *_RECURRENT, "Embedding", "Linear"}
+    known = {*_SPATIAL, "Embedding", "Linear"}
     layers = [
         (module, cls.__name__)
         for module in model.modules()
@@ -172,13 +160,13 @@ def _first_layer(model: Any) -> tuple[Any, str]:
 
 
 def _default_size(model: Any) -> tuple[int, ...]:
-    """The input size that a module says it has (timm's `default_cfg`, Lightning's example); or ()."""
+    """The input size that a module says it has (timm's `default_cfg`); or ()."""
     for holder in ("pretrained_cfg", "default_cfg"):
         config = getattr(model, holder, None)
         size = config.get("input_size") if isinstance(config, Mapping) else None
         if isinstance(size, (tuple, list)) and all(isinstance(n, int) for n in size):
             return tuple(size)
-    return tuple(getattr(getattr(model, "example_input_array", None), "shape", ())[1:])
+    return ()
 
 
 def _user_line(error: BaseException) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.io.documents import read_json
+from lolat.readers.cache import unknown_network
 from lolat.readers.torch import import_torch
-from lolat.units import did_you_mean, one_line, shortened
+from lolat.units import one_line, shortened
 
 DECODERS = "AutoModelForCausalLM"
 ENCODERS = "AutoModelForSequenceClassification"
@@ -62,7 +63,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     timm = import_package("timm")
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):  # former names are known too
-        raise _unknown("timm", name, timm.list_models())
+        raise unknown_network(f"timm:{name}", timm.list_models(), "timm.list_models()")
     if form not in ("", REPARAMETERIZED):
         raise NetworkError(f"timm:{name}?{form}: the only form is ?{REPARAMETERIZED}")
     config = timm.get_pretrained_cfg(architecture)
@@ -82,7 +83,9 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
 def _torchvision(name: str, weights: bool) -> Any:
     models = import_package("torchvision.models")
     if name.lower() not in models.list_models():
-        raise _unknown("torchvision", name, models.list_models())
+        raise unknown_network(
+            f"torchvision:{name}", models.list_models(), "torchvision.models.list_models()"
+        )
     builder = models.get_model_builder(name.lower())
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
@@ -118,16 +121,6 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
     most = int(getattr(model.config, "max_position_embeddings", 512))
     ids = import_torch().zeros((1, size[0] if size else min(most, 512)), dtype=import_torch().int64)
     return model, {"input_ids": ids}
-
-
-def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
-    module = "timm" if package == "timm" else "torchvision.models"
-    others = f"{module}.list_models() lists its {len(names)} networks"
-    hint = did_you_mean(name.lower(), {n: f"{package}:{n}" for n in names}, others)
-    spec = f"{package}:{name}"
-    return NetworkError(
-        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
-    )
 
 
 @contextlib.contextmanager
@@ -179,17 +172,9 @@ def without_weights(make: Callable[[], Any]) -> Any:
     """What a function that makes a network returns, its weights of a shape that nothing has filled.
 
     Drawing weights at random takes longer than all else, and memory that is not touched is none. Code can
-    look at small parameters, and copy all. A network too large for the machine has fake tensors.
+    look at small parameters, and copy all.
     """
-    try:
-        with _unfilled():
-            return make()
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
-            raise
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with _unfilled():
         return make()
 
 

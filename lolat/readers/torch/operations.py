@@ -311,11 +311,8 @@ def _extreme(o: Operation) -> list[int]:
 
 
 def _dropout(o: Operation) -> list[int]:
-    """Nothing, unless the code asks for it outside training too."""
-    if o.get("train"):
-        return o.write("multiply")
+    """Nothing; with the rate at which it drops in training."""
     rate = o.get("p")
-    # What it drops in training, where somebody asks how long that takes.
     known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
     return o.write("dropout", None, **known)
 

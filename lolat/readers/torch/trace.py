@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import logging
 import sys
 import warnings
@@ -18,7 +17,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,13 +39,13 @@ class Tracer(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, builder: GraphBuilder, modules: dict[Any, list[str]]) -> None:
+    def __init__(self, builder: GraphBuilder, modules: dict[Any, str]) -> None:
         super().__init__()
         self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
         self.known: dict[int, int] = {}
         self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
         self.views: dict[int, Any] = {}  # id of a tensor -> the tensor of which it is a view
-        self.modules = modules  # module -> its paths
+        self.modules = modules  # module -> its path
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
     def input(self, tensor: Any) -> None:
@@ -149,9 +148,7 @@ class Tracer(TorchDispatchMode):
 
         def enter(module: Any, args: Any) -> None:
             cls = type(module)
-            above = self.stack[-1][0]
-            paths = self.modules.get(module, [above])
-            path = next((p for p in paths if p.startswith(f"{above}.")), paths[0])
+            path = self.modules.get(module, self.stack[-1][0])
             self.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
 
         def leave(module: Any, args: Any, output: Any) -> None:
@@ -189,13 +186,8 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     out. NetworkError when no output depends on the inputs.
     """
     builder = GraphBuilder(name, "torch")
-    modules: dict[Any, list[str]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        modules.setdefault(module, []).append(path)
-    tracer = Tracer(builder, modules)
-    leaves = [*model.parameters(), *model.buffers()]
-    modes = [t.fake_mode for t in leaves if isinstance(t, FakeTensor)]
-    mode = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+    tracer = Tracer(builder, {module: path for path, module in model.named_modules()})
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     with _evaluated(model), _quietly(), torch.inference_mode(), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
@@ -203,26 +195,17 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 tracer.input(tensor)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
-        outputs = [i for t in _tensors(result) if (i := tracer.index(t)) is not None]
+        outputs = [i for t in pytree.tree_leaves(result) if (i := tracer.index(t)) is not None]
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
     if not outputs:
         raise NetworkError(
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    outputs = tracer.writer.prune(outputs)
+    tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors in what a network returns: nested tuples, lists, dicts, dataclasses."""
-    for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            yield from _tensors(vars(leaf))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@
   let due = 0;
   let asked = 0; // of the last question; an answer to an older one is not shown
 
-  /** The fields as a query; what is hidden, because another kind of network is chosen, stays out. */
+  /** The fields as a query. */
   function query() {
     const all = new URLSearchParams();
     for (const [name, value] of new FormData(form)) {
@@ -47,6 +47,7 @@
       return;
     }
     answer.replaceChildren(...found.childNodes);
+    byId("tabs").replaceChildren(...page.getElementById("tabs").childNodes);
     answer.dataset.link = found.dataset.link;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
@@ -57,7 +58,6 @@
       if (twin?.hasAttribute("aria-invalid")) field.setAttribute("aria-invalid", "true");
       else field.removeAttribute("aria-invalid");
     }
-    byId("send").formAction = found.dataset.link.replace("/?", "/upload?");
     history.replaceState(null, "", found.dataset.link);
     settle();
   }
@@ -87,9 +87,8 @@
     setTimeout(() => { button.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
   }
 
-  // The tabs stand outside of the form that they belong to.
-  document.addEventListener("input", (event) => {
-    if (event.target.form === form && event.target.type !== "file") soon(event.target.type === "radio" ? 0 : 350);
+  form.addEventListener("input", (event) => {
+    if (event.target.type !== "file") soon(event.target.type === "checkbox" ? 0 : 350);
   });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;
@@ -102,7 +101,6 @@
     event.preventDefault();
     form.classList.toggle("dropping", event.type === "dragover");
     if (event.type !== "drop") return;
-    form.querySelector("[name=source][value=upload]").checked = true;
     byId("f-upload").files = event.dataTransfer.files;
     byId("f-upload").dispatchEvent(new Event("change"));
   }
@@ -110,21 +108,12 @@
   for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(kind, dropping);
   byId("f-upload").addEventListener("change", (event) => {
     const file = event.target.files[0];
-    const error = byId("e-upload");
-    error.textContent = "";
     if (!file) return;
-    const most = Number(event.target.dataset.most);
-    if (file.size > most) {
-      error.textContent = `${file.name} is larger than ${Math.round(most / 2 ** 20)} MiB, which is the limit here; `
-        + `ask for it in a terminal: lolat predict MODEL ${file.name}`;
-      event.target.value = "";
-      return;
-    }
-    error.textContent = `Reading ${file.name} ...`;
+    byId("e-upload").textContent = `Reading ${file.name} ...`;
     form.requestSubmit(byId("send"));
   });
   // A list of names shows those that hold what is typed: all of them once it is typed over.
-  byId("f-name").addEventListener("focus", (event) => event.target.select());
+  byId("f-network").addEventListener("focus", (event) => event.target.select());
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);
@@ -132,7 +121,7 @@
   settle();
   // What was typed before this ran, or what a browser puts back when a page is loaded again.
   const differs = (field) => {
-    if (field.type === "radio" || field.type === "checkbox") return field.checked !== field.defaultChecked;
+    if (field.type === "checkbox") return field.checked !== field.defaultChecked;
     if (field.options) return [...field.options].some((option) => option.selected !== option.defaultSelected);
     return field.type !== "file" && field.type !== "hidden" && field.value !== field.defaultValue;
   };

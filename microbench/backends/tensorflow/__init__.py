@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, imported
+from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of
 from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
 
@@ -33,7 +34,7 @@ class TensorFlowBackend:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
         self.keras = import_keras()
-        self.tf = imported("tensorflow", "the tensorflow backend")
+        self.tf: Any = importlib.import_module("tensorflow")
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -41,14 +42,9 @@ class TensorFlowBackend:
         devices = self.tf.config.list_physical_devices(device.upper())
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
-            why = (
-                f"TensorFlow {self.tf.__version__} looked for physical devices of type "
-                f"{device.upper()} and has {', '.join(others)}"
-            )
             raise DeviceError(
-                f"no {device} here: {why}; use `lolat learn cpu`, or install a TensorFlow with CUDA "
-                "and a driver",
-                why=why,
+                f"no {device} here: TensorFlow {self.tf.__version__} looked for one and has "
+                f"{', '.join(others)}; use `lolat learn cpu`, or install one with CUDA, and a driver"
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"
@@ -74,11 +70,9 @@ class TensorFlowBackend:
         }
 
     def threads_used(self) -> int:
-        """How many threads compute an operation: as set, as a variable says, or one a processor."""
-        variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-        of_variable = int(variable) if variable.isdigit() else 0
+        """How many threads compute an operation: as set, or one a processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
-        return set_here or of_variable or cpu_count()
+        return set_here or cpu_count()
 
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lolat.graph import Graph
-from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
+from microbench.backends import CLASSES, LEARNING_RATE, OPTIMIZERS
 from microbench.backends.tensorflow import TensorFlowBackend
-from microbench.backends.tensorflow.layers import build_graph, standard
+from microbench.backends.tensorflow.layers import build_graph
 
-OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
-    "sgd": lambda keras: keras.optimizers.SGD(LEARNING_RATE),
-    "momentum": lambda keras: keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM),
-    "adadelta": lambda keras: keras.optimizers.Adadelta(LEARNING_RATE),
-    "adagrad": lambda keras: keras.optimizers.Adagrad(LEARNING_RATE),
-    "adam": lambda keras: keras.optimizers.Adam(LEARNING_RATE),
-    "rmsprop": lambda keras: keras.optimizers.RMSprop(LEARNING_RATE),
-}
+
+def optimizer_of(keras: Any, name: str) -> Any:
+    """An optimizer of Keras."""
+    kind, options = OPTIMIZERS[name]
+    return getattr(keras.optimizers, kind)(LEARNING_RATE, **options)
 
 
 class Training:
@@ -59,10 +56,10 @@ class Training:
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
         tf, keras = self.tf, self.keras
-        with tf.device(self.backend.device), standard(keras):
+        with tf.device(self.backend.device):
             variables = [keras.Variable(np.ones(s, np.float32)) for s in shapes]
             gradients = [tf.fill(tuple(s), 1e-3) for s in shapes]
-            made = OPTIMIZERS[optimizer](keras)
+            made = optimizer_of(keras, optimizer)
             made.build(variables)
 
             def apply(gradients: Any) -> Any:
@@ -74,7 +71,7 @@ class Training:
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of Keras' `fit` with next to nothing to compute: what the loop itself takes."""
         keras = self.keras
-        with self.tf.device(self.backend.device), standard(keras):
+        with self.tf.device(self.backend.device):
             image = keras.Input(tuple(shape))
             pooled = keras.layers.GlobalAveragePooling2D()(image)
             model = keras.Model(image, keras.layers.Dense(CLASSES)(pooled))
@@ -94,9 +91,9 @@ class Training:
     ) -> Callable[[], None]:
         """An epoch over the samples, as Keras' users write it."""
         losses = self.keras.losses
-        with self.tf.device(self.backend.device), standard(self.keras):
+        with self.tf.device(self.backend.device):
             model.compile(
-                OPTIMIZERS[optimizer](self.keras),
+                optimizer_of(self.keras, optimizer),
                 losses.SparseCategoricalCrossentropy(from_logits=True),
                 jit_compile=self.backend.jit or "auto",
             )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from lolat.errors import DeviceError, NetworkError
@@ -20,70 +18,22 @@ from microbench.backends.torch.layers import block_module
 
 PLACE = "cuda:0"
 """The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
-MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
-LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
-          "accumulated_cache_size_limit")  # fmt: skip
-"""What PyTorch's versions call that."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 
 
-@dataclass(frozen=True)
-class Device:
-    """Where tensors lie, and how to wait for what is computed there; by default the host: not at all."""
-
-    place: str = "cpu"
-    wait: Callable[[], object] = lambda: None
-    """Until the device has done everything that it was asked for."""
-    free_bytes: Callable[[], int | None] = lambda: None
-    """What the device has free, and what PyTorch holds back there unused; None: the host says that."""
-    environment: Callable[[], dict[str, Any]] = dict
-    """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
-
-
-def cuda_device(torch: Any) -> Device:
-    """The first CUDA device; DeviceError when PyTorch finds none."""
-    cuda, cudnn = torch.cuda, torch.backends.cudnn
-    version = torch.version.cuda or getattr(torch.version, "hip", None)
-    if not cuda.is_available():
-        built = f"with CUDA {version}, but finds no device" if version else "without it"
-        why = f"PyTorch {torch.__version__} looked for a CUDA device and is built {built}"
-        raise DeviceError(
-            f"no gpu here: {why}; use `lolat learn cpu`, or install a PyTorch with CUDA and a driver",
-            why=why,
-        )
-
-    def free_bytes() -> int:
-        held = cuda.memory_reserved(PLACE) - cuda.memory_allocated(PLACE)
-        return int(cuda.mem_get_info(PLACE)[0] + held)
-
-    def environment() -> dict[str, Any]:
-        products = torch.backends.cuda.matmul.allow_tf32
-        return {
-            "device_name": cuda.get_device_name(PLACE),
-            "cuda_version": version,
-            "cudnn_version": cudnn.version(),
-            "cudnn_benchmark": cudnn.benchmark,
-            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
-        }
-
-    wait = partial(cuda.synchronize, PLACE)
-    return Device(PLACE, wait, free_bytes, environment)
-
-
-def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed instead of giving it back; whether it does.
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed instead of giving it back, where it has such a switch.
 
     PyTorch asks for the memory of every result anew. By default glibc gives large pieces back to the
     system when they are freed, or does not, depending on the sizes seen so far in the process; getting
     them again costs a page fault for every 4 KiB. Here the same block took up to twice as long in one
-    process as in another. False on systems whose C library has no such switch.
+    process as in another.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    return bool(mallopt and mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+    if sys.platform.startswith("linux"):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has none
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
 
 
 class TorchBackend:
@@ -103,7 +53,13 @@ class TorchBackend:
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         self.torch: Any = import_torch()
-        self.device = cuda_device(self.torch) if device == "gpu" else Device()
+        self.cuda = self.torch.cuda if device == "gpu" else None
+        self.place = PLACE if device == "gpu" else "cpu"
+        if self.cuda is not None and not self.cuda.is_available():
+            raise DeviceError(
+                f"no gpu here: PyTorch {self.torch.__version__} looked for a CUDA device; use `lolat learn "
+                "cpu`, or install a PyTorch with CUDA, and a driver"
+            )
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.torch.set_num_threads(threads)
@@ -111,28 +67,34 @@ class TorchBackend:
         self.options = {"compile": compile, "channels_last": channels_last, "half": half}
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
-        self.keeps_memory = keep_freed_memory()
-        for limit in LIMITS if compile else ():
-            if hasattr(self.torch._dynamo.config, limit):
-                setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
+        keep_freed_memory()
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads, flags and options: what makes times comparable."""
-        torch = self.torch
+        torch, gpu = self.torch, {}
+        if self.cuda is not None:
+            version = torch.version.cuda or getattr(torch.version, "hip", None)
+            gpu = {"device_name": self.cuda.get_device_name(PLACE), "cuda_version": version}
         return {
             "framework": "torch",
             "framework_version": torch.__version__,
             "inter_op_threads": torch.get_num_interop_threads(),
-            "float32_products": torch.get_float32_matmul_precision(),
-            "keeps_freed_memory": self.keeps_memory,
             **self.options,
             **environment_of(self.threads, torch.get_num_threads()),
-            **self.device.environment(),
+            **gpu,
         }
 
     def available_bytes(self) -> int | None:
-        """Free memory of the CUDA device; None for the host."""
-        return self.device.free_bytes()
+        """Free memory of the CUDA device, with what PyTorch holds unused; None for the host."""
+        if self.cuda is None:
+            return None
+        held = self.cuda.memory_reserved(PLACE) - self.cuda.memory_allocated(PLACE)
+        return int(self.cuda.mem_get_info(PLACE)[0] + held)
+
+    def wait(self) -> None:
+        """Until the device has done everything that it was asked for."""
+        if self.cuda is not None:
+            self.cuda.synchronize(PLACE)
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
@@ -141,23 +103,22 @@ class TorchBackend:
 
     def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
         """(the module of a block on the device, its inputs there)."""
-        with self.torch.device(self.device.place):
+        with self.torch.device(self.place):
             module, shapes = block_module(self.torch, graph)
         inputs = zip(graph.inputs, shapes, strict=True)
         return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        is_other = spec.startswith("keras:") or spec.lower().endswith((".keras", ".onnx"))
-        network = None if is_other else open_network(spec, input_size, weights=True)
-        if network is None or not is_network(network.model):
+        network = open_network(spec, input_size, weights=True)
+        if not is_network(network.model):
             raise NetworkError(
                 f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
                 "expected package.module:callable that returns a torch.nn.Module (a model learned with "
                 "tensorflow or onnxruntime is for the others)"
             )
         graph = network.graph()
-        module = network.model.eval().to(self.device.place)
+        module = network.model.eval().to(self.place)
         tensors = [graph.tensors[i] for i in graph.inputs]
         inputs = [self.value(t, t.shape, batch_size) for t in tensors]
         return self._call(self.with_options(module), inputs)
@@ -178,21 +139,21 @@ class TorchBackend:
         torch, grown = self.torch, at_batch(tensor, batch_size, shape)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
-            return torch.ones(grown, dtype=dtype, device=self.device.place)
-        return self.on_device(torch.randn(grown, dtype=dtype, device=self.device.place))
+            return torch.ones(grown, dtype=dtype, device=self.place)
+        return self.on_device(torch.randn(grown, dtype=dtype, device=self.place))
 
     def on_device(self, x: Any) -> Any:
         """Values on the device, as the options have them."""
         if self.options["half"] and x.is_floating_point():
             x = x.half()
-        x = x.to(self.device.place)
+        x = x.to(self.place)
         if self.options["channels_last"] and x.dim() == 4:
             x = x.to(memory_format=self.torch.channels_last)
         return x
 
     def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
         """The forward pass and the wait for its end."""
-        inference, wait = self.torch.inference_mode, self.device.wait
+        inference, wait = self.torch.inference_mode, self.wait
 
         def call() -> None:
             with inference():

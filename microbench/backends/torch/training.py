@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lolat.graph import Graph
-from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
+from microbench.backends import CLASSES, LEARNING_RATE, OPTIMIZERS
 from microbench.backends.torch import TorchBackend
 from microbench.backends.torch.layers import block_module
 
-OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "sgd": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE),
-    "momentum": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE, momentum=MOMENTUM),
-    "adadelta": lambda torch, p: torch.optim.Adadelta(p, LEARNING_RATE),
-    "adagrad": lambda torch, p: torch.optim.Adagrad(p, LEARNING_RATE),
-    "adam": lambda torch, p: torch.optim.Adam(p, LEARNING_RATE),
-    "rmsprop": lambda torch, p: torch.optim.RMSprop(p, LEARNING_RATE),
-}
-"""As a user gets them: whether they go through the variables one by one or together, PyTorch decides."""
+
+def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:
+    """An optimizer; PyTorch decides whether it updates the variables one by one or together."""
+    kind, options = OPTIMIZERS[name]
+    return getattr(torch.optim, kind)(parameters, LEARNING_RATE, **options)
 
 
 class Training:
     """What `microbench.backends.Training` asks of PyTorch."""
 
     def __init__(self, backend: TorchBackend) -> None:
-        self.backend, self.torch, self.device = backend, backend.torch, backend.device
+        self.backend, self.torch = backend, backend.torch
 
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
@@ -45,14 +41,14 @@ class Training:
         network = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
         )
-        return Loop(self.backend, network.to(self.device.place), "sgd", [x], batch_size)
+        return Loop(self.backend, network.to(self.backend.place), "sgd", [x], batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of the first step of the loop below, ms."""
-        with self.torch.device(self.device.place):
+        with self.torch.device(self.backend.place):
             module, shapes = block_module(self.torch, graph)
         data = [self.torch.randn((batch_size, *shape[1:])) for shape in shapes]
-        self.device.wait()
+        self.backend.wait()
         started = time.perf_counter()
         Loop(self.backend, module, optimizer, data, batch_size)()
         return (time.perf_counter() - started) * 1e3
@@ -69,7 +65,7 @@ class Passes:
     def __init__(
         self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> None:
-        self.torch, self.device, self.backward = backend.torch, backend.device, backward
+        self.torch, self.backend, self.backward = backend.torch, backend, backward
         module, self.inputs = backend.block(graph, batch_size)
         self.module = backend.with_options(module.train())
         watched = [x for x in self.inputs if of_inputs and x.is_floating_point()]
@@ -83,7 +79,7 @@ class Passes:
         """Run once and wait for the result."""
         if not self.backward:
             self.module(*self.inputs)
-            self.device.wait()
+            self.backend.wait()
             return
         for source in self.sources:
             source.grad = None  # as zero_grad does; else they would be added up
@@ -92,7 +88,7 @@ class Passes:
             if self.flowing is None:
                 self.flowing = [self.torch.randn_like(out) for out in outputs]
             self.torch.autograd.backward(outputs, self.flowing)
-        self.device.wait()
+        self.backend.wait()
 
 
 class Update:
@@ -101,19 +97,19 @@ class Update:
     def __init__(
         self, backend: TorchBackend, optimizer: str, shapes: Sequence[Sequence[int]]
     ) -> None:
-        torch, self.device = backend.torch, backend.device
+        torch, self.backend = backend.torch, backend
         dtype = torch.float16 if backend.options["half"] else torch.float32
         self.variables = []
         for shape in shapes:
-            ones = torch.ones(tuple(shape), dtype=dtype, device=self.device.place)
+            ones = torch.ones(tuple(shape), dtype=dtype, device=self.backend.place)
             self.variables.append(torch.nn.Parameter(ones))
             self.variables[-1].grad = torch.full_like(ones, 1e-3)
-        self.optimizer = OPTIMIZERS[optimizer](torch, self.variables)
+        self.optimizer = optimizer_of(torch, optimizer, self.variables)
 
     def __call__(self) -> None:
         """Run once and wait for the result."""
         self.optimizer.step()
-        self.device.wait()
+        self.backend.wait()
 
 
 class Loop:
@@ -126,9 +122,9 @@ class Loop:
     def __init__(
         self, backend: TorchBackend, network: Any, optimizer: str, data: Sequence[Any], batch_size: int
     ) -> None:  # fmt: skip
-        torch, self.device, self.backend = backend.torch, backend.device, backend
+        torch, self.backend = backend.torch, backend
         self.network = backend.with_options(network)
-        self.optimizer = OPTIMIZERS[optimizer](torch, self.network.parameters())
+        self.optimizer = optimizer_of(torch, optimizer, self.network.parameters())
         labels = torch.zeros(len(data[0]), dtype=torch.long)
         samples = torch.utils.data.TensorDataset(*data, labels)
         self.loader = torch.utils.data.DataLoader(samples, batch_size, shuffle=True)
@@ -141,9 +137,9 @@ class Loop:
             outputs = self.network(*map(self.backend.on_device, inputs))
             scores = outputs[0] if isinstance(outputs, tuple) else outputs
             loss = self.backend.torch.nn.functional.cross_entropy(
-                scores.flatten(1), labels.to(self.device.place)
+                scores.flatten(1), labels.to(self.backend.place)
             )
             loss.backward()
             self.optimizer.step()
             loss.item()
-        self.device.wait()
+        self.backend.wait()

@@ -37,10 +37,6 @@ def score(choices):
     return choices["kernel"] * 10 + choices["width"]
 
 
-def fails(arch):
-    raise ValueError("no data")
-
-
 def width(rows):
     print("a value that talks")
     return 8 * 2.0 ** rows[:, 1]
@@ -67,14 +63,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---- fit
 
 
-@pytest.mark.parametrize(("device", "words"), [(everything, "every"), (only_needed, "operations")])
-def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any, words: str) -> None:
+@pytest.mark.parametrize("device", [everything, only_needed])
+def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
     samples, output = write_samples(tmp_path / "s.csv", some_cells(12), device), tmp_path / "m.json"
     ask = ("nas", "fit", CELLS, samples, "--output", output)
     answer = lolat.json(*ask)
     assert (answer["samples"], answer["space"], answer["warnings"]) == (12, CELLS, [])
-    assert answer["assumptions"][0]["words"].startswith(words)
-    assert answer["assumptions"][0]["weight"] > 0.9
     assert 0.0 < answer["typical_error"] < 0.05
     lines = lolat.text(*ask).splitlines()
     assert lines[-1] == f"written: {output}"
@@ -100,6 +94,8 @@ def test_a_space_of_ones_own_is_fitted_and_searched(
     for found in answer["front"]:
         kernel, width = found["candidate"]
         assert found["latency_ms"] == pytest.approx(1 + kernel + 0.5 * width, rel=0.1)
+    lowest = lolat.answer(*ask, "--lower-is-better")["front"]
+    assert [found["arch"] for found in lowest] == ["0-0"]
 
 
 # ---- search
@@ -126,29 +122,9 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
         assert float(row["score"]) == candidate["score"]
 
 
-def test_scores_of_a_table(lolat: Command, model: Path, here: Path) -> None:
-    (here / "scores.csv").write_text("arch,score\n0-0,0.5\n2-2,0.9\n1-1,0.4\n")
-    ask = ("nas", "search", "searched:space", model, "--objective", "scores.csv")
-    front = lolat.answer(*ask)["front"]
-    assert [(c["arch"], c["candidate"]) for c in front] == [("0-0", [0, 0]), ("2-2", [2, 2])]
-    assert [c["arch"] for c in lolat.answer(*ask, "--lower-is-better")["front"]] == ["0-0", "1-1"]
-    assert list(here.glob("*.scores.csv")) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("tiny", "--objective", "searched:score"), (CELLS,), (CELLS, "--objective", "score"),
-     (CELLS, "--objective", "gone.csv"), ("fbnet", "--objective", "searched:fails"),
-     (CELLS, "--objective", "searched:score", "--output", "no/front.csv"),
-     (CELLS, "--objective", "searched:score", "--predictor", "magic")],
-)  # fmt: skip
-def test_a_wrong_search(
-    lolat: Command, model: Path, here: Path, arguments: tuple[str, ...]
-) -> None:
-    space, *options = arguments
-    found = lolat("nas", "search", space, model, "--json", *options)
-    assert (found.code, found.out) == (2, "")
-    assert found.err.splitlines()[-1].startswith("lolat: ")
+def test_a_wrong_search(lolat: Command, model: Path, here: Path) -> None:
+    for objective in (("score",), ("searched:score", "--output", "no/f.csv")):
+        lolat.refused("nas", "search", "fbnet", model, "--objective", *objective)
 
 
 def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
@@ -172,13 +148,12 @@ def test_a_space_scored_by_a_value(lolat: Command, model: Path, here: Path) -> N
     assert lines[-1] == "written: best.csv"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [(CELLS, "--value", "nothing"), (CELLS, "--best", "0"), (CELLS, "--batch-size", "9" * 17),
-     (CELLS, "--among", "gone.csv"), (CELLS, "--among", "layers.csv"), ("fbnet",), ("fbnot",)],
-)  # fmt: skip
-def test_a_wrong_score(lolat: Command, model: Path, here: Path, options: tuple[str, ...]) -> None:
+def test_a_wrong_score(lolat: Command, model: Path, here: Path) -> None:
     write_samples(here / "layers.csv", some_layers(2), len)
-    space, *rest = options
-    lolat.refused("nas", "score", space, model, "--output", here / "out.csv", *rest)
-    assert not (here / "out.csv").exists()
+    for space, *rest in (
+        (CELLS, "--value", "nothing"),
+        (CELLS, "--among", "layers.csv"),
+        ("fbnet",),
+    ):
+        lolat.refused("nas", "score", space, model, "--output", here / "out.csv", *rest)
+        assert not (here / "out.csv").exists()

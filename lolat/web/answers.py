@@ -1,0 +1,114 @@
+"""The answers of the tabs, as their templates need them: what the library says of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from shlex import join
+from typing import Any
+
+from lolat.errors import AnswerIsNo
+from lolat.graph import Graph
+from lolat.io.results import escape
+from lolat.model.budget import budget, value_words
+from lolat.model.prediction import Prediction
+from lolat.report.bottlenecks.sections import table
+from lolat.report.cost import cost_parts
+from lolat.report.explanation import budget_lines
+from lolat.report.rows import TERMS, bottleneck_sentence, rows
+from lolat.units import dollars, duration, milliseconds, plain
+from lolat.web.devices import Device
+from lolat.web.form import Form
+
+Card = dict[str, Any]
+"""Of one device: "device", "title" in large letters, "command", and what its tab shows of it."""
+AtSize = Callable[[int], Graph]
+"""Reads the network again at another resolution."""
+
+
+def card(form: Form, question: Card, device: Device, graph: Graph, at_size: AtSize | None) -> Card:
+    """The answer of a tab for one device. LolatError where there is none."""
+    make = {"latency": _latency, "budget": _budget, "training": _training}[form.view]
+    return {"device": device} | make(form, question, device, graph, at_size)
+
+
+def _command(name: str, form: Form, device: Device, *more: str) -> str:
+    """The command line that gives the same figures, for a POSIX shell."""
+    return join(["lolat", name, device.argument, form.network(), *form.options(), *more])
+
+
+def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
+    predictions = [device.model.predict(graph, size) for size in question["batch_size"]]
+    return {
+        "title": milliseconds(predictions[0].latency_ms),
+        "predictions": predictions,
+        "command": _command("predict", form, device),
+        "report": f"/report{form.link()[1:]}&only={device.key}",
+    }
+
+
+def _budget(
+    form: Form, question: Card, device: Device, graph: Graph, at_size: AtSize | None
+) -> Card:
+    sure, vary = question["sure"], question["vary"]
+    coverage = None if sure is None else sure / 100.0
+    command = _command("budget", form, device)
+    try:
+        answer = budget(
+            device.model, graph, question["max_ms"], vary, question["batch_size"], None, coverage,
+            sure is not None, at_size,
+        )  # fmt: skip
+    except AnswerIsNo as no:
+        return {"title": "does not fit", "lines": [form.words(no)], "command": command}
+    title = value_words(vary, answer.best.value)
+    return {"title": title, "lines": list(budget_lines(answer)), "command": command}
+
+
+def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
+    asked = {name: question[name] for name in (f.name for f in form.own_fields)}
+    cost = device.model.cost(graph, **asked)
+    first, (before, (heads, lines), after) = cost.options[0], cost_parts(cost)
+    shown = [i for i in range(len(heads)) if any(line[i] for line in lines)]
+    words = [duration(first.total_s or 0.0)]
+    words += [] if first.dollars is None else [dollars(first.dollars)]
+    return {
+        "title": ", ".join(words),
+        "lines": [*before, *after, *map(plain, cost.warnings)],
+        "table": table(f"On {plain(device.key)}, by number of devices", [heads[i] for i in shown],
+                       [[escape(line[i]) for i in shown] for line in lines]),
+        "command": _command("cost", form, device),
+    }  # fmt: skip
+
+
+# ---- Latency: the devices beside each other.
+
+
+def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, Prediction]]]]:
+    """Of each batch size the longest time, and (number, card, prediction) of each device, the fastest
+    first; nothing where there is nothing to compare.
+    """
+    of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
+    if len(cards) * len(of_size) < 2:
+        return []
+    groups = []
+    for predictions in of_size:
+        lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
+        lines.sort(key=lambda line: line[2].latency_ms)
+        groups.append((predictions[0].batch_size, lines[-1][2].latency_ms or 1.0, lines))
+    return groups
+
+
+def blocks(cards: list[Card]) -> dict[str, Any]:
+    """Where the first batch's time goes: a row for each block, with (ms, share) on each device."""
+    of_devices = [c["predictions"][0] for c in cards]
+    columns = [rows(p) for p in of_devices]
+    lines = []
+    for of_block in zip(*columns, strict=True):
+        row = of_block[0]
+        most = TERMS.get(row.bound_by, row.bound_by) if len(cards) == 1 else ""
+        cells = [(r.latency_ms, r.share) for r in of_block]
+        lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
+    return {
+        "rows": lines,
+        "longest": max((share for line in lines for _, share in line["cells"]), default=0.0) or 1.0,
+        "sentences": [bottleneck_sentence(p) for p in of_devices],
+    }

@@ -1,0 +1,185 @@
+"""The calculator in a real browser, on a real server: by mouse, by keys, without its script, with axe."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("starlette")
+pytest.importorskip("keras")
+
+import lolat
+from lolat.cli.main import lolat as commands
+from lolat.units import dollars, duration, milliseconds
+from tests.browser.chromium import ANSWER, DONE, Chromium, answered, violations
+from tests.web.test_networks import keras_file, onnx_file
+
+GPU = "rtx-4090-amp"
+VIEWS = {
+    "latency": f"?model=laptop&model={GPU}&model=v100-fp32&batch_size=1,8",
+    "no": "?view=budget&model=laptop&max_ms=0.001&vary=batch",
+    "training": f"?view=training&model=desk&model={GPU}",
+    "wrong": "?batch_size=x&input_size=y&model=laptop",
+}
+BIG = "document.querySelector('.big').textContent"
+
+
+@pytest.fixture
+def page(served: Chromium, address: str) -> Chromium:
+    served.visit(address)
+    return served
+
+
+def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) -> None:
+    answered(page, "a desk")
+    model = lolat.load(page.value(".command").split()[2])  # the model that the server was given
+    network = lolat.read("keras:ResNet50")
+    assert page.run(BIG) == milliseconds(model.predict(network).latency_ms)
+    page.click(f"[name=model][value={GPU}]")
+    said = answered(page, "Side by side")
+    assert milliseconds(lolat.load(GPU).predict(network).latency_ms) in said
+    page.write("#f-batch_size", "1, 16")
+    answered(page, "Batch 16")
+
+
+def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
+    page.write("#f-network", "MobileNetV2")
+    answered(page, "MobileNetV2 224x224x3")
+    page.click(f"[name=model][value={GPU}]")
+    answered(page, "Side by side")
+    page.click(".tabs a:nth-of-type(2)")
+    said = answered(page, "stays within 15 ms")
+    assert "MobileNetV2" in said
+    assert GPU in said
+    page.click(".tabs a:nth-of-type(3)")
+    said = answered(page, "20 epochs of 50,000 samples")
+    assert "an estimate" in said  # of a device whose training was not measured
+
+
+def test_the_command_copied_gives_the_same_dollars(
+    page: Chromium, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.ask("Browser.grantPermissions", origin=address.rstrip("/"),
+             permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])  # fmt: skip
+    page.visit(f"{address}?view=training")
+    page.give("#f-upload", onnx_file(tmp_path / "my net.onnx"))
+    answered(page, "my net")
+    page.write("#f-price_per_hour", "9999")
+    answered(page, "9,999")
+    page.click("[data-copy^=command]")
+    page.wait("document.getElementById('copied').textContent === 'Copied'")
+    command = page.run("navigator.clipboard.readText()")
+    assert command.startswith("lolat cost ")
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(
+        commands, [*shlex.split(command)[1:], "--json"], catch_exceptions=False
+    )
+    first, *others = json.loads(run.stdout)["options"]
+    assert page.run(BIG) == f"{duration(first['total_s'])}, {dollars(first['dollars'])}"
+    assert page.run("document.querySelectorAll('.card tbody tr').length") == 1 + len(others) == 4
+
+
+def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path: Path) -> None:
+    words = tmp_path / "words.onnx"
+    words.write_text("these are words\n" * 20)
+    shown = "document.getElementById('e-upload').textContent"
+    page.write("#f-batch_size", "7")
+    answered(page, "batch 7")
+    page.give("#f-upload", words)
+    page.wait(f"{DONE} && {shown}.includes('words.onnx') && !{shown}.startsWith('Reading')")
+    assert page.value("#f-batch_size") == "7"
+    page.run("0")  # browsers remark on a page with such a status, which this one is to have
+    page.events = [e for e in page.events if "status of 400" not in str(e)]
+
+
+def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
+    page.write("#f-batch_size", "x")
+    error = "document.getElementById('e-batch_size').textContent"
+    page.wait(f"{error}.includes('expected a whole number')")
+    assert page.attribute("#f-batch_size", "aria-invalid") == "true"
+    answered(page, "One field needs another value")
+    page.write("#f-batch_size", "5")
+    answered(page, "batch 5")
+    assert page.run(error) == ""
+    assert page.attribute("#f-batch_size", "aria-invalid") is None
+
+
+def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
+    page.ask("Emulation.setScriptExecutionDisabled", value=True)
+    page.visit(address)
+    assert page.run("document.querySelector('[data-copy]').hidden")
+    page.write("#f-batch_size", "9")
+    page.events.clear()
+    page.key("Enter")
+    page.loaded()
+    assert "batch 9" in page.run(ANSWER)
+    page.give("#f-upload", onnx_file(tmp_path / "plain.onnx"))
+    page.events.clear()
+    page.click("#send")
+    page.loaded()
+    assert "plain 3x8x8 · batch 9" in page.run(ANSWER)
+
+
+def test_by_keys_alone(page: Chromium) -> None:
+    """Tab to each field in the order that is read, Enter to ask."""
+    page.press("Tab")
+    assert page.run("document.activeElement.textContent") == "Skip to the answer"
+    order = []
+    for _ in range(8):
+        page.press("Tab")
+        order.append(page.run("document.activeElement.id || document.activeElement.textContent"))
+    assert order[:5] == ["Latency", "What fits", "Training and cost", "f-network", "f-input_size"]
+    page.write("#f-batch_size", "2")
+    page.press("Enter")
+    answered(page, "batch 2")
+    assert page.run("document.activeElement.id") == "f-batch_size"
+    assert "/upload" not in page.run("location.href")
+    page.run(f"document.querySelector('[name=model][value={GPU}]').focus()")
+    page.press(" ")
+    answered(page, "Side by side")
+
+
+@pytest.mark.parametrize("make", [onnx_file, keras_file])
+def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: Any) -> None:
+    path = make(tmp_path / f"dropped.{make.__name__.removesuffix('_file')}")
+    content = base64.b64encode(path.read_bytes()).decode()
+    page.run(
+        f"""(() => {{
+          const bytes = Uint8Array.from(atob({json.dumps(content)}), c => c.charCodeAt(0));
+          const data = new DataTransfer();
+          data.items.add(new File([bytes], {json.dumps(path.name)}));
+          for (const kind of ["dragover", "drop"]) document.querySelector("h1").dispatchEvent(
+            new DragEvent(kind, {{ dataTransfer: data, bubbles: true, cancelable: true }}));
+        }})()"""
+    )
+    answered(page, "dropped")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
+    page: Chromium, address: str, view: str, scheme: str
+) -> None:
+    page.media(scheme)
+    page.visit(address + VIEWS[view])
+    page.wait(DONE)
+    for width in (320, 800, 1280):
+        page.size(width, 844)
+        page.do("")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert width == 800 or violations(page) == []
+    ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_on_paper_there_is_the_answer_alone(page: Chromium, address: str) -> None:
+    page.visit(address + VIEWS["latency"])
+    page.media(kind="print")
+    assert page.run("document.querySelector('form').offsetParent === null")
+    assert page.run("document.querySelector('#compared').offsetParent !== null")
