@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.graph.counts import count
 from lolat.io.progress import Progress
 from lolat.readers import read
 from microbench import backends
@@ -25,10 +24,7 @@ from microbench.learn import references
 from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
 from microbench.timing import BUSY, Levels, levels
 
-DOCTOR = Settings(rounds=6)
-EVALUATE = Settings(rounds=8)
-SAME_COUNTS = ("acts", "inp", "flops", "weights")
-"""Counts that two networks of one name must share to be the same network."""
+SETTINGS = Settings(rounds=6)
 
 
 @dataclass(frozen=True)
@@ -89,19 +85,13 @@ def read_cases(
 def references_of(
     points: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them.
-
-    A network whose counts are not those of this version is left out.
-    """
+    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them."""
     known = {n.name: n for n in known_blocks(backend, networks or references())}
-    able: dict[str, tuple[Point, Graph]] = {}
+    first: dict[str, Point] = {}
     for point in points:
-        if point.whole and point.name in known and point.name not in able:
-            graph = known[point.name].make()
-            counts = count(graph).total(point.batch_size)._asdict()
-            if all(point.counts.get(c) == counts[c] for c in SAME_COUNTS):
-                able[point.name] = point, graph
-    return list(able.values())
+        if point.whole and point.name in known:
+            first.setdefault(point.name, point)
+    return [(p, known[name].make()) for name, p in first.items()]
 
 
 def measure(
@@ -109,12 +99,11 @@ def measure(
     backend: str,
     wanted: Sequence[tuple[Case, Graph]],
     references: Sequence[tuple[Point, Graph]],
-    settings: Settings,
 ) -> Measured:
     """Measure networks as a user would, and a model's own in the same rounds; errors: `Runner.run`."""
     jobs = [_job(case, graph) for case, graph in wanted]
     again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
-    outcome = runner.run([*jobs, *again], [], settings)
+    outcome = runner.run([*jobs, *again], [], SETTINGS)
     result = levels(outcome.visits)
     networks = tuple(
         MeasuredNetwork(case, as_run(backend, graph), level.latency_ms, level.spread)
@@ -141,7 +130,7 @@ def measure_again(
     if not references:
         return ()
     with Runner(backend, device, progress) as runner:
-        return measure(runner, backend, (), references, DOCTOR).again
+        return measure(runner, backend, (), references).again
 
 
 def as_run(backend: str, graph: Graph) -> Graph:

@@ -148,10 +148,8 @@ def label_of(device: str, where: Mapping[str, Any]) -> str:
 # ---- What makes times comparable: the one list for everything that measures for a model
 
 FIELDS = (
-    "framework", "framework_version", "keras_version", "execution_provider", "threads",
-    "inter_op_threads", "shared_threads", "jit", "compile", "channels_last", "half", "float32_products",
-    "tf32", "cuda_version", "cudnn_version", "cudnn_benchmark", "optimisation", "keeps_freed_memory",
-    "flags",
+    "framework", "framework_version", "keras_version", "threads",
+    "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
 """Of the framework and its backend; a backend has some of these."""
 OF_DEVICE = ("device", "processor", "threads_given")
@@ -232,6 +230,5 @@ def _fields(
 def _kind(where: Mapping[str, Any]) -> str:
     """A processor in words that tell two kinds of one name apart."""
     facts = where["processor"]
-    words = [facts["vendor"]] if "vendor" in facts else []
-    words += [f"{k} {facts[k]}" for k in IDENTITY if k in facts]
+    words = [f"{k} {facts[k]}" for k in ("vendor", *IDENTITY) if k in facts]
     return f"{where.get('cpu')} ({' '.join(words)})" if words else str(where.get("cpu"))

@@ -216,22 +216,15 @@ def cell(size: int, channels: int, count: int = 1) -> Graph:
     return n.done(x)
 
 
-def mlp(features: int, hidden: int, count: int) -> Graph:
-    """Dense layers with relu."""
+def mlp(features: int, hidden: int, count: int, regularized: bool = False) -> Graph:
+    """Dense layers with relu; `regularized`: each followed by dropout and normalization, then classes."""
     n = Layers.on(f"mlp {features}", 1, 1, features)
     x = n.flatten(n.input)
     for _ in range(count):
         x = n.dense(x, hidden, "relu")
-    return n.done(x)
-
-
-def regularized(features: int, hidden: int, count: int) -> Graph:
-    """Dense layers with relu, each followed by dropout and normalization."""
-    n = Layers.on(f"dense, dropout, norm {features}", 1, 1, features)
-    x = n.flatten(n.input)
-    for _ in range(count):
-        x = n.same("batch_norm", n.same("dropout", n.dense(x, hidden, "relu")))
-    return n.done(n.dense(x, 10, "softmax"))
+        if regularized:
+            x = n.same("batch_norm", n.same("dropout", x))
+    return n.done(n.dense(x, 10, "softmax") if regularized else x)
 
 
 def small_vgg(size: int, filters: int) -> Graph:

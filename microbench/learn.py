@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
@@ -50,22 +50,16 @@ class Run:
     journal: Path
     now: float
     restart: bool = False
-    progress: Progress | None = None
+    progress: Progress = field(default_factory=Progress)
     check: Check | None = None
     settings: Settings | None = None
 
 
-class MeasuredBlocks(NamedTuple):
-    """Measured blocks; the journal is still on disk."""
-
-    points: list[Point]
-    environment: dict[str, Any]
-    noise: dict[str, Any]
-    warnings: list[str]
-    journal: Journal
+Measured = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
+"""Points, environment, noise, warnings, and the journal, which is still on disk."""
 
 
-def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> MeasuredBlocks:
+def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Measured:
     """Measure `blocks`: BLOCKS and NETWORKS if None; the blocks after the whole networks among them.
 
     For the errors, see `run_jobs`.
@@ -86,7 +80,7 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     ]
     noise = noise_of(measured)
     remarks = warnings(outcome.environment, noise, outcome.failures)
-    return MeasuredBlocks(points, outcome.environment, noise, remarks, journal)
+    return points, outcome.environment, noise, remarks, journal
 
 
 @contextlib.contextmanager

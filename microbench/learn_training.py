@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -22,12 +22,11 @@ from lolat.training.learning import (
     training_section,
 )
 from microbench import families
-from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
 from microbench.learn import Run, network_jobs, noise_of, run_jobs, warnings
 from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
-from microbench.timing import Level, levels
+from microbench.timing import levels
 
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
@@ -78,7 +77,7 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     replace(b, batch_sizes=batch_sizes(b.make()))
     for b in (
         *BLOCKS,
-        row("3 dense, dropout, norm 784", (), families.regularized, 784, 512, 3),
+        row("3 dense, dropout, norm 784", (), families.mlp, 784, 512, 3, True),
         row("small vgg 3x32x32", (), families.small_vgg, 32, 32),
         # Small networks from image to classes, some of which are started too.
         row("small resnet 3x224x224", (), _small_resnet, 224),
@@ -106,8 +105,8 @@ STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 """Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
-MakePoint = Callable[[Level, tuple[float, ...]], Any]
-"""Makes a point of its level and its raw times, ms."""
+Part = tuple[Job, "partial[Any]"]
+"""A job, and what makes a point of its latency and its raw times, ms."""
 
 
 def measure_training(
@@ -115,9 +114,8 @@ def measure_training(
 ) -> tuple[dict[str, Any], Journal]:
     """The section "training" of a model file, and the journal, still on disk; see `run_jobs`.
 
-    Raises LolatError where the backend trains nothing, or too little could be measured, too.
+    LolatError where too little could be measured, too.
     """
-    check_trains(run.backend)
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     points = [*_passes(blocks, graphs), *_updates(), *_epochs()]
     jobs = [job for job, _ in points]
@@ -125,36 +123,36 @@ def measure_training(
         return _section(points, outcome, list(_starts(runner, graphs, outcome))), journal
 
 
-def _passes(
-    blocks: Sequence[Predefined], graphs: Mapping[str, Graph]
-) -> Iterator[tuple[Job, MakePoint]]:
+def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Part]:
     for block in blocks:
         graph = graphs[block.name]
+        kinds = tuple(sorted(behaviors(graph.operations)))
         payload = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
         for n in block.batch_sizes:
+            terms = named_terms(pass_rows(graph, n).sum(axis=0))
             for direction, backward in DIRECTIONS.items():
                 passes = {**payload, "batch_size": n, "backward": backward}
                 key = f"{block.name} x{n} {direction}"
                 job = Job(key, {"training": {"passes": passes}}, 2 * keep_bytes(graph, n))
-                yield job, partial(_pass_point, block.name, graph, n, backward)
+                yield job, partial(PassPoint, block.name, n, backward, terms, kinds=kinds)
 
 
-def _updates() -> Iterator[tuple[Job, MakePoint]]:
+def _updates() -> Iterator[Part]:
     for name, optimizer in OPTIMIZERS.items():
         for label, shapes in SHAPES.items():
             size = optimizer_named(name).name, len(shapes), sum(map(prod, shapes))
             held = ITEM_BYTES * (2 + optimizer.slots) * size[-1]
             update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
             job = Job(f"{name} {label}", {"training": {"update": update}}, held)
-            yield job, partial(_point, UpdatePoint, size)
+            yield job, partial(UpdatePoint, *size)
 
 
-def _epochs() -> Iterator[tuple[Job, MakePoint]]:
+def _epochs() -> Iterator[Part]:
     for label, (shape, batch_size, steps) in LOOPS.items():
         size = steps, batch_size * prod(shape)
         epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
         job = Job(f"epoch of {label}", {"training": {"epoch": epoch}}, ITEM_BYTES * prod(size))
-        yield job, partial(_point, EpochPoint, size)
+        yield job, partial(EpochPoint, *size)
 
 
 def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
@@ -173,38 +171,18 @@ def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> It
 
 
 def _section(
-    points: Sequence[tuple[Job, MakePoint]], outcome: Outcome, starts: Sequence[StartPoint]
+    parts: Sequence[Part], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
     measured = levels(outcome.visits)
-    by_kind: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
-    for job, make in points:
+    by_kind: dict[Any, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
+    for job, make in parts:
         if level := measured.jobs.get(job.key):
             raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples_ms)
-            point = make(level, raw)
-            by_kind[type(point)].append(point)
+            spread = None if level.spread is None else round(level.spread, 5)
+            more = {"spread": spread} if make.func is PassPoint else {}
+            by_kind[make.func].append(make(round(level.latency_ms, 6), raw, **more))
     passes, updates, epochs = by_kind.values()
     noise = noise_of(measured)
     remarks = warnings(outcome.environment, noise, outcome.failures)
     all_points = Points(passes, updates, epochs, list(starts))
     return training_section(all_points, outcome.environment, noise, remarks)
-
-
-def _point(
-    kind: Callable[..., Any], size: Sequence[Any], level: Level, raw: tuple[float, ...]
-) -> Any:
-    return kind(*size, round(level.latency_ms, 6), raw)
-
-
-def _pass_point(
-    name: str, graph: Graph, batch_size: int, backward: bool, level: Level, raw: tuple[float, ...]
-) -> PassPoint:
-    return PassPoint(
-        name,
-        batch_size,
-        backward,
-        named_terms(pass_rows(graph, batch_size).sum(axis=0)),
-        round(level.latency_ms, 6),
-        raw,
-        None if level.spread is None else round(level.spread, 5),
-        tuple(sorted(behaviors(graph.operations))),
-    )

@@ -67,10 +67,6 @@ class Outcome:
         for record in self.journal.records if self.journal else ():
             self._add(record)
 
-    def visit_count(self, key: str) -> int:
-        """How many visits a job has."""
-        return len(self.visits.get(key, ()))
-
     def add(self, record: Mapping[str, Any]) -> None:
         """Write a record into the journal, then here."""
         if self.journal is not None:
@@ -133,12 +129,7 @@ def rounds_in_time(jobs: Sequence[Job], settings: Settings, outcome: Outcome, sh
 class Runner:
     """Measures jobs with one backend on one device, and replaces the worker when it dies."""
 
-    def __init__(
-        self,
-        backend: str,
-        device: str,
-        progress: Progress | None = None,
-    ) -> None:
+    def __init__(self, backend: str, device: str, progress: Progress | None = None) -> None:
         """Start the worker; LolatError when backend or device are not there."""
         self._start = lambda: WorkerProcess(backend, device)
         self.progress: Progress = progress or Progress()
@@ -149,11 +140,9 @@ class Runner:
         self.turn = 0  # which network a block is measured after
         try:
             answer = self.ask({"do": "environment"})
-        except BaseException as problem:
+        except (ProcessDied, RequestFailed) as problem:
             self.worker.close()
-            if isinstance(problem, (ProcessDied, RequestFailed)):
-                raise MeasuringError(f"no answer from the backend: {problem}") from problem
-            raise
+            raise MeasuringError(f"no answer from the backend: {problem}") from problem
         self.environment: dict[str, Any] = answer["environment"]
         self.available_bytes: int | None = answer["available_bytes"]
         """Memory that jobs can have: a GPU's own where the backend knows it, else the host's."""
@@ -190,7 +179,8 @@ class Runner:
             if part:
                 self._replace_worker()  # which frees the memory
             for number, job in self._rounds(group, settings, outcome, len(parts)):
-                if job.key not in outcome.failures and outcome.visit_count(job.key) <= number:
+                taken = len(outcome.visits.get(job.key, ()))
+                if job.key not in outcome.failures and taken <= number:
                     self._try(job.key, outcome, partial(self._visit, job, networks, outcome))
         if not outcome.visits:
             reasons = "; ".join(f"{k}: {v}" for k, v in list(outcome.failures.items())[:3])

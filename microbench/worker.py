@@ -92,14 +92,12 @@ class WorkerProcess(Child):
         super().__init__(WORKER, backend, device, name="the measuring process")
         try:
             self.ready()
-        except RequestFailed as problem:
+        except BaseException as problem:
             self.close()
-            raise problem.as_error(MeasuringError) from None
-        except ProcessDied as problem:
-            self.close()
-            raise MeasuringError(f"the measuring process did not start: {problem}") from None
-        except BaseException:
-            self.close()
+            if isinstance(problem, RequestFailed):
+                raise problem.as_error(MeasuringError) from None
+            if isinstance(problem, ProcessDied):
+                raise MeasuringError(f"the measuring process did not start: {problem}") from None
             raise
 
 

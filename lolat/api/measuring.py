@@ -226,7 +226,7 @@ def evaluate(
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
             warn(f"warning: {difference}")
-        measured = check.measure(runner, backend, wanted, references, check.EVALUATE)
+        measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
     if ratio is not None and not any(d.of_device for d in found):
         _keep(model, "evaluate", ratio)
@@ -313,7 +313,7 @@ def evaluate_table(
     columns = read_table(table).names
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
-    compared = compare_table(model, networks, predictor, training or None, said=said)
+    compared = compare_table(model, networks, predictor, training, said)
     return TableEvaluation(compared, networks.skipped, columns)
 
 
@@ -348,7 +348,7 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
             return diagnosis(model, found)
-        measured = check.measure(runner, backend, (), references, check.DOCTOR)
+        measured = check.measure(runner, backend, (), references)
     result = diagnosis(model, found, measured, is_busy(here))
     if result.ratio is not None:
         _keep(model, "doctor", result.ratio)

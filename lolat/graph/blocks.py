@@ -7,7 +7,6 @@ grouped by the names of the layers, and where there are none, one block for each
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -26,10 +25,7 @@ from lolat.graph.naming import (
     unique,
 )
 
-SERIAL = 7
-"""As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
-
-CROWDED = 32
+CROWDED = 12
 """More heavy operations than this are no block, however they hang together."""
 
 
@@ -85,23 +81,19 @@ class Flow:
             if self.reads[p]:
                 self.writes[p] = tuple(root[t] for t in operation.outputs)
         self.heavy = [o.kind in HEAVY for o in operations]
-        self.heavy_before = [0, *accumulate(self.heavy)]
+        # A separable convolution counts once.
+        self.units = [o.kind in HEAVY - {"depthwise_conv"} for o in operations]
 
-    def crossing(self, start: int, end: int, far: int | None = None) -> list[int]:
+    def crossing(self, start: int, end: int) -> list[int]:
         """For each boundary inside operations start..end-1: how many tensors cross it.
 
         Counted among these operations alone: what was written before and is read after does not
-        concern them, nor does a read `far` operations behind the one before. Item i is the boundary
-        behind operation start + i.
+        concern them. Item i is the boundary behind operation start + i.
         """
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in range(start, end):
-            for root in self.reads[i]:
-                if far is None or i - last.setdefault(root, i) < far:
-                    last[root] = i
-                first.setdefault(root, i)
-            for root in self.writes[i]:
+            for root in (*self.reads[i], *self.writes[i]):
                 first.setdefault(root, i)
                 last[root] = i
         change = [0] * (end - start)
@@ -110,63 +102,25 @@ class Flow:
             change[last[root] - start] -= 1
         return list(accumulate(change))[:-1]
 
-    def serial_pieces(self, start: int, end: int) -> int:
-        """How many heavy pieces follow each other between operations that all paths lead through.
-
-        Skips do not count as paths: an operation separates two pieces when all before it lead to it
-        and all behind it depend on it.
-        """
-        operations = self.graph.operations
-        use: dict[int, int] = {}
-        source = [-1] * (end - start)
-        alive = [i for i in range(start, end) if self.reads[i]]
-        for i in alive:
-            for t in operations[i].inputs:
-                at = self.writer.get(t, -1)
-                if at >= start and self.reads[at]:
-                    use.setdefault(at, i)
-                    source[i - start] = max(source[i - start], at)
-        change = [0] * (end - start + 1)  # at i: ends before i, and starts behind i, besides i
-        for i in alive:
-            change[i + 1 - start] += 1
-            change[min(use.get(i, end), end) - start] -= 1
-            change[source[i - start] + 1 - start if source[i - start] >= 0 else 0] += 1
-            change[i - start] -= 1
-        pieces, seen = 0, self.heavy_before[start]
-        others = list(accumulate(change))
-        for i in alive:
-            if others[i - start] == 0 and self.heavy_before[i + 1] > seen:
-                pieces, seen = pieces + 1, self.heavy_before[i + 1]
-        return pieces
-
-    def is_serial(self, start: int, end: int, inside: bool) -> bool:
-        """Whether these operations are blocks in a row under a long skip, not one block.
-
-        `inside`: they are part of such a row.
-        """
-        return self.serial_pieces(start, end) >= SERIAL - 2 * inside
-
 
 def segments(flow: Flow) -> list[list[int]]:
     """Positions of the operations between two cuts."""
-    done: list[tuple[int, int]] = []
-    todo = [(0, flow.size, True, False)] if flow.size else []
+    done: list[list[int]] = []
+    todo = [(0, flow.size, True)] if flow.size else []
     while todo:
-        start, end, simple, inside = todo.pop()
+        start, end, simple = todo.pop()
         crossing = flow.crossing(start, end)
-        if end - start > 1 and not (simple and min(crossing) < 2):
-            simple = inside = flow.is_serial(start, end, inside)
-            if simple:
-                crossing = flow.crossing(start, end, (end - start) // 2)
-            elif flow.heavy_before[end] - flow.heavy_before[start] <= CROWDED:
+        if not (simple and min(crossing, default=2) < 2):
+            simple = False
+            if sum(flow.units[start:end]) <= CROWDED:
                 crossing = []
-        if not crossing:
-            done.append((start, end))
-            continue
-        least = max(1, min(crossing))
-        at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
-        todo += reversed([(a, b, simple, inside) for a, b in pairwise(at)])
-    return [list(range(start, end)) for start, end in done]
+        if crossing:
+            least = max(1, min(crossing))
+            at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
+            todo += reversed([(a, b, simple) for a, b in pairwise(at)])
+        else:
+            done.append(list(range(start, end)))
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +160,7 @@ class Group:
     positions: list[int]
     label: str | None
     units: int = 0  # heavy operations
-    branching: int = 0  # segments with branches that have some
+    branching: bool = False  # whether several of them are in one segment
 
 
 class Grouping:
@@ -215,14 +169,11 @@ class Grouping:
     def __init__(self, graph: Graph, flow: Flow) -> None:
         self.graph = graph
         self.flow = flow
-        one_each = [o.kind in HEAVY - {"depthwise_conv"} for o in graph.operations]
-        self.names = Names(graph, one_each)  # a separable convolution counts once
-        self.branches: Counter[str | None] = Counter()
+        self.names = Names(graph, flow.units)
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = [self._element(piece) for piece in pieces]
-        self.branches.update(e.label for e in elements if e.branching)
         at = self._head(elements)
         body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
         if body and sum(e.units for e in tail) == 1:
@@ -233,17 +184,16 @@ class Grouping:
         units = sum(self.flow.heavy[p] for p in positions)
         if len(positions) == 1:
             return Group(positions, self.names.of_operation(positions[0]), units)
-        return Group(positions, self.names.of_segment(positions), units, int(units > 1))
+        return Group(positions, self.names.of_segment(positions), units, units > 1)
 
     def _head(self, elements: list[Group]) -> int:
         """Where what comes behind the last pooling or flattening of all positions begins."""
-
-        def flat(element: Group) -> bool:
-            outputs = [t for p in element.positions for t in self.graph.operations[p].outputs]
-            return all(map(is_flat, self.graph.shapes(outputs)))
-
         at = len(elements)
-        while at and flat(elements[at - 1]):
+        while at and all(
+            is_flat(self.graph.tensors[t].shape)
+            for p in elements[at - 1].positions
+            for t in self.graph.operations[p].outputs
+        ):
             at -= 1
         return at
 
@@ -251,9 +201,8 @@ class Grouping:
         """Groups of neighbors; what is not heavy goes along with what is."""
         groups: list[Group] = []
         waiting: list[Group] = []  # light ones of which it is not known yet whose they are
-        heavy = [any(self.flow.heavy[p] for p in e.positions) for e in elements]
-        for i, element in enumerate(elements):
-            if not heavy[i]:
+        for element in elements:
+            if not element.units:
                 stays = groups and not waiting and element.label in (None, groups[-1].label)
                 if stays and not self._begins(element, groups[-1]):
                     groups[-1].positions += element.positions
@@ -267,7 +216,7 @@ class Grouping:
             if groups and self._joins(groups[-1], element):
                 groups[-1].positions += early + element.positions
                 groups[-1].units += element.units
-                groups[-1].branching += element.branching
+                groups[-1].branching |= element.branching
                 if groups[-1].label != element.label:
                     groups[-1].label = self.names.of_segment(groups[-1].positions)
             else:
@@ -293,16 +242,15 @@ class Grouping:
 
     def _joins(self, group: Group, element: Group) -> bool:
         """Whether a heavy element goes on with the block before it."""
-        position = element.positions[0]
-        if element.label is not None and (
-            element.label == group.label or self._is_gate_of(group, element)
-        ):
-            stage = self.branches[group.label] > 3 and element.branching
-            return not stage
+        if element.label is not None and element.label == group.label:
+            return True
+        if self._is_gate_of(group, element):
+            return True
         # The pointwise half of a separable convolution.
-        heavy = [self.graph.operations[p] for p in group.positions if self.flow.heavy[p]]
-        kernel = self.graph.operations[position].attributes.get("kernel", ())
-        return [o.kind for o in heavy] == ["depthwise_conv"] and {*kernel} == {1}
+        operations = self.graph.operations
+        heavy = [operations[p].kind for p in group.positions if self.flow.heavy[p]]
+        kernel = operations[element.positions[0]].attributes.get("kernel", ())
+        return heavy == ["depthwise_conv"] and {*kernel} == {1}
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
         """Whether an element is the squeeze-excite, a module of its own, in the module before it."""

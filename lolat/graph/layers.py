@@ -90,23 +90,13 @@ class Layers:
         x = self.norm(x)
         return self.same(act, x) if act else x
 
-    def conv_norm_act(
-        self,
-        x: int,
-        filters: int,
-        kernel: int | tuple[int, int] = 1,
-        stride: int = 1,
-        groups: int = 1,
-        act: str | None = "relu",
-    ) -> int:
-        """Convolution, batch normalization, activation."""
-        return self.norm_act(self.conv(x, filters, kernel, stride, groups), act)
+    def conv_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:
+        """Convolution (see `conv`), batch normalization, activation."""
+        return self.norm_act(self.conv(x, *sizes, **more), act)
 
-    def depthwise_norm_act(
-        self, x: int, kernel: int = 3, stride: int = 1, act: str | None = "relu"
-    ) -> int:
+    def depthwise_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:
         """Depthwise convolution, batch normalization, activation."""
-        return self.norm_act(self.depthwise(x, kernel, stride), act)
+        return self.norm_act(self.depthwise(x, *sizes, **more), act)
 
     def pool(self, x: int, kernel: int, stride: int = 1, kind: str = "max_pool") -> int:
         """A padded pooling."""

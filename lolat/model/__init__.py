@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import LAUNCHES
 from lolat.io.results import Result, dict_of
 from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
@@ -76,15 +75,6 @@ class Model(Result):
         from lolat.model.summary import words_of
 
         return words_of(self)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each predictor: its name, whether it is the default, its errors where left out."""
-        from lolat.model.summary import errors_of
-
-        return [
-            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
-            for name in self.predictors
-        ]
 
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
@@ -220,27 +210,19 @@ class Model(Result):
         weights: Numbers = None,
         ops: Numbers = None,
         predictor: str | None = None,
-        **extra: Numbers,
     ) -> Any:
         """Latency in ms from counts: numbers in, a float out; arrays (broadcast) in, an array out.
 
         With only the first three the two-regime formula answers, with all six the default; some of
-        the others is an InputError. `extra`: further counts of the model's formula (see
-        `lolat.graph.counts.EXTRAS`); without any that tells kinds of operations apart, its form fitted on
-        the six counts answers; with some the others are 0. A number must be finite and not negative; in an
-        array a NaN gives a NaN.
+        the others is an InputError. The default answers by its form that is fitted on the six counts. A
+        number must be finite and not negative; in an array a NaN gives a NaN.
         """
-        names: tuple[str, ...] = ()
-        if extra:
-            if unknown := [name for name in extra if name not in COLUMNS]:
-                raise InputError(f"no count {unknown[0]!r}; the counts are {', '.join(COLUMNS)}")
-            names = tuple(name for name, value in extra.items() if value is not None)
-        key = (traffic is None, weights is None, ops is None, names, predictor)
+        key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = plan_of(self, *key)
         formula, positions = plan
-        every = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
+        every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
         # The common case first, without a loop in Python.
         if _NUMBERS.issuperset(map(type, values)) and (

@@ -6,7 +6,6 @@ so they are part of the name of a run and of the environment that it records.
 
 from __future__ import annotations
 
-import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MeasuringError, MissingPackageError, arg
+from lolat.errors import InputError, MeasuringError, arg
 from lolat.graph import Graph, Tensor
 from microbench.environment import cpu_count
 
@@ -48,13 +47,10 @@ OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
 }
 """Optimizer -> its class and options in both frameworks; the rest is as a user gets it."""
 FLAGS = (
-    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS",
-    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
-    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_CUDNN_V8_API_DISABLED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
-    "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_PROC_BIND",
+    "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS",
+    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF",
 )  # fmt: skip
 """Environment variables that make times different."""
 CLASSES = 10
@@ -118,20 +114,15 @@ class Training(Protocol):
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], object]:
-        """A call of a block's forward pass in training mode, with `backward` of both passes.
-
-        The gradients are those of the weights and, with `of_inputs`, of the block's inputs. The gradients
-        that come back from the layers behind the block are made up.
+        """A call of a block's forward pass in training mode, with `backward` of both passes: the gradients
+        of the weights and, with `of_inputs`, of the inputs. What comes back from behind is made up.
         """
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
         """A call of an update of variables of these shapes, their gradients given."""
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], object]:
-        """A call of an epoch with next to nothing to compute: the time of the framework's loop itself.
-
-        `shape`: of a sample, channels last.
-        """
+        """A call of an epoch with next to nothing to compute; `shape`: of a sample, channels last."""
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of its first step, ms."""
@@ -233,16 +224,6 @@ def training_of(backend: Backend) -> Training:
 
 
 # ---- What the backends share
-
-
-def imported(package: str, who: str) -> Any:
-    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error})", package
-        ) from error
 
 
 def environment_of(asked: int | None, used: int) -> dict[str, Any]:

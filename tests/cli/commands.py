@@ -188,7 +188,7 @@ class Measuring:
         return [check.Case(spec, n, input_size) for spec in networks for n in batch_sizes]
 
     def measure(
-        self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any, _: Any
+        self, runner: Any, backend: str, wanted: Sequence[check.Case], references: Any
     ) -> check.Measured:
         self.calls[-1][2].extend((c.spec, c.batch_size, c.input_size) for c in wanted)
         names = list(dict.fromkeys(c.spec for c in wanted))

@@ -45,9 +45,7 @@ def measure(*networks: str, backend: str = "fake", sizes: Sequence[int] = (1,)) 
     """Some networks, with the three of POINTS."""
     references = check.references_of(POINTS, "fake", OWN)
     with Runner(backend, "cpu") as runner:
-        return check.measure(
-            runner, backend, check.read_cases(networks, sizes), references, check.EVALUATE
-        )
+        return check.measure(runner, backend, check.read_cases(networks, sizes), references)
 
 
 def test_every_network_at_every_batch_size_none_twice() -> None:
@@ -69,7 +67,7 @@ def test_networks_in_loops_of_their_own_with_those_of_the_model(device: FakeDevi
     assert {r["before"] for r in device.requests if r["do"] == "sample"} == {""}
     keys = device.keys("sample")
     rounds = [sorted(keys[i : i + 5]) for i in range(0, len(keys), 5)]
-    assert rounds == [sorted(device.ms)] * check.EVALUATE.rounds
+    assert rounds == [sorted(device.ms)] * check.SETTINGS.rounds
     assert (found.failures, found.networks[0].spread) == ({}, pytest.approx(0.0))
 
 
@@ -124,27 +122,16 @@ def test_another_process_times_the_networks_once_more(
 
 # ---- Which of a model's points are measured again
 
-A, B = (Predefined(name, tiny(c), (1, 4), True) for name, c in (("a", 4), ("b", 5)))
-FEW = {k: v for k, v in point(A).counts.items() if k in check.SAME_COUNTS}
 
-
-@pytest.mark.parametrize(
-    ("points", "names"),
-    [
-        ([point(A), point(B)], ["a", "b"]),
-        *(([point(A, **{c: 1}), point(B)], ["b"]) for c in check.SAME_COUNTS),
-        ([point(A), point(B, ops=999)], ["a", "b"]),
-        ([point(Predefined("gone", tiny(4), (1,))), point(A, whole=False), point(B)], ["b"]),
-        ([Point("a", 1, FEW, 2.0, whole=True)], ["a"]),
-        ([], []),
-    ],
-)
-def test_networks_of_the_same_name_and_counts(points: list[Point], names: list[str]) -> None:
-    found = check.references_of(points, "tensorflow", [B, A])
-    assert [p.name for p, _ in found] == names
-    assert all(g == {"a": A, "b": B}[p.name].make() for p, g in found)
-    ((first, _),) = check.references_of([point(A, 4), *points, point(A, 1)], "tensorflow", [A])
-    assert first.batch_size == 4, "one of each, at the batch size that comes first"
+def test_networks_of_the_same_name() -> None:
+    """One of each, at the batch size that comes first; a block of that name is none."""
+    a, b = (Predefined(name, tiny(c), (1, 4), True) for name, c in (("a", 4), ("b", 5)))
+    gone = point(Predefined("gone", tiny(4), (1,)))
+    given = [gone, point(a, whole=False), point(b, 4), point(a), point(b, 1)]
+    found = check.references_of(given, "tensorflow", [b, a])
+    assert [(p.name, p.batch_size) for p, _ in found] == [("b", 4), ("a", 1)]
+    assert [g for _, g in found] == [b.make(), a.make()]
+    assert check.references_of([], "tensorflow", [b, a]) == []
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "onnxruntime+threads=1"])

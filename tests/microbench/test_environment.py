@@ -165,7 +165,7 @@ def test_every_field_of_the_framework_counts() -> None:
         assert differences(LABEL, without, LEARNED) == ()
 
 
-THEN = "AMD EPYC (AuthenticAMD family 25 model 17 stepping 1)"
+THEN = "AMD EPYC (vendor AuthenticAMD family 25 model 17 stepping 1)"
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from lolat.graph.layers import Layers
 from lolat.io.process import RequestFailed
 from lolat.readers.keras import import_keras
 from microbench.backends import create
-from microbench.backends.tensorflow.layers import build_graph
 from microbench.worker import WorkerProcess
 from tests.microbench.fakes import small
 
@@ -20,22 +18,6 @@ from tests.microbench.fakes import small
 @pytest.fixture(scope="module")
 def keras() -> Any:
     return import_keras()
-
-
-def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
-    graph = Layers.on("small", 8, 8, 3)
-    block = graph.done(graph.pool(graph.conv_norm_act(graph.input, 4, 3), 2, 2))
-    keras.config.set_image_data_format("channels_first")
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = build_graph(keras, block)
-        assert keras.config.image_data_format() == "channels_first"
-        assert keras.config.dtype_policy().name == "mixed_float16"
-    finally:
-        keras.config.set_image_data_format("channels_last")
-        keras.config.set_dtype_policy("float32")
-    assert tuple(model.outputs[0].shape) == (None, 4, 4, 4)
-    assert {layer.compute_dtype for layer in model.layers} == {"float32"}
 
 
 @pytest.mark.parametrize("jit", [False, True])

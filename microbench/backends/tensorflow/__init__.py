@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, imported
+from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of
 from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
 
@@ -33,7 +34,7 @@ class TensorFlowBackend:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
         self.keras = import_keras()
-        self.tf = imported("tensorflow", "the tensorflow backend")
+        self.tf: Any = importlib.import_module("tensorflow")
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.tf.config.threading.set_intra_op_parallelism_threads(threads)

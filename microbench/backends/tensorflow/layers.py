@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lolat.graph import Graph, Operation
 from microbench.backends import Shape, check_kinds
-
-
-@contextlib.contextmanager
-def standard(keras: Any) -> Iterator[None]:
-    """Without the settings of a user's ~/.keras/keras.json, which are for the user's own networks."""
-    config = keras.config
-    saved = config.image_data_format(), config.dtype_policy()
-    config.set_image_data_format("channels_last")
-    config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        config.set_image_data_format(saved[0])
-        config.set_dtype_policy(saved[1])
 
 
 @dataclass(frozen=True)
@@ -51,15 +36,14 @@ def build_graph(keras: Any, graph: Graph) -> Any:
     MeasuringError names an operation that this backend does not build.
     """
     check_kinds(graph, MAKERS, "tensorflow")
-    with standard(keras):
-        values = {i: keras.Input(graph.tensors[i].shape[1:]) for i in graph.inputs}
-        inputs = list(values.values())
-        for operation in graph.operations:
-            (out,) = operation.outputs
-            operands = [values[i] for i in operation.inputs]
-            call = Call(keras, operation, operands, graph.tensors[out].shape)
-            values[out] = MAKERS[operation.kind](call)
-        return keras.Model(inputs, [values[i] for i in graph.outputs], name="block")
+    values = {i: keras.Input(graph.tensors[i].shape[1:]) for i in graph.inputs}
+    inputs = list(values.values())
+    for operation in graph.operations:
+        (out,) = operation.outputs
+        operands = [values[i] for i in operation.inputs]
+        call = Call(keras, operation, operands, graph.tensors[out].shape)
+        values[out] = MAKERS[operation.kind](call)
+    return keras.Model(inputs, [values[i] for i in graph.outputs], name="block")
 
 
 # ---- How each kind is built

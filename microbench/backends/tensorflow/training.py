@@ -11,7 +11,7 @@ import numpy as np
 from lolat.graph import Graph
 from microbench.backends import CLASSES, LEARNING_RATE, OPTIMIZERS
 from microbench.backends.tensorflow import TensorFlowBackend
-from microbench.backends.tensorflow.layers import build_graph, standard
+from microbench.backends.tensorflow.layers import build_graph
 
 
 def optimizer_of(keras: Any, name: str) -> Any:
@@ -56,7 +56,7 @@ class Training:
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
         tf, keras = self.tf, self.keras
-        with tf.device(self.backend.device), standard(keras):
+        with tf.device(self.backend.device):
             variables = [keras.Variable(np.ones(s, np.float32)) for s in shapes]
             gradients = [tf.fill(tuple(s), 1e-3) for s in shapes]
             made = optimizer_of(keras, optimizer)
@@ -71,7 +71,7 @@ class Training:
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of Keras' `fit` with next to nothing to compute: what the loop itself takes."""
         keras = self.keras
-        with self.tf.device(self.backend.device), standard(keras):
+        with self.tf.device(self.backend.device):
             image = keras.Input(tuple(shape))
             pooled = keras.layers.GlobalAveragePooling2D()(image)
             model = keras.Model(image, keras.layers.Dense(CLASSES)(pooled))
@@ -91,7 +91,7 @@ class Training:
     ) -> Callable[[], None]:
         """An epoch over the samples, as Keras' users write it."""
         losses = self.keras.losses
-        with self.tf.device(self.backend.device), standard(self.keras):
+        with self.tf.device(self.backend.device):
             model.compile(
                 optimizer_of(self.keras, optimizer),
                 losses.SparseCategoricalCrossentropy(from_logits=True),

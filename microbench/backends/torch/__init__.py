@@ -18,27 +18,22 @@ from microbench.backends.torch.layers import block_module
 
 PLACE = "cuda:0"
 """The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
-MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
-LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
-          "accumulated_cache_size_limit")  # fmt: skip
-"""What PyTorch's versions call that."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 
 
-def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed instead of giving it back; whether it does.
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed instead of giving it back, where it has such a switch.
 
     PyTorch asks for the memory of every result anew. By default glibc gives large pieces back to the
     system when they are freed, or does not, depending on the sizes seen so far in the process; getting
     them again costs a page fault for every 4 KiB. Here the same block took up to twice as long in one
-    process as in another. False on systems whose C library has no such switch.
+    process as in another.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    return bool(mallopt and mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+    if sys.platform.startswith("linux"):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has none
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
 
 
 class TorchBackend:
@@ -72,37 +67,21 @@ class TorchBackend:
         self.options = {"compile": compile, "channels_last": channels_last, "half": half}
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
-        self.keeps_memory = keep_freed_memory()
-        for limit in LIMITS if compile else ():
-            if hasattr(self.torch._dynamo.config, limit):
-                setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
+        keep_freed_memory()
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads, flags and options: what makes times comparable."""
-        torch = self.torch
+        torch, gpu = self.torch, {}
+        if self.cuda is not None:
+            version = torch.version.cuda or getattr(torch.version, "hip", None)
+            gpu = {"device_name": self.cuda.get_device_name(PLACE), "cuda_version": version}
         return {
             "framework": "torch",
             "framework_version": torch.__version__,
             "inter_op_threads": torch.get_num_interop_threads(),
-            "float32_products": torch.get_float32_matmul_precision(),
-            "keeps_freed_memory": self.keeps_memory,
             **self.options,
             **environment_of(self.threads, torch.get_num_threads()),
-            **self._of_cuda(),
-        }
-
-    def _of_cuda(self) -> dict[str, Any]:
-        """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
-        if self.cuda is None:
-            return {}
-        torch, cudnn = self.torch, self.torch.backends.cudnn
-        products = torch.backends.cuda.matmul.allow_tf32
-        return {
-            "device_name": self.cuda.get_device_name(PLACE),
-            "cuda_version": torch.version.cuda or getattr(torch.version, "hip", None),
-            "cudnn_version": cudnn.version(),
-            "cudnn_benchmark": cudnn.benchmark,
-            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
+            **gpu,
         }
 
     def available_bytes(self) -> int | None:
