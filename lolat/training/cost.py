@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import InputError, arg
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
@@ -171,25 +170,12 @@ def _rental(
     price_per_hour: float | None,
     prices: str | Prices | None,
 ) -> Rental | None:
-    """Where the device is rented; None if the price list built in has nothing like it."""
+    """Where the device is rented; None if the price list has nothing like it."""
     if price_per_hour is not None:
-        if prices is not None:
-            raise InputError(
-                f"{arg('price_per_hour')} and {arg('prices')} are two prices; give one of them"
-            )
-        if not 0.0 <= price_per_hour < float("inf"):
-            raise InputError(f"{arg('price_per_hour')} {price_per_hour:g}: expected 0 or more")
         source = "the price given"
         offer = Offer("", "", 0, price_per_hour, source=source)
         return Rental(device_of(document), (offer,), source)
-    price_list = prices if isinstance(prices, Prices) else read_prices(prices)
-    rental = find_rental(document, price_list)
-    if rental is None and isinstance(prices, str):
-        raise InputError(
-            f"{price_list.prices} has no accelerator like {device_of(document)!r}, the model's device; "
-            f"give {arg('price_per_hour')}"
-        )
-    return rental
+    return find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
 
 
 def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
@@ -197,10 +183,6 @@ def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> i
     unknown.
     """
     if memory_gib is not None:
-        if not 0.0 < memory_gib < 2**30:
-            raise InputError(
-                f"{arg('memory_gib')} {memory_gib:g}: expected more than 0 GiB, such as 16"
-            )
         return int(memory_gib * 2**30)
     environment = document.get("environment") or {}
     free = environment.get("available_bytes") if environment.get("device") == "cpu" else None

@@ -30,9 +30,7 @@ BALANCE = 800.0  # multiplications while an element is moved: more than any devi
 
 
 class EpochSection(msgspec.Struct):
-    """`epochs` of a model file: ms for each unit of TERMS; log(measured / predicted) of networks left out
-    of the fit; optimizers and kinds of operation of the rows.
-    """
+    """`epochs` of a model file; `residuals`: log(measured / predicted) of networks left out of the fit."""
 
     coefficients_ms: Terms
     residuals: list[Number]
@@ -89,19 +87,14 @@ class EpochTraining(Training):
 
 
 def epochs_document(
-    path: str,
-    name: str,
-    device: str | None,
-    read: Callable[[str], Graph],
-    said: Callable[[int, int, str], None] | None = None,
+    path: str, name: str, device: str | None, read: Callable[[str], Graph]
 ) -> dict[str, Any]:
     """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
 
-    `read`: NETWORK -> Graph, called once for each network; `said`: is told (how many were read, of how
-    many, the name). InputError, with its line, for a row that is wrong, and for too few of them.
+    `read`: NETWORK -> Graph, called once for each network. InputError, with its line, for a row that is
+    wrong, and for too few of them.
     """
     table = read_table(path, COLUMNS, rows="timed epoch")
-    networks = len({row["network"] for row in table})
     points: list[dict[str, Any]] = []
     rows, graphs = [], dict[str, Graph]()
     for row in table:
@@ -112,8 +105,6 @@ def epochs_document(
             run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
             if network not in graphs:
                 graphs[network] = read(network)
-                if said is not None:
-                    said(len(graphs), networks, network)
             graph = graphs[network]
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error

@@ -40,8 +40,6 @@ class TrainingRun:
     def __post_init__(self) -> None:
         as_whole(self.batch_size)
         as_whole(self.epochs, "epochs")
-        if self.validation is not None:
-            as_whole(self.validation, "validation_samples")
         if self.samples is not None:
             as_whole(self.samples, "samples")
         self.check_batch(1)
@@ -52,10 +50,9 @@ class TrainingRun:
         """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
         as_whole(devices, "replicas")
         if self.samples is not None and self.batch_size * devices > self.samples:
-            fewer = f"fewer {arg('replicas')}, " if devices > 1 else ""
+            wrong = arg("replicas" if devices > 1 else "batch_size")
             raise InputError(
-                f"{devices} x a batch of {self.batch_size} is more than the {self.samples} samples of the "
-                f"data set; give {fewer}a smaller {arg('batch_size')} or more {arg('samples')}",
+                f"{wrong}: {devices} x a batch of {self.batch_size} is more than {self.samples} samples",
                 code="batch-over-data",
             )
 

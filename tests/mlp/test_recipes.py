@@ -184,14 +184,6 @@ def test_the_generation_is_told_by_clock_and_year() -> None:
     assert [is_early(device) for device in early + later] == [True] * 3 + [False] * 3
 
 
-def test_an_early_gpu_reaches_less_of_its_peak() -> None:
-    # One clock, so that the peak is the same, and the year tells them apart.
-    old, new = Device("a", 300, 3000, 900, year=2013), Device("b", 300, 3000, 900, year=2018)
-    row = {"batch_size": "64"}
-    early_ms, later_ms = (times("convolution", row, gpu=d)[0] for d in (old, new))
-    assert 1.5 < early_ms / later_ms < 3
-
-
 # ---- Its features and what it learns.
 
 

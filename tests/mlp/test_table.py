@@ -87,13 +87,6 @@ def test_a_wrong_cell_is_named_with_its_line(
     assert refused(path).startswith(f"FILE, line 5: {column} is ")
 
 
-@pytest.mark.parametrize("content", [csv_text([DENSE]), csv_text([DENSE]).splitlines()[0]])
-def test_what_is_no_table_of_convolutions(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(content)
-    assert "lacks the columns input_size" in refused(path, layer="convolution")
-
-
 def test_a_header_alone_can_be_predicted(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(",".join(COLUMNS["dense"]) + "\n")

@@ -275,12 +275,3 @@ def test_a_network_whose_output_died_begins_again_from_other_weights(
     assert model.training["tries"] == 3
     assert len(model.training["losses"]) == 4
     assert model.predict(rows).max() > 0
-
-
-def test_one_that_dies_always_is_an_error(
-    rows: LayerTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "KerasNetwork", Dying(well=0))
-    monkeypatch.setattr(training, "TRIES", 2)
-    with pytest.raises(LolatError, match="died"):
-        learn(rows, small(epochs=3), ONE)
