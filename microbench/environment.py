@@ -148,7 +148,7 @@ def label_of(device: str, where: Mapping[str, Any]) -> str:
 # ---- What makes times comparable: the one list for everything that measures for a model
 
 FIELDS = (
-    "framework", "framework_version", "keras_version", "execution_provider", "threads",
+    "framework", "framework_version", "keras_version", "threads",
     "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
 """Of the framework and its backend; a backend has some of these."""

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Run:
     journal: Path
     now: float
     restart: bool = False
-    progress: Progress | None = None
+    progress: Progress = field(default_factory=Progress)
     check: Check | None = None
     settings: Settings | None = None
 

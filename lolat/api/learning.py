@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,35 +72,29 @@ def learn_device(
     joined, target = _backend_and_output(device, output, backend, options, progress)
     if training:
         backends.check_trains(joined)
-    old = _model_in(target, device, joined, restart)
-    if training and not restart and "predictors" in old:
+    journal = target.with_name(target.name + ".journal.jsonl")
+    run = Run(joined, device, journal, time.time(), restart, progress)
+    document = _model_in(target, device, joined, restart)
+    is_new = not training or restart or "predictors" not in document
+    if is_new:
+        document = _learn_latencies(document, target, run)
+    else:
         progress.note(
             f"{paths.near(target)} is of this device: its latencies are kept, training is added"
         )
-        return _add_training(old, target, joined, device, restart, progress), False
-    document = _learn_latencies(old, target, joined, device, restart, progress)
     if training:
-        return _add_training(document, target, joined, device, restart, progress), True
-    return Model(document, str(target)), True
+        document = _add_training(document, target, run)
+    return Model(document, str(target)), is_new
 
 
-def _learn_latencies(
-    old: Mapping[str, Any],
-    target: Path,
-    backend: str,
-    device: str,
-    restart: bool,
-    progress: Progress,
-) -> dict[str, Any]:
+def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
     """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
     started = time.monotonic()
-    journal_path = target.with_name(target.name + ".journal.jsonl")
-    with interruptible(journal_path):
-        run = Run(backend, device, journal_path, time.time(), restart, progress)
+    with interruptible(run.journal):
         points, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
-        progress.note("timing some networks once more, by another process")
+        run.progress.note("timing some networks once more, by another process")
         try:
-            again = check.measure_again(points, backend, device, progress)
+            again = check.measure_again(points, run.backend, run.device, run.progress)
         except LolatError as error:
             again = ()
             warnings.append(f"networks could not be timed once more: {error}")
@@ -110,7 +105,7 @@ def _learn_latencies(
                 "cannot be surer: close other programs and learn again"
             )
         where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.label_of(device, where)
+        label = environment.label_of(run.device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")
@@ -121,24 +116,20 @@ def _learn_latencies(
     return document
 
 
-def _add_training(
-    document: Mapping[str, Any], target: Path, backend: str, device: str, restart: bool,
-    progress: Progress,
-) -> Model:  # fmt: skip
+def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
     """Measure training on this device and write it to `target`, in `document`, a latency model's."""
     started = time.monotonic()
-    journal_path = target.with_name(target.name + ".training.journal.jsonl")
-    with interruptible(journal_path):
-        refuse = partial(_refuse_other, document)
-        run = Run(backend, device, journal_path, time.time(), restart, progress, refuse)
+    path = target.with_name(target.name + ".training.journal.jsonl")
+    run = replace(run, journal=path, check=partial(_refuse_other, document))
+    with interruptible(path):
         section, journal = learn_training.measure_training(run)
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
         learned = {**document, "training": section}
         write(target, learned)
     journal.remove()
     for remark in section["warnings"]:
-        progress.note(f"warning: {remark}")
-    return Model(learned, str(target))
+        run.progress.note(f"warning: {remark}")
+    return learned
 
 
 def _model_in(target: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:

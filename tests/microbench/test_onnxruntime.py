@@ -25,7 +25,7 @@ def test_onnx_runtime_fuses_a_block(name: str, tmp_path: Path) -> None:
     backend: Any = create("onnxruntime", "cpu")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
-    options.use_per_session_threads = not backend.shares_threads
+    options.use_per_session_threads = False
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     model, _ = backend.exported(graph, 1)
     runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -6,7 +6,7 @@ convolution. Where points tell kinds of operations apart (`lolat.graph.counts.KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -52,9 +52,10 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     six_counts: Extended | None = None
     families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
 
-    def of_counts(self, names: Iterable[str]) -> Formula:
-        """This formula where `names` tell kinds of operations apart, else that of the six counts."""
-        return self if self.six_counts is None or FAMILY.keys() & {*names} else self.six_counts
+    @property
+    def of_six_counts(self) -> Formula:
+        """The form that is fitted on the six counts, where there is one."""
+        return self.six_counts or self
 
     @classmethod
     def fit(

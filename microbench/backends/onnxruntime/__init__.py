@@ -25,7 +25,9 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
 
     def __init__(self, device: str, threads: int | None = None) -> None:
-        """`threads`: None for the usual number. MissingPackageError or DeviceError: not there."""
+        """`threads`: None for the usual number. DeviceError: a GPU; MissingPackageError: not there."""
+        if device == "gpu":
+            raise DeviceError("the onnxruntime backend measures a cpu alone: use --backend torch")
         try:
             import onnxruntime as runtime
         except ImportError as error:
@@ -34,14 +36,6 @@ class OnnxRuntimeBackend:
         self.runtime = runtime
         self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
-        self.place = "cuda" if device == "gpu" else "cpu"
-        self.provider = f"{self.place.upper()}ExecutionProvider"
-        if self.provider not in (there := runtime.get_available_providers()):
-            raise DeviceError(
-                f"no {device} here: ONNX Runtime looked for {self.provider} and has {', '.join(there)}; "
-                "use `lolat learn cpu`, or install onnxruntime-gpu"
-            )
-        self.gpu = self.torch.cuda if device == "gpu" and self.torch.cuda.is_available() else None
         # Within an operation; between operations, which run one after the other. 0: the usual number.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
         # Sessions share their memory, so that a hundred of them fit, and their threads.
@@ -49,23 +43,20 @@ class OnnxRuntimeBackend:
         memory = runtime.OrtMemoryInfo("Cpu", arena, 0, usual)
         with contextlib.suppress(Exception):  # there already; a class of its own
             runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(0, -1, -1, -1))
-        with contextlib.suppress(Exception):  # there already, or an older version
+        with contextlib.suppress(Exception):
             runtime.set_global_thread_pool_sizes(*self.pools)
-        self.shares_threads = hasattr(runtime, "set_global_thread_pool_sizes")
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
-            "execution_provider": self.provider,
             "inter_op_threads": self.pools[1],
             **environment_of(self.threads, self.threads or cpu_count()),
-            **({"device_name": self.gpu.get_device_name()} if self.gpu else {}),
         }  # fmt: skip
 
     def available_bytes(self) -> int | None:
-        """Free memory of a GPU that PyTorch finds too; None for the host."""
-        return int(self.gpu.mem_get_info()[0]) if self.gpu else None
+        """None: the host's."""
+        return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
@@ -95,27 +86,28 @@ class OnnxRuntimeBackend:
         return self._call(spec, values)
 
     def _call(self, model: str | bytes, inputs: dict[str, np.ndarray]) -> Prepared:
-        """A run on inputs that lie on the device; what comes out stays there."""
+        """A run on inputs that lie where the session reads them; what comes out stays with it."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
-        options.use_per_session_threads = not self.shares_threads
+        # Versions that have no threads of all sessions have threads for each.
+        options.use_per_session_threads = not hasattr(self.runtime, "set_global_thread_pool_sizes")
         options.intra_op_num_threads, options.inter_op_num_threads = self.pools
         # No numbers so small that they are slow; idle threads of a session's own keep no processor busy.
         for key in ("use_env_allocators=1", "set_denormal_as_zero=1", "intra_op.allow_spinning=0"):
             options.add_session_config_entry(f"session.{key[:-2]}", key[-1])
-        session = self.runtime.InferenceSession(model, options, providers=[self.provider])
+        session = self.runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         binding = session.io_binding()
         for name, array in inputs.items():
-            value = self.runtime.OrtValue.ortvalue_from_numpy(array, self.place, 0)
+            value = self.runtime.OrtValue.ortvalue_from_numpy(array)
             binding.bind_ortvalue_input(name, value)
         for output in session.get_outputs():
-            binding.bind_output(output.name, self.place)
+            binding.bind_output(output.name)
 
         def call() -> None:
             session.run_with_iobinding(binding)
             binding.synchronize_outputs()
 
-        return Prepared(call, tuple(inputs.values()) if self.place == "cpu" else ())
+        return Prepared(call, tuple(inputs.values()))
 
 
 def _values(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
