@@ -20,7 +20,6 @@ from lolat.training.estimate import (
     KNOWN,
     ForwardTraining,
     Ratios,
-    median_ratios,
     operation_work,
 )
 from lolat.training.iteration import optimizer_named
@@ -41,11 +40,12 @@ def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
             inference = latency.predict(graph, n).latency_ms
             passes.append([parts[p] / inference for p in ("forward", "backward")])
     each = [fit_relative(np.array(rows), column) for column in np.array(passes).T]
-    return Ratios(*(round(float(c), 2) for found in each for c in found))
+    a, b, c, d = (round(float(c), 2) for found in each for c in found)
+    return a, b, c, d
 
 
-def errors(device: str, networks: dict[str, Graph], used: Ratios) -> list[float]:
-    """log(training / estimate) of a device's iterations, estimated by `used`."""
+def errors(device: str, networks: dict[str, Graph], used: list[Ratios]) -> list[float]:
+    """log(training / estimate) of a device's iterations, estimated by the ratios of others."""
     path = str(find_model(device))
     document = read_json(path, "")
     estimate = ForwardTraining(document, path, used)
@@ -65,7 +65,7 @@ def training_estimate() -> Tables:
     shares = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
     rows, left_out = [], []
     for device, own in found.items():
-        others = median_ratios([r for d, r in found.items() if d != device])
+        others = [r for d, r in found.items() if d != device]
         error = errors(device, networks, others)
         left_out.append(np.quantile(np.abs(error), shares))
         median, most = np.median(error), np.quantile(np.abs(error), 0.9)

@@ -150,7 +150,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     base.write_text(json.dumps(faster), encoding="utf-8")
     slower = step(predict["run"], NETWORK=file)
     assert slower.returncode == 3
-    assert "--against" in slower.stderr.splitlines()[-1]
+    assert "--max-ratio" in slower.stderr.splitlines()[-1]
     base.write_text(earlier, encoding="utf-8")
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3

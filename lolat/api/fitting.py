@@ -29,7 +29,7 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
@@ -85,9 +85,13 @@ def fit(
     elif facts is not None:
         raise _not_together(contents)
     elif kinds == [EPOCHS]:
-        return _of_epochs(paths[0], output, stem, name, said)
+        document = epochs_document(paths[0], stem, name, read_network)
+        if name is None and Path(output or "").is_file():
+            document["device"] = UNKNOWN  # it is the file's
     elif kinds == [BLOCKS]:
-        document = _of_blocks(paths[0], stem, name)
+        source = {"device": "unknown", "source": Path(paths[0]).name}
+        shown = name or "unknown (from a table)"
+        document = model_document(stem, shown, read_csv(paths[0]), source, {})
     elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
         document = _of_model(contents, stem, name, tell)
     else:
@@ -110,20 +114,6 @@ def _content(path: str) -> str:
 def _not_together(contents: Contents) -> InputError:
     files = ", ".join(f"{path} ({content})" for path, content in contents) or "no file"
     return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
-
-
-def _of_epochs(
-    path: str, output: AnyPath | None, stem: str, device: str | None, said: Said | None
-) -> Model:
-    """A model of timed epochs, or the model at `output` with them: its other sections stay."""
-    document = epochs_document(path, stem, device, read_network, said)
-    if output is None:
-        return Model(document)
-    if device is None and Path(output).exists():
-        document["device"] = UNKNOWN  # it is the file's
-    document = merged(output, document)
-    write(output, document)
-    return Model(document, os.fspath(output))
 
 
 def _of_tables(
@@ -171,12 +161,6 @@ def _counted(
     return networks
 
 
-def _of_blocks(path: str, stem: str, device: str | None) -> dict[str, Any]:
-    """The model file of a device from a table of blocks."""
-    where = {"device": "unknown", "source": Path(path).name}
-    return model_document(stem, device or "unknown (from a table)", read_csv(path), where, {})
-
-
 def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
@@ -184,12 +168,7 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
     """
     file = find_model(next(path for path, content in contents if content == MODELS))
     document = read(file)
-    if not document.get("points"):
-        source = document["environment"].get("source", "the times of its device")
-        raise InputError(
-            f"{file} has no points to fit again; give the tables: {source}", code=NOT_TOGETHER
-        )
-    points = [Point.from_dict(p) for p in document["points"]]
+    points = [Point.from_dict(p) for p in document.get("points", ())]
     remarks = list(document.get("warnings", ()))
     shown = device or document["device"]
     for path in (path for path, content in contents if content == NETWORKS):
@@ -265,10 +244,6 @@ class Models(Result):
     def words(self) -> str:
         """Their names."""
         return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each model."""
-        return [dict(plain_data(m)) for m in self]
 
 
 def models() -> Models:

@@ -317,7 +317,7 @@ def evaluate_table(
     columns = read_table(table).names
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
-    compared = compare_table(model, networks, predictor, training or None, said=said)
+    compared = compare_table(model, networks, predictor, training, said)
     return TableEvaluation(compared, networks.skipped, columns)
 
 

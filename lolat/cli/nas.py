@@ -40,14 +40,6 @@ def nas() -> None:
 
 
 @dataclass(frozen=True)
-class Assumption:
-    """An assumption on a space's latencies, and its probability."""
-
-    words: str
-    weight: float
-
-
-@dataclass(frozen=True)
 class NasFit:
     """A space's model; `typical_error`: half of all its networks should be within it, relative."""
 
@@ -56,7 +48,6 @@ class NasFit:
     samples: int
     noise: float
     typical_error: float
-    assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
 
 
@@ -80,17 +71,12 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     count, error = len(model.section.samples), model.typical_error
     answer = NasFit(
         output=str(output), space=model.space.name, samples=count, noise=round(model.noise, 6),
-        typical_error=round(error, 6),
-        assumptions=tuple(Assumption(words, round(w, 6)) for words, w in model.assumptions()),
-        warnings=tuple(model.warnings),
+        typical_error=round(error, 6), warnings=tuple(model.warnings),
     )  # fmt: skip
-    # The noise of few samples is not known.
-    noise = f" · noise {100 * model.noise:.1f} %" if count >= fewshot.ENOUGH_SAMPLES else ""
     half = f"should be within {100 * error:.1f} %"
     half = half if error < 1.0 else f"may be off by a factor of {1 + error:.2g}"
     lines = (
-        f"{answer.space} from {plural(count, 'sample')}{noise}",
-        *(f"  {a.words}: {100 * a.weight:.0f} % sure" for a in answer.assumptions if a.weight >= 0.005),
+        f"{answer.space} from {plural(count, 'sample')} · noise {100 * model.noise:.1f} %",
         f"Half of all networks of the space {half}.",
         f"written: {plain(str(output))}",
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -14,7 +15,6 @@ from lolat.errors import LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
-from lolat.graph import Graph
 from lolat.io.tables import to_csv
 from lolat.model import Model
 from lolat.readers import read
@@ -46,19 +46,15 @@ def compare_table(
     model: Model,
     table: Table,
     predictor: str | None = None,
-    training: bool | None = None,
-    opened: Callable[[str, Any], Graph] = read,
+    training: bool = False,
     said: Said | None = None,
 ) -> list[Compared]:
     """The rows of a table that the model can predict; others are counted in `table.skipped`.
 
     A network that cannot be read, and one that was run in another way than the model's, is left out.
-    `training`: training steps, by a model of tables; None: inference, or training where the table has
-    nothing else. `opened`: reads a network. InputError where nothing is left.
+    `training`: training steps, by a model of tables. InputError where nothing is left.
     """
     formula = model.predictor(predictor)
-    if training is None:  # the question that most would ask
-        training = formula.by_operation and all(row.mode.training for row in table.rows)
     mode = replace(mode_of(model.document), training=training)
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
@@ -68,7 +64,7 @@ def compare_table(
     if training and predictor is None and isinstance(steps, Kernels):
         formula = steps
     counts = counts_of(rows, said) if isinstance(formula, Kernels) else [None] * len(rows)
-    graphs: dict[tuple[str, Any], Graph] = {}
+    opened = cache(read)
     compared = []
     for row, known in zip(rows, counts, strict=True):
         try:
@@ -77,10 +73,8 @@ def compare_table(
             if known is not None and isinstance(formula, Kernels):
                 compared.append(_by_operation(model, formula, row, known))
                 continue
-            spec, size, _ = row.network
-            if (spec, size) not in graphs:
-                graphs[spec, size] = opened(spec, size)
-            prediction = model.predict(graphs[spec, size], row.batch_size, predictor)
+            graph = opened(*row.network[:2])
+            prediction = model.predict(graph, row.batch_size, predictor)
             compared.append(Compared(row, prediction.latency_ms, prediction.interval_ms))
         except LolatError as error:
             table.skipped[f"{row.name}: {error}"] += 1

@@ -32,7 +32,7 @@ class Result:
         return dict_of(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The answer as rows of a table, each a flat dict: `pandas.DataFrame(answer.rows())`."""
+        """The answer as rows of a table: `pandas.DataFrame(answer.rows())`; one, where it is no table."""
         return [self.to_dict()]
 
     def __repr__(self) -> str:

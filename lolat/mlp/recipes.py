@@ -110,19 +110,14 @@ def paper_plan(layer: str, several_devices: bool) -> Plan:
     """The paper's network and training; two more layers of 128 for several devices."""
     return Plan(
         hidden=(32, 64, 128, 128) + ((128, 128) if several_devices else ()),
-        activation="relu",
         output_activation="relu",
         output_bias=False,
         dropout=0.2,
         l2=1e-5,
         loss="squared-log1p",
-        optimizer="adam",
         epsilon=0.1,
         learning_rate=0.1,
         schedule="halve",
-        halve_every=40,
-        batch=128,
-        epochs=300,
     )
 
 
@@ -341,34 +336,30 @@ def _identity(
     return dict(zip(titles, rows.T, strict=True))
 
 
-def best_encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) log of measured over expected time."""
-    target: np.ndarray = np.log(times_ms / expected_ms(table, devices))
-    return target
-
-
-def best_decode(output: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) ms: the expected time, times what the network says of it."""
-    return expected_ms(table, devices) * np.exp(np.clip(output, -FARTHEST, FARTHEST))
-
-
 def best_plan(layer: str, several_devices: bool) -> Plan:
     """One network; its absolute error of a logarithm is the relative error, and outliers count once."""
     return Plan(
         hidden=(192, 192, 192, 192),
         activation="silu",
         l2=1e-4,
-        loss="absolute",
         optimizer="adamw",
         learning_rate=2e-3,
-        schedule="cosine",
         batch=512,
         epochs=50 if layer == "convolution" else 60,  # 160 learn the training rows' noise
         strangers=0.25 if several_devices else 0.0,
     )
 
 
-BEST = Recipe("best", best_columns, best_encode, best_decode, best_plan)
+BEST = Recipe(
+    "best",
+    best_columns,
+    # The network's output is the logarithm of measured over expected time.
+    encode=lambda times_ms, table, devices: np.log(times_ms / expected_ms(table, devices)),
+    decode=lambda output, table, devices: (
+        expected_ms(table, devices) * np.exp(np.clip(output, -FARTHEST, FARTHEST))
+    ),
+    plan=best_plan,
+)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
 """By name."""

@@ -155,14 +155,11 @@ def learn(
     """Trains on all rows of `table`. `epochs`: None, as the recipe says.
 
     The model's `training` has seed, epochs, rows, the mean losses of the epochs (`losses`) and how many
-    networks were started (`tries`, more than 1 where outputs died); its `errors` are empty. Raises
-    InputError for less than one epoch, MissingPackageError without Keras, and LolatError where the training
-    diverges or every output dies.
+    networks were started from other weights (`tries`, more than 1 where outputs died); its `errors` are
+    empty. MissingPackageError without Keras; LolatError where the training diverges or every output dies.
     """
     plan = recipe.plan(table.layer, len(devices) > 1)
     epochs = plan.epochs if epochs is None else epochs
-    if epochs < 1:
-        raise InputError(f"{epochs} epochs; expected at least 1")
     x = recipe.features(table, devices, devices)
     y = recipe.encode(table.times_ms, table, devices)
     mean = x.mean(axis=0)
@@ -172,7 +169,18 @@ def learn(
     strange = None
     if plan.strangers:
         strange = (recipe.features(table, devices, ()) - mean) / scale
-    network, losses, tries = _trained(plan, x, y, strange, seed, epochs, progress or Progress())
+    progress = progress or Progress()
+    for tries in range(1, TRIES + 1):
+        of_network = int(np.random.SeedSequence([seed, 0, tries]).generate_state(1)[0])
+        network, losses = KerasNetwork(plan, x, y, epochs, of_network, strange), []
+        progress.start("train", epochs)
+        while network.done < epochs and not network.dead:
+            losses.append(network.epoch())
+            progress.step()
+        if not network.dead:
+            break
+    else:
+        raise LolatError(f"the network's output died from {TRIES} beginnings; give another seed")
     about = {"seed": seed, "epochs": epochs, "rows": len(table), "losses": losses, "tries": tries}
     return LayerModel(
         layer=table.layer,  # type: ignore[arg-type]
@@ -184,29 +192,4 @@ def learn(
         ranges=ranges(table),
         training=about,
         errors={},
-    )
-
-
-def _trained(
-    plan: Plan,
-    x: np.ndarray,
-    y: np.ndarray,
-    strange: np.ndarray | None,
-    seed: int,
-    epochs: int,
-    progress: Progress,
-) -> tuple[KerasNetwork, list[float], int]:
-    """(network, loss of each epoch, tries): from other weights again while the network's output dies."""
-    for tries in range(1, TRIES + 1):
-        of_network = int(np.random.SeedSequence([seed, 0, tries]).generate_state(1)[0])
-        network = KerasNetwork(plan, x, y, epochs, of_network, strange)
-        losses = []
-        progress.start("train", epochs)
-        while network.done < epochs and not network.dead:
-            losses.append(network.epoch())
-            progress.step()
-        if not network.dead:
-            return network, losses, tries
-    raise LolatError(
-        f"the network's output died from {TRIES} different beginnings; give another seed, or more rows"
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import LAUNCHES
 from lolat.io.results import Result, dict_of
 from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
@@ -76,15 +75,6 @@ class Model(Result):
         from lolat.model.summary import words_of
 
         return words_of(self)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each predictor: its name, whether it is the default, its errors where left out."""
-        from lolat.model.summary import errors_of
-
-        return [
-            {"predictor": name, "default": name == self.default, **errors_of(self.document, name)}
-            for name in self.predictors
-        ]
 
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: a `lolat.model.summary.ModelSummary`."""
@@ -220,27 +210,19 @@ class Model(Result):
         weights: Numbers = None,
         ops: Numbers = None,
         predictor: str | None = None,
-        **extra: Numbers,
     ) -> Any:
         """Latency in ms from counts: numbers in, a float out; arrays (broadcast) in, an array out.
 
         With only the first three the two-regime formula answers, with all six the default; some of
-        the others is an InputError. `extra`: further counts of the model's formula (see
-        `lolat.graph.counts.EXTRAS`); without any that tells kinds of operations apart, its form fitted on
-        the six counts answers; with some the others are 0. A number must be finite and not negative; in an
-        array a NaN gives a NaN.
+        the others is an InputError. The default answers by its form that is fitted on the six counts. A
+        number must be finite and not negative; in an array a NaN gives a NaN.
         """
-        names: tuple[str, ...] = ()
-        if extra:
-            if unknown := [name for name in extra if name not in COLUMNS]:
-                raise InputError(f"no count {unknown[0]!r}; the counts are {', '.join(COLUMNS)}")
-            names = tuple(name for name, value in extra.items() if value is not None)
-        key = (traffic is None, weights is None, ops is None, names, predictor)
+        key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = plan_of(self, *key)
         formula, positions = plan
-        every = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
+        every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
         # The common case first, without a loop in Python.
         if _NUMBERS.issuperset(map(type, values)) and (
@@ -267,8 +249,8 @@ class Model(Result):
         """
         from lolat.model.attribution import explain
 
-        graph = self._graph(network, input_size, predictor)
-        explanation = explain(self, graph, batch_size, predictor, at_size(network), block)
+        read = self._read(network, input_size, predictor)
+        explanation = explain(self, read, batch_size, predictor, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
 
@@ -294,9 +276,9 @@ class Model(Result):
         from lolat.model.budget import budget, check_budget
 
         check_budget(max_ms)
-        graph = self._graph(network, input_size, predictor, coverage)
+        read = self._read(network, input_size, predictor, coverage)
         return budget(
-            self, graph, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
+            self, read, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
         )
 
     # ---- Training
@@ -415,13 +397,6 @@ class Model(Result):
         from lolat.readers import read
 
         return read(network, size)
-
-    def _graph(
-        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
-    ) -> Graph:
-        """The graph of a network, after `check`."""
-        read = self._read(network, size, predictor, coverage)
-        return read if isinstance(read, Graph) else read.graph
 
 
 def load(path: str | os.PathLike[str]) -> Model:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -67,12 +66,8 @@ class Attribution:
         return {term.name: term for term in self.terms}
 
 
-class Change(NamedTuple):
-    """A changed network; `kind` is for programs, `change` in words."""
-
-    kind: str
-    change: str
-    graph: Graph
+Change = tuple[str, str, Graph]
+"""A change of a network: its kind, for programs; in words; the changed network."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +129,6 @@ class Explanation(Result):
         for best in self.counterfactuals[:1]:
             change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
         return f"{self.prediction.words()}\n{change}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each block (of one block: each operation): latency_ms, share, and ms by term."""
-        return [
-            {
-                "name": a.name,
-                "latency_ms": a.latency_ms,
-                "share": a.share,
-                **{f"{t.name}_ms": t.latency_ms for t in a.terms},
-            }
-            for a in self.operations or self.blocks
-        ]
 
 
 def explain(
@@ -243,30 +226,27 @@ def _changes_of_network(
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield Change("width", words, widths(graph).at(HALF))
+        yield ("width", words, widths(graph).at(HALF))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
             words = f"without {block.label}: its input and output have the same shape"
-            yield Change("drop", words, changed)
+            yield ("drop", words, changed)
             break
     side = image_side(graph)
     if at_size is not None and side is not None and side > 1:
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
-            yield Change("resolution", words, at_size(side // 2))
+            yield ("resolution", words, at_size(side // 2))
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """No block, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
-        yield Change("drop", words, changed)
+        yield ("drop", words, changed)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:
-        examples = ", ".join(f"{before} -> {after}" for before, after in pairs[:3])
-        examples += ", ..." if len(pairs) > 3 else ""
-        fewer = pairs[0][0] - pairs[0][1]
-        words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{HALF:g}"
-        yield Change("inner_width", f"{words} inside ({examples})", inside.at(HALF))
+        channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
+        yield ("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))

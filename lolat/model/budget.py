@@ -12,17 +12,18 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
-from lolat.io.results import Result, of, plain_data
+from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
@@ -96,27 +97,16 @@ class BudgetAnswer(Result):
         value = value_words(self.vary, self.best.value)
         return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row each for the network now, the largest within the time, and the next one."""
-        steps = {"now": self.now, "within": self.best, "next": self.next}
-        return [{"which": n, **plain_data(s)} for n, s in steps.items() if s is not None]
 
-
-class Values(NamedTuple):
-    """The values to try: `unit` times 1, 2 ... `most`; `now` is the network's own.
-
-    `network`: the network of the i-th value, and its batch size.
-    """
-
-    now: float
-    unit: float
-    most: int
-    network: Callable[[int], tuple[Graph, int]]
+Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]
+"""The network's own value; the values to try: a unit times 1, 2 ... so many; the network of the i-th value,
+and its batch size.
+"""
 
 
 def budget(
     model: Model,
-    network: Graph,
+    network: Graph | Analysis,
     max_ms: float,
     vary: str,
     batch_size: int = 1,
@@ -130,14 +120,15 @@ def budget(
     `at_size` reads the network again at another resolution.
     """
     check_budget(max_ms)
-    values = _values(network, vary, batch_size, at_size)
+    network = analyze(network).graph
+    own, unit, most, network_of = _values(network, vary, batch_size, at_size)
 
     @functools.cache
     def step(i: int) -> Step | None:
         """The i-th value and its prediction; None where there is no network of it."""
-        value = round(i * values.unit, 2) if vary == "width" else int(i * values.unit)
+        value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
-            return Step(value, model.predict(*values.network(i), predictor, coverage))
+            return Step(value, model.predict(*network_of(i), predictor, coverage))
         except MissingPackageError:  # no answer about the network
             raise
         except InputError:
@@ -147,11 +138,10 @@ def budget(
         tried = step(i)
         return None if tried is None else _end_ms(tried.prediction, sure) <= max_ms
 
-    now = Step(values.now, model.predict(network, batch_size, predictor, coverage))
-    start = min(max(round(values.now / values.unit), 1), values.most)
-    above = first_above(fits, values.most, start)
+    now = Step(own, model.predict(network, batch_size, predictor, coverage))
+    above = first_above(fits, most, start=min(max(round(own / unit), 1), most))
     best = step(above - 1) if above > 1 else None
-    larger = step(above) if above <= values.most else None
+    larger = step(above) if above <= most else None
     if best is not None:
         channels = widths(network).pairs(best.value) if vary == "width" else None
         return BudgetAnswer(vary, max_ms, sure, best, larger, now, channels)
@@ -171,11 +161,11 @@ def check_budget(max_ms: float) -> None:
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
     """The widths, resolutions or batch sizes to try; InputError where the network has no others."""
     if vary == "batch":
-        return Values(batch_size, 1, MOST_BATCH, lambda n: (network, n))
+        return batch_size, 1, MOST_BATCH, lambda n: (network, n)
     if vary == "width":
         widened(network, 1.0)  # InputError where no channel count is free
         most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS
-        return Values(1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size))
+        return 1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size)
     if vary != "resolution":
         raise InputError(f"{arg('vary')} {vary!r}: expected one of {', '.join(VARY)}")
     side = image_side(network)
@@ -189,7 +179,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
     def resized(i: int) -> tuple[Graph, int]:
         return network if i * step == side else at_size(i * step), batch_size
 
-    return Values(side, step, MOST_SIDE // step, resized)
+    return side, step, MOST_SIDE // step, resized
 
 
 def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> int:

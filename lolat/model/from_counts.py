@@ -23,10 +23,9 @@ def plan(
     no_traffic: bool,
     no_weights: bool,
     no_ops: bool,
-    extra: tuple[str, ...],
     predictor: str | None,
 ) -> tuple[Formula, list[int]]:
-    """The formula that answers, and the position of each of its counts among the six, `extra` and a 0.
+    """The formula that answers, and the position of each of its counts among the six and a 0.
 
     The three flags say what the caller left out.
     """
@@ -38,12 +37,12 @@ def plan(
             "formula answers) or traffic, weights and ops too"
         )
     formula = model.predictor(predictor or "two-regime" if absent else predictor)
-    formula = formula.of_counts(extra)
+    formula = formula.of_six_counts
     if lacking := [name for name in formula.features if name in absent]:
         raise InputError(
             f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
         )
-    places = {name: place for place, name in enumerate((*FEATURES, *extra))}
+    places = {name: place for place, name in enumerate(FEATURES)}
     return formula, [places.get(name, -1) for name in formula.features]
 
 

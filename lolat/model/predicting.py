@@ -15,11 +15,10 @@ from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, Memory, analyze
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.work import work_of
 from lolat.model.prediction import Prediction, Query
-from lolat.units import byte_size
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -48,16 +47,6 @@ def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[
         f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
         f"same network run by {learned}{remedy if device in ('cpu', 'gpu') else ''}"
     )
-
-
-def too_large(memory: Memory, environment: Mapping[str, Any]) -> Iterator[str]:
-    """A remark where a forward pass needs more memory than the device had free when it was measured."""
-    free = environment.get("available_bytes")
-    if isinstance(free, (int, float)) and memory.total_bytes > free:
-        yield (
-            f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
-            "free when it was measured: it will not run there, or far slower"
-        )
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -115,7 +104,6 @@ def predict_network(
             *doubts,
             *other_framework(where, graph.framework),
             *of_its_source(document),
-            *too_large(memory, where),
         ),
         names=analysis.names,
         features=formula.features,

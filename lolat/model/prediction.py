@@ -240,18 +240,9 @@ class Predictions(Result):
             times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
             about = {n: getattr(p, n) for n in ("coverage", "in_domain", "predictor")}
             counts = {name: p.counts[name] for name in FEATURES}
-            rows.append({**query_row(p), **times, **about, **counts})
+            given = {"network": p.query.network, "device": p.query.model.label}
+            rows.append({**given, "batch_size": p.batch_size, **times, **about, **counts})
         return rows
-
-
-def query_row(prediction: Prediction) -> dict[str, Any]:
-    """The network and the device of a prediction as the user gave them, and its batch size."""
-    query = prediction.query
-    return {
-        "network": query.network,
-        "device": query.model.label,
-        "batch_size": prediction.batch_size,
-    }
 
 
 def domain_words(prediction: Prediction) -> str:

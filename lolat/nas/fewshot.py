@@ -201,14 +201,6 @@ class NasModel(Scorer):
         low, high = self.interval(self.space.sample(2000), 0.5)
         return float(np.median(np.sqrt(high / low)) - 1.0)
 
-    def assumptions(self) -> list[tuple[str, float]]:
-        """(words, weight) of each assumption on how the device runs networks, the likeliest first."""
-        weights = [
-            (pieces.words, sum(c.weight for c in self.section.costs if c.assumption == name))
-            for name, pieces in self.pieces.items()
-        ]
-        return sorted(weights, key=lambda pair: -pair[1])
-
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
         put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)

@@ -57,7 +57,6 @@ class Pieces:
     """
 
     name: str
-    words: str
     counts: Callable[[np.ndarray], np.ndarray]
     terms: np.ndarray
     factors: np.ndarray
@@ -159,8 +158,7 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     factors, spread = groups([(np.arange(len(pieces)) == 0, _FIXED), *members])
     average = pieces[0] + sum(each.mean(axis=0) for each in terms)
     counts_of = partial(_occurrences, tuple(shapes))
-    words = "a network takes the sum of its parts"
-    return [Pieces("parts", words, counts_of, relative(pieces, average), factors, spread, 0.0)]
+    return [Pieces("parts", counts_of, relative(pieces, average), factors, spread, 0.0)]
 
 
 def _occurrences(

@@ -14,8 +14,7 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.model.rates import Families, Rate, families_of
-from lolat.model.summary import framework_of, headline
+from lolat.model.summary import Families, Rate, families_of, framework_of, headline
 from lolat.units import milliseconds, percent, plain, plural
 
 WIDE = 96

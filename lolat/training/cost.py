@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import InputError, arg
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
@@ -20,10 +19,12 @@ from lolat.training.model import Training, TrainingPrediction, TrainingRun, pred
 from lolat.training.prices import Offer, Prices, Rental, device_of, find_rental, read_prices
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
+GIVEN = "the price given"
+
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """The time, memory and money of a training on each number of devices.
+    """The time, memory and money of training on each number of devices.
 
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
@@ -115,14 +116,16 @@ def cost(
     available = _available_bytes(document, memory_gib)
     for devices in replicas or (0,):
         run.check_batch(devices)
-    rental = _rental(document, price_per_hour, prices)
+    rental = find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
+    if price_per_hour is not None:
+        offer = Offer("", "", 0, price_per_hour, source=GIVEN)
+        rental = Rental(device_of(document), (offer,), GIVEN)
     graph = readers.read(network, input_size)  # last, as it takes long
     options = []
     for devices in replicas:
         link = given_link
         if link is None and devices > 1:
-            device = device_of(document)
-            link = rental.link(devices) if rental else assumed_link(device, devices)
+            link = rental.link(devices) if rental else assumed_link(device_of(document), devices)
         option = predict(training, graph, run, devices, link)
         options.append(_priced(option, rental) if rental else option)
     timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
@@ -166,41 +169,9 @@ def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
     )
 
 
-def _rental(
-    document: Mapping[str, Any],
-    price_per_hour: float | None,
-    prices: str | Prices | None,
-) -> Rental | None:
-    """Where the device is rented; None if the price list built in has nothing like it."""
-    if price_per_hour is not None:
-        if prices is not None:
-            raise InputError(
-                f"{arg('price_per_hour')} and {arg('prices')} are two prices; give one of them"
-            )
-        if not 0.0 <= price_per_hour < float("inf"):
-            raise InputError(f"{arg('price_per_hour')} {price_per_hour:g}: expected 0 or more")
-        source = "the price given"
-        offer = Offer("", "", 0, price_per_hour, source=source)
-        return Rental(device_of(document), (offer,), source)
-    price_list = prices if isinstance(prices, Prices) else read_prices(prices)
-    rental = find_rental(document, price_list)
-    if rental is None and isinstance(prices, str):
-        raise InputError(
-            f"{price_list.prices} has no accelerator like {device_of(document)!r}, the model's device; "
-            f"give {arg('price_per_hour')}"
-        )
-    return rental
-
-
 def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
-    """Memory of a device: as given, as the file says, or what was free when a CPU was learned; None if
-    unknown.
-    """
+    """Memory of a device: as given, of the file, or free when a CPU was learned; None if unknown."""
     if memory_gib is not None:
-        if not 0.0 < memory_gib < 2**30:
-            raise InputError(
-                f"{arg('memory_gib')} {memory_gib:g}: expected more than 0 GiB, such as 16"
-            )
         return int(memory_gib * 2**30)
     environment = document.get("environment") or {}
     free = environment.get("available_bytes") if environment.get("device") == "cpu" else None

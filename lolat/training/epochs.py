@@ -30,9 +30,7 @@ BALANCE = 800.0  # multiplications while an element is moved: more than any devi
 
 
 class EpochSection(msgspec.Struct):
-    """`epochs` of a model file: ms for each unit of TERMS; log(measured / predicted) of networks left out
-    of the fit; optimizers and kinds of operation of the rows.
-    """
+    """`epochs` of a model file; `residuals`: log(measured / predicted) of networks left out of the fit."""
 
     coefficients_ms: Terms
     residuals: list[Number]
@@ -58,8 +56,6 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 
 class EpochTraining(Training):
     """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
-
-    evaluates = False
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
@@ -89,19 +85,14 @@ class EpochTraining(Training):
 
 
 def epochs_document(
-    path: str,
-    name: str,
-    device: str | None,
-    read: Callable[[str], Graph],
-    said: Callable[[int, int, str], None] | None = None,
+    path: str, name: str, device: str | None, read: Callable[[str], Graph]
 ) -> dict[str, Any]:
     """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
 
-    `read`: NETWORK -> Graph, called once for each network; `said`: is told (how many were read, of how
-    many, the name). InputError, with its line, for a row that is wrong, and for too few of them.
+    `read`: NETWORK -> Graph, called once for each network. InputError, with its line, for a row that is
+    wrong, and for too few of them.
     """
     table = read_table(path, COLUMNS, rows="timed epoch")
-    networks = len({row["network"] for row in table})
     points: list[dict[str, Any]] = []
     rows, graphs = [], dict[str, Graph]()
     for row in table:
@@ -112,8 +103,6 @@ def epochs_document(
             run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
             if network not in graphs:
                 graphs[network] = read(network)
-                if said is not None:
-                    said(len(graphs), networks, network)
             graph = graphs[network]
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error
@@ -141,8 +130,7 @@ def epochs_document(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(TERMS,) coefficients of at least 0, ms, and (epochs,) log(measured / predicted) of networks left
-    out.
+    """(TERMS,) coefficients, ms; (epochs,) log(measured / predicted) of networks left out.
 
     `rows`: (epochs, TERMS); `networks`: (epochs,) names, the same for rows that are left out together.
     """

@@ -15,8 +15,8 @@ If a formula by operation is known (EstimatedTraining), each step takes what the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -40,22 +40,16 @@ from lolat.units import milliseconds
 # ---- From latencies.
 
 
-@dataclass(frozen=True)
-class Ratios:
-    """Times of the passes of training, in latencies: a constant, and per share of normalizations."""
-
-    forward: float
-    forward_norms: float
-    backward: float
-    backward_norms: float
-
-
-KNOWN = {
-    "epyc-2t": Ratios(0.95, 1.5, 2.03, 2.56),
-    "epyc-2t-torch": Ratios(1.05, 1.8, 2.02, 1.24),
-    "rtx-3090-amp": Ratios(1.26, 0.55, 1.49, 0.6),
+Ratios = tuple[float, float, float, float]
+KNOWN: Mapping[str, Ratios] = {
+    "epyc-2t": (0.95, 1.5, 2.03, 2.56),
+    "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
+    "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
 }
-"""Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
+"""Times of the passes of training, in latencies: forward a constant, and per share of normalizations; the
+same backward.
+
+Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
 two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
 has its training steps from an older PyTorch that was slow at it: no ratio of one device.
 """
@@ -65,9 +59,7 @@ LEFT_OUT = (
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
 """Quantiles of |log(training / estimate)| where each of these devices is estimated by the ratios of the
-other two; of each quantile the largest of the three devices. Printed by the same command. In timm's own
-results (RTX 3090, PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585
-networks, 3.7 at the median.
+other two; of each quantile the largest of the three devices. Printed by the same command.
 """
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first that a device has counts."""
@@ -76,36 +68,34 @@ MACS_PER_ELEMENT = 10.0
 30 TMAC/s and 4.8 TB/s: 25; a core of 50 GMAC/s and 20 GB/s: 10)."""
 
 
-def median_ratios(known: Sequence[Ratios]) -> Ratios:
-    """The median of each number over devices."""
-    return Ratios(*np.median([astuple(r) for r in known], axis=0).tolist())
-
-
 class ForwardTraining(Training):
     """By the latency of inference; for every optimizer."""
 
     def __init__(
-        self, document: Mapping[str, Any], source: str, ratios: Ratios | None = None
+        self, document: Mapping[str, Any], source: str, known: Collection[Ratios] = KNOWN.values()
     ) -> None:
-        """`document`: a valid model file's, with latencies; `ratios`: None, the median of those KNOWN."""
+        """`document`: a valid model file's, with latencies; `known`: of their median are the ratios."""
         self.document, self.name = document, str(document["device"])
         self.command = how_to_add(document, source, OF_TRAINING)
         self.latency = Model(document, source)
-        self.ratios = ratios or median_ratios(list(KNOWN.values()))
+        self.ratios = np.median(list(known), axis=0).tolist()
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`; a block's latency is shared out among its operations by their work."""
-        prediction, ratios = self.latency.predict(graph, batch_size), self.ratios
+        prediction = self.latency.predict(graph, batch_size)
+        forward, forward_norms, backward, backward_norms = self.ratios
         work, norms = operation_work(graph, batch_size)
         owner, blocks = analyze(graph).owner, prediction.block_terms.sum(axis=1)
         block_work = np.bincount(owner, work, len(blocks))
         each = blocks[owner] * work / np.where(block_work > 0.0, block_work, 1.0)[owner]
         each *= prediction.latency_ms / each.sum() if each.any() else 0.0
         norms = prediction.latency_ms * norms
+        terms = self.latency.predictor().coefficients
+        element_ms = float(next((terms[t] for t in MOVING_TERMS if terms.get(t)), 0.0))
         return Iteration(
-            ratios.forward * each + ratios.forward_norms * norms,
-            ratios.backward * each + ratios.backward_norms * norms,
-            parameters(graph) * optimizer.accesses * self._element_ms(),
+            forward * each + forward_norms * norms,
+            backward * each + backward_norms * norms,
+            parameters(graph) * optimizer.accesses * element_ms,
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
@@ -114,10 +104,8 @@ class ForwardTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        times = self.ratios.forward + self.ratios.backward
         estimated = (
-            "training was never measured on this device: an estimate from its latencies of inference, of "
-            f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
+            "training was never measured on this device: an estimate from its latencies of inference; "
             f"measure it with {self.command}"
         )
         return estimated, *self.latency.predict(graph, batch_size).warnings
@@ -129,17 +117,9 @@ class ForwardTraining(Training):
         of_ratios = conformal_quantile(LEFT_OUT, coverage)
         return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)
 
-    def _element_ms(self) -> float:
-        """ms for an element that is moved, 0 if the formula has no such term."""
-        formula = self.latency.predictor()
-        terms = formula.coefficients
-        return float(next((terms[t] for t in MOVING_TERMS if terms.get(t, 0.0) > 0.0), 0.0))
-
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) work of each in elements; (operations,) share of normalizations in all elements
-    moved.
-    """
+    """(operations,) work of each in elements; (operations,) its normalizations' share of all elements."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -153,10 +133,8 @@ UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are few
 
 
 class EstimatedTraining(Training):
-    """By the formula of a device that is made from tables, for every optimizer.
-
-    An iteration has no start and no loop of its own. An update moves what the optimizer reads and writes,
-    in one step.
+    """By the formula of a device that is made from tables, for every optimizer; an iteration has no loop of
+    its own, and an update is one step that moves what the optimizer reads and writes.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +23,7 @@ class Optimizer:
 
     @property
     def accesses(self) -> int:
-        """Elements that an update reads and writes for every parameter.
-
-        It reads the gradient, and reads and writes the parameter and each slot.
-        """
+        """Elements that an update reads and writes for every parameter: gradient, itself, slots."""
         return 3 + 2 * self.slots
 
 
@@ -51,20 +47,18 @@ def optimizer_named(name: str) -> Optimizer:
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
 """Counts of inference that do not separate kinds of operations."""
-TERMS: Mapping[str, str] = {
-    "norm_traffic": "elements of normalizations, which compute the statistics of the batch",
-    "flat_norms": "normalizations of tensors without positions, in TensorFlow many small operations each",
-    "unrolled": "patches x groups of convolutions in groups of several channels: TensorFlow's backward "
-    "pass on a CPU multiplies every channel with all groups",
-    "own_patches": "patches of convolutions with as many groups as channels, which it does better (they "
-    "are not in `patches` then)",
-    "own_groups": "groups of these (not in `groups`)",
-    "pointwise": "weights of 1x1 convolutions, whose gradients are written and put into their order",
-    "kernels": "weights of other convolutions, the same",
-    "wide_depthwise": "multiply-accumulates of depthwise convolutions of kernels larger than NARROW, for "
-    "whose backward pass libraries have no fast way",
-}
-"""Terms of training alone, beside PLAIN."""
+TERMS = (
+    "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
+    "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
+    # Patches x groups of convolutions in groups of several channels: TensorFlow's backward pass on a CPU
+    # multiplies every channel with all groups. Of as many groups as channels it does better.
+    "unrolled",
+    "own_patches",  # patches of convolutions with as many groups as channels (not in `patches` then)
+    "own_groups",  # groups of these (not in `groups`)
+    "pointwise",  # weights of 1x1 convolutions, whose gradients are written and put into their order
+    "kernels",  # weights of other convolutions, the same
+    "wide_depthwise",  # multiply-accumulates of depthwise convolutions whose backward pass is slow
+)
 PASS_TERMS = (*PLAIN, *TERMS)
 DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
 NARROW = 3  # kernels up to this size are fast
@@ -171,27 +165,16 @@ def saved_bytes(graph: Graph, batch_size: int) -> int:
     return sum(tensor_bytes(graph.tensors[t], batch_size) for t in saved)
 
 
-def working_bytes(graph: Graph, batch_size: int) -> int:
-    """Bytes of the gradients alive at once in the backward pass: of the largest operation's tensors."""
-    return max(
-        (
-            sum(tensor_bytes(graph.tensors[t], batch_size) for t in {*o.inputs, *o.outputs})
-            for o in graph.operations
-            if o.kind not in FREE
-        ),
-        default=0,
-    )
-
-
 def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """Estimate of the peak memory of an iteration.
 
     Saved activations + gradients of the largest operation + parameters x (themselves, their gradient,
-    the optimizer's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
-    an allocator wastes.
+    the optimizer's slots) x 4 bytes; without what framework, library and allocator need besides.
     """
+    tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
+    sizes = [sum(tensor_bytes(graph.tensors[t], batch_size) for t in each) for each in tensors]
     of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
-    return saved_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
+    return saved_bytes(graph, batch_size) + max(sizes, default=0) + of_parameters
 
 
 def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError
 from lolat.fitting.intervals import Evidence, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -30,11 +30,7 @@ Costs = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-
 
 
 class PassPoint(msgspec.Struct):
-    """A block's forward pass, or with `backward` both passes.
-
-    `terms`: of the block at `batch_size`, without those that are 0; `latency_ms` from `samples_ms`;
-    `spread` as of a `lolat.fitting.points.Point`.
-    """
+    """A block's forward pass, or with `backward` both passes; `terms`: without those that are 0."""
 
     name: str
     batch_size: Count
@@ -122,11 +118,9 @@ class Start(msgspec.Struct):
 
 
 class Section(Evidence, frozen=True, kw_only=True):
-    """Coefficients in ms for each unit, and how far they were off: `residuals` of both passes of blocks
-    left out of the fit.
+    """Coefficients in ms for each unit, and how far they were off for blocks left out of the fit.
 
-    `start_ms`: None if it could not be measured; `kinds`: of operation, as
-    `lolat.graph.counts.behaviors` names them.
+    `start_ms`: None if it could not be measured; `kinds`: of operation, see `lolat.graph.counts.behaviors`.
     """
 
     forward_ms: Costs
@@ -148,9 +142,8 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     """Coefficients of both passes, and how far off they are for blocks left out of the fit.
 
     One fit of all points: a forward pass costs its terms' forward coefficients, both passes the sum of
-    forward and backward ones, all at least 0. So backward is never negative, and the sum, which matters
-    most, is fitted itself. `residuals`: log(measured / predicted) of both passes of blocks left out.
-    InputError for too few points in either direction.
+    forward and backward ones, all at least 0. `residuals`: log(measured / predicted) of both passes of
+    blocks left out. InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
@@ -185,7 +178,7 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
     """Optimizer -> ms for each variable and for each parameter; the constant is the call's.
 
-    An optimizer of fewer than LEAST_UPDATES points is left out. InputError if none is left.
+    An optimizer of fewer than LEAST_UPDATES points is left out.
     """
     updates = {}
     for name in dict.fromkeys(p.optimizer for p in points):
@@ -196,12 +189,6 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
         times = np.array([p.latency_ms for p in measured])
         variable, parameter, _ = fit_relative(rows, times).tolist()
         updates[name] = {"variable": variable, "parameter": parameter}
-    if not updates:
-        raise InputError(
-            f"no optimizer has {LEAST_UPDATES} measured updates, the least that separate a variable from a "
-            f"parameter; measure again with {arg('restart')}",
-            code="too-few-points",
-        )
     return updates
 
 
@@ -221,9 +208,8 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
     """ms before the first step is done: a constant, for each operation, for each variable by optimizer.
 
-    The variables of SIMPLEST cost nothing beside the operations; an optimizer without a point is left out.
-    None unless SIMPLEST has started two networks of different numbers of operations, which separate the
-    constant from the rest.
+    The variables of SIMPLEST cost nothing beside the operations. None unless it has started two networks
+    of different numbers of operations, which separate the constant from the rest.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
@@ -258,12 +244,10 @@ def training_section(
 
 
 def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A model file's "training", fitted again on its own points; one without points as it is.
+    """A model file's "training", fitted again on its own points.
 
     ModelFileError, beginning with `source`, for a damaged point; InputError for too few of them.
     """
-    if not section.get("points"):
-        return dict(section)
     points = converted(section, Points, source, "$.training")
     about = {name: section[name] for name in ("environment", "noise", "warnings")}
     return training_section(points, **about)
@@ -275,10 +259,8 @@ WIDENING = 2.0  # of the interval, for operations that no measured block had, as
 
 
 class MeasuredTraining(Training):
-    """By what was measured on the device.
-
-    `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a block measured alone, as
-    the loop has one call for all.
+    """By what was measured; `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a
+    block measured alone, as the loop has one call for all.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
@@ -328,13 +310,11 @@ class MeasuredTraining(Training):
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
         rows = pass_rows(graph, batch_size)
-        times = rows @ (self.forward + self.backward)
-        blocks = [list(b.operations) for b in cut(graph)]
-        block_ms = np.array([times[b].sum() for b in blocks])
-        ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
+        blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
+        ops = blocks[:, PASS_TERMS.index("ops")]
+        number = effective_ops(blocks @ (self.forward + self.backward), ops)
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
-        floor = self.section.noise.floor
-        return self.section.half_width(effective_ops(block_ms, ops), coverage, floor) * wider
+        return self.section.half_width(number, coverage, self.section.noise.floor) * wider
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
 from lolat.units import plain
@@ -95,18 +95,9 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
     offers = tuple(o for o in prices.offers if "".join(_words(o.accelerator or CPU)) == wanted)
     if not offers:
         raise InputError(
-            f"no price of {plain(accelerator)} in {prices.prices}; expected one of its accelerators, which "
-            f"`lolat prices` lists, or {arg('price_per_hour')}"
+            f"no price of {plain(accelerator)} in {prices.prices}; expected one that `lolat prices` lists"
         )
     return offers
-
-
-def accelerator_of(device: str, prices: Prices) -> str | None:
-    """The accelerator that a device's name says: "Tesla V100-SXM2-16GB" is a V100. Of several the
-    longest.
-    """
-    names = (n for n in {o.accelerator or CPU for o in prices.offers} if is_named(n, device))
-    return max(names, key=lambda n: (len("".join(_words(n))), n), default=None)
 
 
 def is_named(accelerator: str, device: str) -> bool:
@@ -153,9 +144,8 @@ class Rental:
     prices: str
 
     def offer_for(self, devices: int) -> Offer:
-        """The instance type for `devices` devices: one with just as many if there is one (the cheapest),
-        as its devices are linked best; else the cheapest way with several, or with some left idle (of
-        equal price the fewest instances).
+        """The instance type for `devices` devices: the cheapest with just as many, as these are linked
+        best; else the cheapest way with several, or with some left idle (the fewest instances).
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -196,11 +186,13 @@ def find_rental(document: Mapping[str, Any], prices: Prices) -> Rental | None:
     Of processors: those with at least the model's threads, as a smaller machine would be slower.
     """
     device = device_of(document)
-    name = accelerator_of(device, prices)
-    if name is None:
+    # "Tesla V100-SXM2-16GB" is a V100. Of several names that it says the longest.
+    names = [n for n in {o.accelerator or CPU for o in prices.offers} if is_named(n, device)]
+    if not names:
         return None
+    name = max(names, key=lambda n: (len("".join(_words(n))), n))
     offers = offers_of(prices, name)
-    if not offers[0].count:
+    if name == CPU:
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers

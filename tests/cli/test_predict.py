@@ -66,19 +66,6 @@ def test_an_operation_without_a_formula_is_said_and_names_are_text(
         assert "note: no formula for operation teleport" in out
 
 
-def test_a_model_that_does_not_know_how_sure_it_is(lolat: Command, tmp_path: Path) -> None:
-    document = synthetic.document()
-    for entry in document["predictors"].values():
-        entry.pop("residuals", None)
-        entry.pop("interval", None)
-    path = tmp_path / "bare.json"
-    path.write_text(json.dumps(document))
-    lolat.refused("predict", path, "keras:A", "--coverage", 0.9)
-    out = lolat("predict", path, "keras:A").out
-    assert "sure of" not in out
-    assert "note: no interval: the model has no errors of left-out points" in out
-
-
 def test_a_network_of_ones_own_without_any_framework(model: Path, tmp_path: Path) -> None:
     """The entry point as a process; what the network's code prints is not in the JSON."""
     (tmp_path / "mine.py").write_text("def net():  # no torch\n    print('hello')\n    return 17\n")

@@ -32,10 +32,19 @@ MODEL = Model(synthetic.document())
 NETWORK = synthetic.network()
 
 
-def opened(spec: str, size: Any) -> Graph:
-    if spec == "bad":
-        raise NetworkError("no network 'bad'")
-    return NETWORK
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """The networks that were read, in place of a reader."""
+    specs: list[tuple[str, Any]] = []
+
+    def read(spec: str, size: Any) -> Graph:
+        specs.append((spec, size))
+        if spec == "bad":
+            raise NetworkError("no network 'bad'")
+        return NETWORK
+
+    monkeypatch.setattr("lolat.devices.compare.read", read)
+    return specs
 
 
 def table(folder: Path, text: str) -> Path:
@@ -51,7 +60,7 @@ def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
         f"network,batch_size,latency_ms,note\na,1,{one / 1.2},x\nb,4,{four},y\nbad,1,3,z\n",
     )
     read = read_networks(path)
-    rows, skipped, columns = compare_table(MODEL, read, opened=opened), read.skipped, read.columns
+    rows, skipped, columns = compare_table(MODEL, read), read.skipped, read.columns
     assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
     assert skipped == {"bad: no network 'bad'": 1}
     found = summary(rows)
@@ -76,7 +85,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
         "two,a,inference,no,,1,3\n",
     )
     read = read_networks(path, ["one"])
-    assert len(compare_table(MODEL, read, opened=opened)) == 1
+    assert len(compare_table(MODEL, read)) == 1
     assert read.skipped == {
         "on several devices": 1, "of another device": 1,
         "run in another way (float32, compiled; asked for: float32)": 1,
@@ -84,24 +93,20 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
+def test_names_as_the_published_tables_have_them(
+    tmp_path: Path, asked: list[tuple[str, Any]]
+) -> None:
     (tmp_path / "networks").mkdir()
     config = tmp_path / "networks" / "bert.json"
     config.write_text("{}")
-    asked: list[tuple[str, Any]] = []
-
-    def remember(spec: str, size: Any) -> Graph:
-        asked.append((spec, size))
-        return NETWORK
-
     path = table(
         tmp_path, "network,sequence_length,latency_ms\nbert,512,3\nkeras:X,,4\nbert,512,5\n"
     )
-    compare_table(MODEL, read_networks(path), opened=remember)
+    compare_table(MODEL, read_networks(path))
     assert asked == [(f"transformers:{config}", 512), ("keras:X", None)], "each is read once"
     asked.clear()
     path = table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n")
-    compare_table(MODEL, read_networks(path), opened=remember)
+    compare_table(MODEL, read_networks(path))
     assert asked == [("timm:vit", 160)]
 
 
@@ -117,7 +122,7 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
 )
 def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError) as error:
-        compare_table(MODEL, read_networks(table(tmp_path, text)), opened=opened)
+        compare_table(MODEL, read_networks(table(tmp_path, text)))
     assert words in str(error.value)
 
 

@@ -14,7 +14,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE
-from lolat.model import Model, attribution
+from lolat.model import Model
 from lolat.model.attribution import (
     Attribution,
     Explanation,
@@ -105,7 +105,7 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     found = explain(MODEL, MOBILE, batch_size, block="block1")
     block = found.blocks[0]
     half, narrow = of(found, "inner_width"), mobile(mid=48)
-    assert half.change == "48 fewer channels inside (96 -> 48)"
+    assert half.change == "width x0.5 inside (96 -> 48)"
     assert half.saves_ms == close(saving(MOBILE, narrow, batch_size), rel=1e-9)
     assert half.latency_ms == close(MODEL.predict(narrow, batch_size).latency_ms, rel=1e-9)
     assert half.of_block == close(half.saves_ms / block.latency_ms)
@@ -116,8 +116,8 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
 
 
 def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = attribution.Change("drop", "more", synthetic.network(stages=5))
-    same = attribution.Change("drop", "as it is", synthetic.network())
+    slower = ("drop", "more", synthetic.network(stages=5))
+    same = ("drop", "as it is", synthetic.network())
     changes = "lolat.model.attribution._changes_of_block"
     monkeypatch.setattr(changes, lambda *_: iter([slower, same]))
     assert explain(MODEL, NETWORK, block="stem").counterfactuals == ()

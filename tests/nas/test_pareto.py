@@ -229,6 +229,14 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert choices(search(SPACE, MODEL, str(path))) == choices(whole)
 
 
+def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,2")  # of a full disk, say
+    scores = Scores(SPACE, lambda candidate: 25.0, path)
+    assert [scores.score(row) for row in ROWS[:2]] == [1.0, 25.0]
+    assert path.read_text() == "arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,25.0\n"
+
+
 def test_scores_from_a_table(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     chosen = {tuple(int(n) for n in r) for r in ROWS[::3]}

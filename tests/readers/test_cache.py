@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from lolat import readers
 from lolat.graph import Graph
 from lolat.readers import cache as module
 from lolat.readers.cache import Cache
-from tests.processes import python
 from tests.readers.onnx_networks import model, node, saved
 
 
@@ -137,9 +135,3 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path, graph: Gr
     for folder in (None, tmp_path / "file" / "cache"):  # permissions do not stop root
         for _ in range(2):
             assert Cache(folder).read("timm:a", None, lambda: graph) is graph
-
-
-def test_another_process_has_the_same_key(cache: Cache, spec: str) -> None:
-    code = f"from lolat.readers.cache import Cache\nprint(Cache(None).key({spec!r}, (3, 8, 8)))"
-    done = python(code, env={**os.environ, "PYTHONHASHSEED": "1"})
-    assert done.stdout.strip() == cache.key(spec, (3, 8, 8))

@@ -360,18 +360,6 @@ def test_a_fixed_batch_counts_per_sample() -> None:
     # Else all that follows would count four times.
     refused(model, model.name)
 
-    class Plain(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = layers.Dense(3)
-
-        def call(self, x: Any) -> Any:
-            return self.dense(ops.reshape(x, (-1, 10)))
-
-    model = Plain()
-    model(np.zeros((6, 2, 5), "float32"))
-    assert total(lolat.read(model)).flops == 30
-
 
 def test_an_einsum_that_was_not_told_its_steps() -> None:
     """Keras' own example leaves the steps open although the input has them."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,20 +161,6 @@ def test_a_module_that_cannot_be_imported(here: Path, text: str) -> None:
 )  # fmt: skip
 def test_other_strings_are_no_network(spec: str) -> None:
     assert refused(spec) == "unknown-network"
-
-
-class Bomb:
-    """A pickle that makes a folder when it is opened."""
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("sprung",)
-
-
-@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.pkl", "net.pt2"])
-def test_a_pickle_is_not_opened(here: Path, name: str) -> None:
-    (here / name).write_bytes(pickle.dumps(Bomb()))
-    assert refused(name) == "unknown-network"
-    assert not (here / "sprung").exists()
 
 
 @pytest.mark.parametrize("network", [Path("missing.keras"), None, 3, [], object(), lolat])

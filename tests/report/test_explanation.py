@@ -60,7 +60,7 @@ def test_the_receipt_of_a_block() -> None:
     first = next(line for line in lines if line.startswith("  1_conv "))
     # 56 x 56 x 32 x 9 x 32 MACs, 2 x 56 x 56 x 32 elements, 9 x 32 x 32 weights
     assert first.split()[1:8] == ["conv", "28.9", "M", "201", "k", "9.22", "k"]
-    assert any("16 fewer channels inside (32 -> 16)" in line for line in lines)
+    assert any("width x0.5 inside (32 -> 16)" in line for line in lines)
     assert lines[-1] == "Next: lolat explain desk.json 'hand made'"
 
 

@@ -7,7 +7,6 @@ import json
 import math
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,20 +44,6 @@ def test_the_coefficients_of_both_passes_are_found_again() -> None:
     assert as_array(found["backward_ms"]) == pytest.approx(as_array(BACKWARD), rel=1e-4, abs=1e-12)
     assert found["error"]["left_out_median"] < 1e-4
     assert found["error"]["left_out_forward_median"] < 1e-4
-
-
-def test_a_backward_pass_never_takes_less_than_nothing() -> None:
-    """Both passes are measured to take less than the forward pass alone."""
-    points = [
-        msgspec.structs.replace(p, latency_ms=p.latency_ms * (0.4 if p.backward else 1.0))
-        for p in passes(noise=0.1)
-    ]
-    found = fit_passes(points)
-    assert all(c > 0.0 for side in ("forward_ms", "backward_ms") for c in found[side].values())
-    for p in points:
-        both = as_array(found["forward_ms"]) + as_array(found["backward_ms"])
-        row = as_array({**p.terms, "call": 1.0})
-        assert row @ both >= row @ as_array(found["forward_ms"])
 
 
 def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
@@ -103,9 +88,6 @@ def test_an_optimizer_with_too_few_updates_is_left_out() -> None:
     sgd = [UpdatePoint("sgd", n, p, 0.1 + n + p) for n, p in ((1, 2), (2, 9), (3, 5))]
     adam = [UpdatePoint("adam", 1, 9, 1.0), UpdatePoint("adam", 9, 9, 2.0)]
     assert list(fit_update([*adam, *sgd])) == ["sgd"]
-    with pytest.raises(InputError) as caught:
-        fit_update(adam)
-    assert caught.value.code == "too-few-points"
 
 
 def test_the_loop_is_found_again_and_what_cannot_be_told_is_nothing() -> None:
@@ -122,52 +104,18 @@ def test_the_start_is_found_again() -> None:
     assert found["variable"] == pytest.approx({"sgd": 0.0, "adam": 50.0, "momentum": 20.0})
 
 
-@pytest.mark.parametrize("left", [[0], [1], [0, 1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("left", [[0], [0, 1, 2, 3]])
 def test_without_two_starts_of_the_simplest_nothing_is_known(left: list[int]) -> None:
     assert fit_start([p for i, p in enumerate(training_points.starts()) if i not in left]) is None
 
 
 def test_a_section_holds_its_points_and_is_fitted_again_from_them() -> None:
     section = training_points.section(noise=0.05)
-    assert set(section) >= {
-        "forward_ms", "backward_ms", "update_ms", "loop_ms", "start_ms", "error", "residuals", "kinds",
-        "environment", "noise", "warnings", "points", "update_points", "epoch_points", "start_points",
-    }  # fmt: skip
     assert section["kinds"] == ["conv", "memory traffic"]
     stored = json.loads(json.dumps(section))
     assert refitted(stored, "m.json") == stored
     spoiled = stored | {"forward_ms": {}, "update_ms": {}, "start_ms": None, "residuals": []}
     assert refitted(spoiled | {"interval": "old"}, "m.json") == stored
-
-
-def test_an_interval_that_the_points_do_not_give_goes() -> None:
-    few = training_points.section(blocks=29)  # too few to tell how the error depends on operations
-    assert "interval" not in few
-    assert "interval" not in refitted({**few, "interval": "old"}, "m.json")
-
-
-def test_later_fields_of_a_point_do_no_harm_and_points_may_be_missing() -> None:
-    stored = json.loads(json.dumps(training_points.section()))
-    for key in ("points", "update_points", "epoch_points", "start_points"):
-        stored[key] = [{**p, "later": 1} for p in stored[key]]
-    assert refitted(stored, "m.json")["update_ms"] == stored["update_ms"]
-    without = {k: v for k, v in stored.items() if not k.endswith("points")}
-    assert refitted(without, "m.json") == without
-
-
-@pytest.mark.parametrize(
-    ("key", "change", "place"),
-    [
-        ("points", {"terms": {"acres": 1}}, "points[0].terms"),
-        ("update_points", {"latency_ms": "x"}, "update_points[0].latency_ms"),
-    ],
-)
-def test_damaged_points_are_refused(key: str, change: dict[str, Any], place: str) -> None:
-    stored = json.loads(json.dumps(training_points.section()))
-    stored[key][0] |= change
-    with pytest.raises(ModelFileError) as caught:
-        refitted(stored, "m.json")
-    assert f"$.training.{place}" in str(caught.value)
 
 
 # ---- Predicting, from a model file made by hand: its parts, added up by hand again.
@@ -229,10 +177,9 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("batch_size", [1, 32])
-def test_an_iteration(batch_size: int, optimizer: str) -> None:
-    found = asked(model(), batch_size, optimizer=optimizer)
-    expected = by_hand(batch_size, optimizer)
+def test_an_iteration(optimizer: str) -> None:
+    found = asked(model(), 32, optimizer=optimizer)
+    expected = by_hand(32, optimizer)
     assert found.parts_ms == pytest.approx(expected)
     assert found.iteration_ms == pytest.approx(sum(expected.values()))
     assert found.warnings == ()
@@ -247,16 +194,13 @@ def test_the_start_comes_once_and_the_loops_own_time_each_epoch() -> None:
     assert step == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
 
 
-@pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
-def test_an_evaluation_is_a_forward_pass_as_latencies_are(
-    validation: int, steps: list[int]
-) -> None:
+def test_an_evaluation_is_a_forward_pass_as_latencies_are() -> None:
     found = model()
     without = asked(found, 32, samples=96)
-    with_it = asked(found, 32, samples=96, validation=validation)
+    with_it = asked(found, 32, samples=96, validation=70)
     latency = Model(synthetic.document())
     expected = 30.0
-    for n in steps:
+    for n in (32, 32, 6):
         predicted = latency.predict(network(), n)
         call = predicted.blocks[-1]
         assert call.name == "call"
@@ -286,24 +230,12 @@ def test_kinds_that_no_block_had_widen_it() -> None:
     assert warning == "no block measured in training has the operations conv, memory traffic"
 
 
-def test_a_network_of_another_framework_is_remarked_on() -> None:
-    said = predict(
-        model(), msgspec.structs.replace(network(), framework="torch"), TrainingRun(4)
-    ).warnings
-    assert any(w.startswith("the model was learned with tensorflow") for w in said)
-
-
 def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
     """With exponent 0.5, from 2 to 8 operations: 4 are the middle, where the scale is 1."""
     scale = {"exponent": 0.5, "ops": [2.0, 8.0], "scores": [0.1] * 19}
     coefficients = {"forward_ms": {"ops": 1.0}, "backward_ms": {}}
     found = asked(model(interval=scale, **coefficients), 8, samples=80)
     assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
-
-
-def test_an_optimizer_that_was_not_measured() -> None:
-    with pytest.raises(InputError, match="momentum"):
-        asked(model(), 8, optimizer="momentum")
 
 
 @pytest.mark.parametrize(
@@ -325,26 +257,7 @@ def test_the_largest_batch_is_the_last_that_fits(least: int, slack: float, name:
     assert largest_batch(graph, optimizer, this + slack * (more - this)) == least
 
 
-def test_no_batch_fits_into_nothing() -> None:
-    sgd = OPTIMIZERS["sgd"]
-    for available in (0, -5, memory_bytes(network(), 1, sgd) - 1):
-        assert largest_batch(network(), sgd, available) == 0
-    assert largest_batch(network(), sgd, memory_bytes(network(), 1, sgd)) == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"forward_ms": {"acres": 1.0}}, "forward_ms"),
-        ({"backward_ms": {"flops": -1.0}}, "backward_ms"),
-        ({"update_ms": {}}, "update_ms"),
-        ({"loop_ms": {"epoch": 1, "step": "x", "element": 0}}, "loop_ms.step"),
-        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "interval.ops"),
-    ],
-)
-def test_a_damaged_section(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(ModelFileError) as caught:
-        model(**change)
-    text = str(caught.value)
-    assert text.startswith("m.json: ")
-    assert f"$.training.{field}" in text
+def test_a_damaged_section_is_refused() -> None:
+    with pytest.raises(ModelFileError, match=r"^m.json: .*\$.training.backward_ms"):
+        model(backward_ms={"flops": -1.0})
+    assert largest_batch(network(), OPTIMIZERS["sgd"], 0) == 0

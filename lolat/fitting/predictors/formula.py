@@ -64,8 +64,9 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """Ms of a call."""
         return self.coefficients.get(CONSTANT, 0.0)
 
-    def of_counts(self, names: Iterable[str]) -> Formula:
-        """The formula that answers where counts of these `names` and the first six are known."""
+    @property
+    def of_six_counts(self) -> Formula:
+        """The formula that answers where the six counts alone are known."""
         return self
 
     def bend(self, times: np.ndarray) -> np.ndarray:

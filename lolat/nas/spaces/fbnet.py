@@ -223,10 +223,8 @@ def assumptions(form: Form, space: Space) -> list[Pieces]:
             *(((kind == k) & (stage == s), _KIND_IN_STAGE) for s in stages for k in kinds),
         ]
     )
-    each_in_turn = "an operation starts when the one before has ended"
-    side_by_side = "operations are started while those before still run"
     shared = (_counts, terms, factors, spread, math.log(0.5))
     return [
-        Pieces("sum", each_in_turn, *shared),
-        Pieces("overlap", side_by_side, *shared, overlap=True),
+        Pieces("sum", *shared),
+        Pieces("overlap", *shared, overlap=True),
     ]

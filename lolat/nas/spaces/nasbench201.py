@@ -236,11 +236,10 @@ def assumptions(space: Space) -> list[Pieces]:
 
     return [
         Pieces(
-            "all", "every operation is executed", _all_run, relative(everything, average),
-            *factors(_ALL_RUN), math.log(1 - _REMOVED),
+            "all", _all_run, relative(everything, average), *factors(_ALL_RUN), math.log(1 - _REMOVED)
         ),
         Pieces(
-            "needed", "operations that the output does not need are removed", _needed_run,
-            relative(only_needed, average), *factors(_NEEDED_RUN), math.log(_REMOVED),
+            "needed", _needed_run, relative(only_needed, average), *factors(_NEEDED_RUN),
+            math.log(_REMOVED),
         ),
     ]  # fmt: skip

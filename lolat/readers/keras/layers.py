@@ -203,10 +203,6 @@ def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
     return r.write(call, "einsum", r.operands(call), equation=str(call.layer.subscripts))
 
 
-def _split(r: KerasReader, call: LayerCall) -> list[int]:
-    return r.write(call, "split", call.inputs[:1])
-
-
 # ---- Attention.
 
 
@@ -331,11 +327,10 @@ RULES: dict[str, Rule] = {
 
 OPERATIONS = {
     "Outer": "multiply", "Select": "where", "NanToNum": "where", "Diagonal": "slice", "GetItem": "slice",
-    "Swapaxes": "transpose", "Moveaxis": "transpose", "SaturateCast": "cast",
+    "ArraySplit": "split", "Swapaxes": "transpose", "Moveaxis": "transpose", "SaturateCast": "cast",
 }  # fmt: skip
 """Operations of keras.ops whose names are others in `lolat.readers.ops`."""
 OPERATION_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _split),
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
     "Einsum": _einsum,

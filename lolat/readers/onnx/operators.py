@@ -291,10 +291,6 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
     return r.call(node, node.inputs)
 
 
-def _split(r: OnnxReader, node: Any) -> list[int]:
-    return r.call(node, node.inputs[:1])
-
-
 def _reduce(r: OnnxReader, node: Any) -> list[int]:
     """A reduction; the mean or the largest of each channel is global pooling."""
     source, axes = node.inputs[0], r.numbers(node, "axes", 1)
@@ -337,5 +333,4 @@ RULES: dict[str, Rule] = {
     "Gather": _gather,
     "Pad": _pad,
     "Reshape": _reshape,
-    "Split": _split,
 }

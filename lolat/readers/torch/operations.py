@@ -452,7 +452,7 @@ _CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpos
 _PRODUCTS = "matmul mm bmm addmm baddbmm"
 _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
-    _embedding: "embedding", _attention: "scaled_dot_product_attention flex_attention",
+    _embedding: "embedding", _attention: "scaled_dot_product_attention",
     _recurrent: " ".join(_RECURRENT),
     _slice: "slice select",
     _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",

@@ -37,8 +37,6 @@ _HOLDERS = (
 class Tracer(TorchDispatchMode):
     """Writes the operations that run while it lasts; `known`: id of a tensor -> the graph's tensor."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, builder: GraphBuilder, modules: dict[Any, str]) -> None:
         super().__init__()
         self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
@@ -69,7 +67,7 @@ class Tracer(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fake tensors, and write it."""
         kwargs = kwargs or {}
-        schema = getattr(func, "_schema", None)
+        schema = func._schema
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
                 result = func.decompose(*args, **kwargs)
@@ -79,10 +77,6 @@ class Tracer(TorchDispatchMode):
         results = [t for t in operations.flat(result) if isinstance(t, torch.Tensor)]
         if not results:
             return result  # sizes, assertions
-        if schema is None:  # flex_attention: what its function does to the scores is not counted
-            named = dict(zip(("query", "key", "value"), args, strict=False))
-            self.write(str(func), named, results)
-            return result
         named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
         named |= dict(zip(named, args, strict=False))
         changed = [

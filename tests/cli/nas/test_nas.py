@@ -63,14 +63,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---- fit
 
 
-@pytest.mark.parametrize(("device", "words"), [(everything, "every"), (only_needed, "operations")])
-def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any, words: str) -> None:
+@pytest.mark.parametrize("device", [everything, only_needed])
+def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
     samples, output = write_samples(tmp_path / "s.csv", some_cells(12), device), tmp_path / "m.json"
     ask = ("nas", "fit", CELLS, samples, "--output", output)
     answer = lolat.json(*ask)
     assert (answer["samples"], answer["space"], answer["warnings"]) == (12, CELLS, [])
-    assert answer["assumptions"][0]["words"].startswith(words)
-    assert answer["assumptions"][0]["weight"] > 0.9
     assert 0.0 < answer["typical_error"] < 0.05
     lines = lolat.text(*ask).splitlines()
     assert lines[-1] == f"written: {output}"

@@ -9,7 +9,7 @@ import pytest
 
 from lolat.fitting.predictors.extended import TERMS, Extended
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS, MEANINGS
-from lolat.model.rates import FAMILIES, PER, families_of
+from lolat.model.summary import FAMILIES, PER, families_of
 from tests import synthetic
 
 
