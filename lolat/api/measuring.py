@@ -209,7 +209,11 @@ def evaluate(
     """
     where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
-    check_networks(networks, backend, name)
+    if not networks and not backend.startswith("tensorflow"):
+        raise InputError(
+            f"no networks come with LoLat for {backend}, which {name} was learned with; give some, such as "
+            "torchvision:resnet50 or network.onnx"
+        )
     here = environment.here(where, device)
     is_of_others = where.get("device") not in ("cpu", "gpu")  # fitted to their times
     if is_of_others and environment.differences_of_device(model.device, where, here):
@@ -399,16 +403,6 @@ def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None
 
 def _points(model: Model) -> list[Point]:
     return [Point.from_dict(p) for p in model.inference["points"]]
-
-
-def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
-    """InputError where no networks are given and none come with LoLat for the backend of the model."""
-    name = backend.partition("+")[0]
-    if not networks and name != "tensorflow":
-        raise InputError(
-            f"{model} was learned with {name}, for which no networks come with LoLat; give some, such as "
-            "torchvision:resnet50 or network.onnx"
-        )
 
 
 def device_of(where: Mapping[str, Any]) -> str:

@@ -164,7 +164,10 @@ def linear_entry(
         return None
     totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
     counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
-    formula, off = Extended.fit_with_six(counts, measured, COLUMNS, whole), np.empty(len(counts))
+    formula, off = (
+        Extended.fit(counts, measured, COLUMNS, whole, with_six=True),
+        np.empty(len(counts)),
+    )
     for i in range(FOLDS):
         left_out = fold == i
         other = Extended.fit(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])

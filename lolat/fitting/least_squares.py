@@ -36,12 +36,9 @@ def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     time) / OFF), see `fit_families`: latencies span three decades, so a relative error is what matters, and
     a disturbed point must not bend the rest, whether it is too slow or too fast.
     """
+    terms = features.shape[1]
     coefficients = _minimum(
-        features,
-        times,
-        np.eye(features.shape[1]),
-        np.full(features.shape[1], np.inf),
-        np.ones(len(times)),
+        features, times, np.eye(terms), np.full(terms, np.inf), np.ones(len(times))
     )
     shares = (features / times[:, None] * coefficients).max(axis=0, initial=0.0)
     return np.where(shares > LEAST_SHARE, coefficients, 0.0)

@@ -13,7 +13,7 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
-from lolat.errors import InputError, arg
+from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FREE, GATES, KIND_OF, MOVING, OTHER
 
@@ -194,8 +194,8 @@ def _traffic(w: Work) -> Count:
 
 
 def _exponential(w: Work) -> Count:
-    gelus = sum(w.outs) if w.kind in ("gelu", "erf") else 0
-    return _traffic(w)._replace(exps=sum(w.outs), gelus=gelus)
+    results = sum(w.outs)
+    return _traffic(w)._replace(exps=results, gelus=results * (w.kind in ("gelu", "erf")))
 
 
 def _pool(column: str) -> Formula:
@@ -387,14 +387,10 @@ def count(graph: Graph) -> GraphCounts:
 
 def _count(graph: Graph) -> GraphCounts:
     shape = (len(graph.operations), len(COLUMNS))
-    try:
-        one, two = (
-            np.array([_operation_counts(graph, o, n) for o in graph.operations], np.int64)
-            for n in (1, 2)
-        )
-    except OverflowError:
-        why = f"network {graph.name!r} is too large to count: an operation has more than 2**63 of something"
-        raise InputError(f"{why}; give a smaller {arg('input_size')}", why=why) from None
+    one, two = (
+        np.array([_operation_counts(graph, o, n) for o in graph.operations], np.int64)
+        for n in (1, 2)
+    )
     scaled = (two - one).reshape(shape)
     fixed = one.reshape(shape) - scaled
     path = _longest_path(graph, fixed[:, _OPS])
@@ -418,8 +414,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
             raise ValueError("sizes from 1")
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(
-            f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
-            f"{error}; expected the attributes and inputs that lolat/graph/counts.py names for this kind",
+            f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks {error}",
             code="network",
         ) from error
     return counts

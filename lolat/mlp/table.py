@@ -1,7 +1,7 @@
 """Layers as a table, one row per layer and device: read from a file, and what the layers ask for.
 
 The columns are those of the data behind Justus et al. 2018: gpu, batch_size, the layer's sizes, activation,
-optimizer (none: forward only), time_ms_median. Other columns are kept. A file is checked when it is read.
+optimizer (none: forward only), time_ms_median. Others are not looked at. A file is checked when it is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LayerTable:
     """n rows, each a layer on a GPU, as arrays (n,) by column.
 
     `layer`: "convolution" or "dense". Sizes are int64 (use_bias 0 or 1), times float64 in ms, gpu and the
-    words str arrays, columns that are not known object arrays of text.
+    words str arrays.
     """
 
     layer: str
@@ -53,9 +53,6 @@ class LayerTable:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
 
     @property
     def times_ms(self) -> np.ndarray:
@@ -106,8 +103,6 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
     for name, cells in zip(text.names, text.columns, strict=True):
         if name in needed:
             columns[name] = _column(text, name, cells)
-        elif name != TIME:
-            columns[name] = np.array(cells, dtype=object)
     table = LayerTable(kind, columns)
     if kind == "convolution":
         bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])

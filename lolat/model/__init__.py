@@ -249,8 +249,8 @@ class Model(Result):
         """
         from lolat.model.attribution import explain
 
-        graph = self._graph(network, input_size, predictor)
-        explanation = explain(self, graph, batch_size, predictor, at_size(network), block)
+        read = self._read(network, input_size, predictor)
+        explanation = explain(self, read, batch_size, predictor, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
 
@@ -276,9 +276,9 @@ class Model(Result):
         from lolat.model.budget import budget, check_budget
 
         check_budget(max_ms)
-        graph = self._graph(network, input_size, predictor, coverage)
+        read = self._read(network, input_size, predictor, coverage)
         return budget(
-            self, graph, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
+            self, read, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
         )
 
     # ---- Training
@@ -397,13 +397,6 @@ class Model(Result):
         from lolat.readers import read
 
         return read(network, size)
-
-    def _graph(
-        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
-    ) -> Graph:
-        """The graph of a network, after `check`."""
-        read = self._read(network, size, predictor, coverage)
-        return read if isinstance(read, Graph) else read.graph
 
 
 def load(path: str | os.PathLike[str]) -> Model:

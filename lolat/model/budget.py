@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
@@ -105,7 +106,7 @@ and its batch size.
 
 def budget(
     model: Model,
-    network: Graph,
+    network: Graph | Analysis,
     max_ms: float,
     vary: str,
     batch_size: int = 1,
@@ -119,6 +120,7 @@ def budget(
     `at_size` reads the network again at another resolution.
     """
     check_budget(max_ms)
+    network = analyze(network).graph
     own, unit, most, network_of = _values(network, vary, batch_size, at_size)
 
     @functools.cache

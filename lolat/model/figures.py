@@ -26,23 +26,16 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     """All figures of one predictor on a set of networks; those that are not defined are None."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
     relative = predicted / measured - 1.0
-    squares, total = ((measured - other) ** 2 for other in (predicted, measured.mean()))
+    has_rank = len(measured) > 1 and np.ptp(predicted) > 0 and np.ptp(measured) > 0
     return {
         **errors(predicted, measured),
         "mean": float(np.abs(relative).mean()),
         "bias": float(np.median(relative)),
-        "r2": 1.0 - float(squares.sum() / total.sum()) if total.any() else None,
-        "pearson": _correlation(predicted, measured),
-        "spearman": _correlation(rankdata(predicted), rankdata(measured)),
+        "spearman": float(spearmanr(predicted, measured)[0]) if has_rank else None,
     }
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Pearson's correlation; None where it is not defined."""
-    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) > 0 and np.ptp(b) > 0 else None
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
-    formula = Extended.fit_with_six(features, measured, known, whole)
+    formula = Extended.fit(features, measured, known, whole, with_six=True)
 
     def fit_again(kept: np.ndarray) -> Formula:
         return Extended.fit(features[kept], measured[kept], known, whole[kept])

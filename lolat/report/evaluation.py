@@ -96,11 +96,7 @@ def _details(result: Evaluation) -> Iterator[str]:
     summary, floor = result.summary, result.noise_floor
     by_size = {size: summary[f"median_{size}_2_ms"] for size in ("from", "below")}
     sizes = "".join(f"{size} 2 ms {percent(v)}, " for size, v in by_size.items() if v is not None)
-    ranks = ", ".join(
-        f"{name} {_figure(summary[key])}"
-        for key, name in (("r2", "R²"), ("pearson", "Pearson"), ("spearman", "Spearman"))
-    )
-    yield f"{result.predictor}: {sizes}{ranks}"
+    yield f"{result.predictor}: {sizes}Spearman {_figure(summary['spearman'])}"
     if floor is not None:
         yield f"noise floor {percent(floor)}: what measuring a block again gives; no predictor can beat it"
 

@@ -19,6 +19,8 @@ from lolat.training.model import Training, TrainingPrediction, TrainingRun, pred
 from lolat.training.prices import Offer, Prices, Rental, device_of, find_rental, read_prices
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
+GIVEN = "the price given"
+
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
@@ -114,14 +116,16 @@ def cost(
     available = _available_bytes(document, memory_gib)
     for devices in replicas or (0,):
         run.check_batch(devices)
-    rental = _rental(document, price_per_hour, prices)
+    rental = find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
+    if price_per_hour is not None:
+        offer = Offer("", "", 0, price_per_hour, source=GIVEN)
+        rental = Rental(device_of(document), (offer,), GIVEN)
     graph = readers.read(network, input_size)  # last, as it takes long
     options = []
     for devices in replicas:
         link = given_link
         if link is None and devices > 1:
-            device = device_of(document)
-            link = rental.link(devices) if rental else assumed_link(device, devices)
+            link = rental.link(devices) if rental else assumed_link(device_of(document), devices)
         option = predict(training, graph, run, devices, link)
         options.append(_priced(option, rental) if rental else option)
     timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
@@ -165,23 +169,8 @@ def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
     )
 
 
-def _rental(
-    document: Mapping[str, Any],
-    price_per_hour: float | None,
-    prices: str | Prices | None,
-) -> Rental | None:
-    """Where the device is rented; None if the price list has nothing like it."""
-    if price_per_hour is not None:
-        source = "the price given"
-        offer = Offer("", "", 0, price_per_hour, source=source)
-        return Rental(device_of(document), (offer,), source)
-    return find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
-
-
 def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
-    """Memory of a device: as given, as the file says, or what was free when a CPU was learned; None if
-    unknown.
-    """
+    """Memory of a device: as given, of the file, or free when a CPU was learned; None if unknown."""
     if memory_gib is not None:
         return int(memory_gib * 2**30)
     environment = document.get("environment") or {}

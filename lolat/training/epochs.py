@@ -57,8 +57,6 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 class EpochTraining(Training):
     """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
 
-    evaluates = False
-
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
         self.document, self.name = document, str(document["device"])
@@ -132,8 +130,7 @@ def epochs_document(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(TERMS,) coefficients of at least 0, ms, and (epochs,) log(measured / predicted) of networks left
-    out.
+    """(TERMS,) coefficients, ms; (epochs,) log(measured / predicted) of networks left out.
 
     `rows`: (epochs, TERMS); `networks`: (epochs,) names, the same for rows that are left out together.
     """

@@ -119,9 +119,7 @@ class ForwardTraining(Training):
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) work of each in elements; (operations,) share of normalizations in all elements
-    moved.
-    """
+    """(operations,) work of each in elements; (operations,) its normalizations' share of all elements."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -135,10 +133,8 @@ UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are few
 
 
 class EstimatedTraining(Training):
-    """By the formula of a device that is made from tables, for every optimizer.
-
-    An iteration has no start and no loop of its own. An update moves what the optimizer reads and writes,
-    in one step.
+    """By the formula of a device that is made from tables, for every optimizer; an iteration has no loop of
+    its own, and an update is one step that moves what the optimizer reads and writes.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:

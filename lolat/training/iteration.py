@@ -23,10 +23,7 @@ class Optimizer:
 
     @property
     def accesses(self) -> int:
-        """Elements that an update reads and writes for every parameter.
-
-        It reads the gradient, and reads and writes the parameter and each slot.
-        """
+        """Elements that an update reads and writes for every parameter: gradient, itself, slots."""
         return 3 + 2 * self.slots
 
 
@@ -172,8 +169,7 @@ def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """Estimate of the peak memory of an iteration.
 
     Saved activations + gradients of the largest operation + parameters x (themselves, their gradient,
-    the optimizer's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
-    an allocator wastes.
+    the optimizer's slots) x 4 bytes; without what framework, library and allocator need besides.
     """
     tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
     sizes = [sum(tensor_bytes(graph.tensors[t], batch_size) for t in each) for each in tensors]

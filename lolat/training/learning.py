@@ -142,9 +142,8 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     """Coefficients of both passes, and how far off they are for blocks left out of the fit.
 
     One fit of all points: a forward pass costs its terms' forward coefficients, both passes the sum of
-    forward and backward ones, all at least 0. So backward is never negative, and the sum, which matters
-    most, is fitted itself. `residuals`: log(measured / predicted) of both passes of blocks left out.
-    InputError for too few points in either direction.
+    forward and backward ones, all at least 0. `residuals`: log(measured / predicted) of both passes of
+    blocks left out. InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):

@@ -132,9 +132,8 @@ def gradients(graph: Graph, backward_ms: np.ndarray) -> tuple[list[float], list[
     """(bytes of each gradient, ms of the backward pass from the gradient before it to this one).
 
     One of each for every operation with parameters, in the order of the forward pass. `backward_ms`:
-    (operations,). The backward pass computes the gradients from the last to the first, and goes through the
-    operations behind each before it. The operations in front of the first have no backward pass, as nobody
-    needs the gradient of an input: their time is shared out among the others, so that the sum stays.
+    (operations,). The operations in front of the first have no backward pass, as nobody needs the gradient
+    of an input: their time is shared out among the others, so that the sum stays.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     numbers = [

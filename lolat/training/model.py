@@ -92,13 +92,12 @@ class Training(ABC):
     """A device's training.
 
     `name`: of the device; `document`: the model's file; `epoch_ms`: what an epoch takes beside its
-    iterations, and so does a pass over the validation samples; `evaluates`: whether it knows that.
+    iterations, and so does a pass over the validation samples.
     """
 
     name: str
     document: Mapping[str, Any]
     epoch_ms: float = 0.0
-    evaluates: bool = True
 
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -113,8 +112,8 @@ class Training(ABC):
         """Half of an interval's width, a logarithm; InputError if there are too few points."""
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """The evaluation of a batch: its forward pass in a loop, of a model that `evaluates`."""
-        raise NotImplementedError
+        """The evaluation of a batch: its forward pass in a loop; InputError if the model cannot tell."""
+        raise InputError(f"the model knows no evaluation; leave out {arg('validation_samples')}")
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """The time before the first iteration; None if the model cannot tell."""
@@ -210,11 +209,9 @@ def _with_epochs(
 
     epoch_s = all_ms(run.samples, trained_ms) / 1e3
     evaluation_s = None
-    if run.validation is not None and model.evaluates:
+    if run.validation is not None:
         evaluation_s = all_ms(run.validation, lambda n: model.evaluated_ms(graph, n)) / 1e3
         epoch_s += evaluation_s
-    elif run.validation is not None:
-        warnings.append("the model knows no evaluation: the validation samples are left out")
     startup_s = model.startup_s(graph, optimizer)
     iterations = -(-run.samples // (prediction.devices * run.batch_size))
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3

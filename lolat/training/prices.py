@@ -144,9 +144,8 @@ class Rental:
     prices: str
 
     def offer_for(self, devices: int) -> Offer:
-        """The instance type for `devices` devices: one with just as many if there is one (the cheapest),
-        as its devices are linked best; else the cheapest way with several, or with some left idle (of
-        equal price the fewest instances).
+        """The instance type for `devices` devices: the cheapest with just as many, as these are linked
+        best; else the cheapest way with several, or with some left idle (the fewest instances).
         """
         exact = [o for o in self.offers if o.devices == devices]
 

@@ -50,15 +50,6 @@ def test_a_model_that_does_not_hold(lolat: Command, model: Path, measuring: Meas
     assert "another machine: learned with threads 2, here it is 4" in out
 
 
-def test_on_another_processor_nothing_is_measured(
-    lolat: Command, model: Path, measuring: Measuring
-) -> None:
-    measuring.ratio, measuring.differences = 1.0, (Difference("threads_given", 2, 4),)
-    answer = lolat.json("doctor", model, code=3)
-    assert (answer["verdict"], answer["networks"], answer["ratio"]) == ("another machine", [], None)
-    assert measuring.calls == []
-
-
 def test_a_gpu_that_is_not_there_is_a_difference(
     lolat: Command, tmp_path: Path, measuring: Measuring
 ) -> None:

@@ -31,13 +31,6 @@ def refusal(*arguments: object, **environment: str) -> str:
     return one_line(done.stderr)
 
 
-def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
-    output = tmp_path / "m.json"
-    said = refusal("gpu", "--backend", "onnxruntime", "--output", output)
-    assert "measures a cpu alone" in said
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "named", "given"),
     [
@@ -50,6 +43,7 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
         (["cpu", "--threads", "100000", "--backend", "torch"], "--threads", "100000"),
         (["gpu", "--threads", "1", "--backend", "torch"], "--threads", "1"),
         (["cpu", "--output", "."], "", "is a folder"),
+        (["gpu", "--backend", "onnxruntime"], "--backend torch", "a cpu alone"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(

@@ -29,7 +29,9 @@ def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None
     known = [c for c in COLUMNS if c != "serial"]
     found = Extended.fit(matrix(points, known), times(points), known)
     assert found.features == FEATURES
-    assert Extended.fit_with_six(matrix(points, known), times(points), known).six_counts is None
+    assert (
+        Extended.fit(matrix(points, known), times(points), known, with_six=True).six_counts is None
+    )
 
 
 # Milliseconds a unit: kinds of one family differ by up to five times.
@@ -84,12 +86,13 @@ def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
 def test_with_six_counts_the_formula_fitted_on_them_answers() -> None:
     """Who has no more than six counts gets a fit of its own, not the longer one with zeros in it."""
     points = synthetic.measured(noise=0.02)
-    found = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS)
+    found = Extended.fit(matrix(points, COLUMNS), times(points), COLUMNS, with_six=True)
     alone = Extended.fit(matrix(points, FEATURES), times(points), FEATURES)
     assert found.six_counts is not None
     assert found.six_counts.features == FEATURES
     np.testing.assert_allclose(found.six_counts.slopes, alone.slopes, rtol=1e-9)
     assert found.six_counts.constant == pytest.approx(alone.constant, rel=1e-9)
     assert (
-        Extended.fit_with_six(matrix(points, FEATURES), times(points), FEATURES).six_counts is None
+        Extended.fit(matrix(points, FEATURES), times(points), FEATURES, with_six=True).six_counts
+        is None
     )

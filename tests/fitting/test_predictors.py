@@ -78,7 +78,7 @@ def test_formulas_survive_the_model_file() -> None:
         replace(p, whole=i % 2 == 0) for i, p in enumerate(synthetic.measured(60, (1, 3), 0.05))
     ]
     whole = np.array([p.whole for p in points])
-    by_kind = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS, whole)
+    by_kind = Extended.fit(matrix(points, COLUMNS), times(points), COLUMNS, whole, with_six=True)
     assert by_kind.families
     assert by_kind.six_counts is not None
     lines = TwoRegime.linear(THREE, (2e-6, 1e-6, 2e-8), 0.4, breakpoint_ms=5.0, slope=0.5)

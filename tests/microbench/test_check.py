@@ -16,7 +16,7 @@ from microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
 from microbench.check import Case, NetworkAgain
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import START_S, FakeDevice, tiny
+from tests.microbench.fakes import FakeDevice, tiny
 
 
 def graph(*_: object) -> Graph:
@@ -69,15 +69,6 @@ def test_networks_in_loops_of_their_own_with_those_of_the_model(device: FakeDevi
     rounds = [sorted(keys[i : i + 5]) for i in range(0, len(keys), 5)]
     assert rounds == [sorted(device.ms)] * check.SETTINGS.rounds
     assert (found.failures, found.networks[0].spread) == ({}, pytest.approx(0.0))
-
-
-def test_a_machine_that_slows_down_meanwhile_moves_no_ratio(device: FakeDevice) -> None:
-    # Eight rounds of three networks, three calls each: 72 moments, a tenth of a second apart.
-    device.slowness = lambda at: 1.0 if at - START_S < 3.6 else 1.8
-    found = measure()
-    assert found.levels.busy / found.levels.quiet == pytest.approx(1.8, rel=0.02)
-    ratios = [a.ratio for a in found.again]
-    assert max(ratios) / min(ratios) == pytest.approx(1.0, rel=0.02)
 
 
 def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDevice) -> None:

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,13 +65,6 @@ def test_the_facts_of_the_first_processor(
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)
     place = system(tmp_path, {"proc/cpuinfo": cpuinfo})
     assert environment.processor_facts(place) == facts | {"threads": 2}
-
-
-def test_a_mac_says_its_name_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = subprocess.CompletedProcess([], 0, "Apple M4 Pro\n")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
-    assert environment.cpu_model(tmp_path) == "Apple M4 Pro"
 
 
 # ---- The state of the machine

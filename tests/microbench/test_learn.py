@@ -13,7 +13,7 @@ from microbench import environment, learn
 from microbench.blocks import Predefined
 from microbench.runner import Settings, graph_job
 from microbench.timing import Level, Levels
-from tests.microbench.fakes import START_S, FakeDevice, Watcher, tiny
+from tests.microbench.fakes import FakeDevice, Watcher, tiny
 
 BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
 NETWORKS = (Predefined("net", tiny(6), (1,), True),)
@@ -51,24 +51,6 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert noise == STEADY
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == []
-
-
-def test_the_state_of_the_machine_is_no_part_of_a_latency(
-    device: FakeDevice, tmp_path: Path
-) -> None:
-    """Slow for the last third of the run, in which one of the blocks is measured for the first time."""
-    blocks = (*(Predefined(f"b{i}", tiny(4 + i), (1,)) for i in range(12)), *NETWORKS)
-    device.ms = {f"b{i} x1": 1.0 + i for i in range(12)} | {"net x1": 40.0}
-    # Twelve blocks and a network of three calls: 15 moments, a tenth of a second each, in a round.
-    device.slowness = lambda at: 1.0 if at - START_S < 0.1 * 15 * 6 else 2.5
-    points, _, noise, warnings, _ = measure(
-        tmp_path / "j", blocks=blocks, settings=Settings(rounds=9)
-    )
-    assert {p.name: p.latency_ms for p in points} == pytest.approx(
-        {k.removesuffix(" x1"): ms for k, ms in device.ms.items()}, rel=0.02
-    )
-    assert noise["busy"] / noise["quiet"] == pytest.approx(2.5, rel=0.02)
-    assert any("2.5 times as long in its busiest tenth" in w for w in warnings)
 
 
 def test_the_environment_can_be_refused_before_anything_is_measured(

@@ -127,19 +127,3 @@ def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.Monke
         with pytest.raises(MeasuringError):
             working.answer(prepare("bad"))
     assert set(working.calls) == {"net", "block", "layer", "good"}
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, ProcessDied])
-def test_what_comes_between_while_it_starts_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
-) -> None:
-    pids = []
-
-    def interrupt(self: WorkerProcess) -> Any:
-        pids.append(self.pid)
-        raise stop
-
-    monkeypatch.setattr(WorkerProcess, "ready", interrupt)
-    with pytest.raises(MeasuringError if stop is ProcessDied else stop):
-        WorkerProcess("fake", "cpu")
-    assert not is_running(pids[0])

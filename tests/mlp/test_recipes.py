@@ -151,11 +151,8 @@ def test_a_gpu_twice_as_fast_takes_half_of_all_but_the_start(layer: str, optimiz
     ("layer", "more"),
     [
         ("convolution", {"batch_size": "9"}),
-        ("convolution", {"out_channels": "40"}),
         ("convolution", {"kernel_size": "5"}),
-        ("convolution", {"activation": "tanh", "optimizer": "sgd"}),
         ("convolution", {"optimizer": "sgd"}),
-        ("dense", {"batch_size": "9"}),
         ("dense", {"in_features": "120"}),
         ("dense", {"optimizer": "momentum"}),
     ],

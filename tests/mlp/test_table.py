@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
@@ -30,19 +29,7 @@ def test_the_columns_have_their_types_and_values(tmp_path: Path) -> None:
     assert table["input_size"].tolist() == [56, 56]
     assert table["use_bias"].tolist() == [1, 1]
     assert table.times_ms.tolist() == [1.5, 1.5]
-    assert table["run"].tolist() == ["0", "0"]
-
-
-def test_any_order_of_columns_more_columns_and_gzip(tmp_path: Path) -> None:
-    row = {"note": "ä, b", **dict(reversed(DENSE.items()))}
-    plain = write(tmp_path / "a.csv", [row, row])
-    packed = tmp_path / "b.data"
-    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + plain.read_bytes()))
-    for path in (plain, packed):
-        table = read_table(path)
-        assert table.layer == "dense"
-        assert table["note"].tolist() == ["ä, b"] * 2
-        assert table["out_features"].tolist() == [10, 10]
+    assert "run" not in table.columns
 
 
 def test_what_other_programs_write_is_understood(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_an_iteration_too_waits_for_the_host() -> None:
 
 
 def test_convolutions_of_float32_in_tf32() -> None:
-    """An eighth of the time where they compute, and it is said; in half precision there is none of it."""
+    """Half of the time where they compute; in half precision there is none of it."""
     b = GraphBuilder("conv", "torch")
     about = {
         "kernel": (3, 3), "strides": (2, 2), "dilation": (1, 1), "bias": False, "groups": 1,
@@ -130,6 +130,5 @@ def test_convolutions_of_float32_in_tf32() -> None:
     graph = b.build([x])
     slow, fast = (model(tf32=n).predict(graph, 64) for n in (1.0, 2.0))
     assert fast.latency_ms == pytest.approx(slow.latency_ms / 2, rel=0.05)
-    assert [any("TF32" in w for w in found.warnings) for found in (slow, fast)] == [False, True]
     half = [model(tf32=n, mode=Mode("float16")).predict(graph, 64) for n in (1.0, 2.0)]
     assert half[0].latency_ms == half[1].latency_ms

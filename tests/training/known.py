@@ -25,7 +25,6 @@ class KnownTraining(Training):
     name: str = "desk"
     document: Mapping[str, Any] = field(default_factory=dict)
     epoch_ms: float = 0.0
-    evaluates: bool = False
     sample_ms: float = 10.0
     passes: tuple[float, float] | None = None
     each: Sequence[float] | None = None

@@ -7,7 +7,6 @@ import json
 import math
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,20 +44,6 @@ def test_the_coefficients_of_both_passes_are_found_again() -> None:
     assert as_array(found["backward_ms"]) == pytest.approx(as_array(BACKWARD), rel=1e-4, abs=1e-12)
     assert found["error"]["left_out_median"] < 1e-4
     assert found["error"]["left_out_forward_median"] < 1e-4
-
-
-def test_a_backward_pass_never_takes_less_than_nothing() -> None:
-    """Both passes are measured to take less than the forward pass alone."""
-    points = [
-        msgspec.structs.replace(p, latency_ms=p.latency_ms * (0.4 if p.backward else 1.0))
-        for p in passes(noise=0.1)
-    ]
-    found = fit_passes(points)
-    assert all(c > 0.0 for side in ("forward_ms", "backward_ms") for c in found[side].values())
-    for p in points:
-        both = as_array(found["forward_ms"]) + as_array(found["backward_ms"])
-        row = as_array({**p.terms, "call": 1.0})
-        assert row @ both >= row @ as_array(found["forward_ms"])
 
 
 def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
@@ -251,11 +236,6 @@ def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
     coefficients = {"forward_ms": {"ops": 1.0}, "backward_ms": {}}
     found = asked(model(interval=scale, **coefficients), 8, samples=80)
     assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
-
-
-def test_an_optimizer_that_was_not_measured() -> None:
-    with pytest.raises(InputError, match="momentum"):
-        asked(model(), 8, optimizer="momentum")
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,11 @@ def test_without_samples_there_are_only_iterations() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    found = asked(known(factor=None), 8, 80, coverage=0.95, validation=10)
+    found = asked(known(factor=None), 8, 80, coverage=0.95)
     assert found.interval_s is None
-    assert len(found.warnings) == 2
-    assert found.epoch_s == asked(known(), 8, 80).epoch_s
+    assert len(found.warnings) == 1
+    with pytest.raises(InputError, match="no evaluation"):
+        asked(known(), 8, 80, validation=10)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,3 @@ def test_buckets_travel_during_the_backward_pass() -> None:
     assert found.iteration_ms == pytest.approx(118)
     assert found.epoch_s == pytest.approx(5 * 0.118)
     assert sum(ms or 0.0 for ms in found.parts_ms.values()) == pytest.approx(found.iteration_ms)
-
-
-def test_gradients_that_are_ready_at_the_end_hide_nothing() -> None:
-    found = two_devices([0, 0, 0, 0, 0, 90])
-    assert (found.parts_ms["exchange"], found.hidden_ms) == pytest.approx((27, 0))

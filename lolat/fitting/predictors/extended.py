@@ -64,45 +64,29 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         times: np.ndarray,
         names: Sequence[str] = FEATURES,
         whole: np.ndarray | None = None,
+        with_six: bool = False,
     ) -> Extended:
         """Fit on (points, names) counts, the six among them, and (points,) times in ms.
 
-        Where `names` has all TERMS, these are the formula's, each drawn to its family; else the six
-        counts. `whole`: (points,), which points are whole networks, which count for more.
+        Where `names` has all TERMS, these are the formula's, each drawn to its family, and `with_six` fits
+        `six_counts` too; else the six counts. `whole`: (points,), which points are whole networks, which
+        count for more.
         """
         terms = TERMS if set(TERMS) <= set(names) else FEATURES
-        counts, is_whole = _columns(features, names, terms), np.zeros(len(times), bool)
+        counts, of_six = (features[:, [list(names).index(t) for t in x]] for x in (terms, FEATURES))
         design = np.column_stack([counts, np.ones(len(times))])
         if terms == FEATURES:
             *costs, constant = fit_relative(design, times)
         else:
-            weights = point_weights(is_whole if whole is None else whole)
+            weights = point_weights(np.zeros(len(times), bool) if whole is None else whole)
             families = [FAMILY.get(t) or APART[t] for t in terms]
             *costs, constant = fit_families(design, times, [*families, "call"], weights)
         # A kind that no point has costs what its family does; what comes on top of that is not known.
         known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
         slopes = np.where(known, costs, 0.0)
-        return cls.linear(terms, slopes, constant, families=family_rates(terms, slopes, counts))
-
-    @classmethod
-    def fit_with_six(
-        cls,
-        features: np.ndarray,
-        times: np.ndarray,
-        names: Sequence[str] = FEATURES,
-        whole: np.ndarray | None = None,
-    ) -> Extended:
-        """`fit`, and where the formula has other terms than the six counts, `six_counts` too."""
-        formula = cls.fit(features, times, names, whole)
-        if formula.features == FEATURES:
-            return formula
-        six = cls.fit(_columns(features, names, FEATURES), times)
-        return msgspec.structs.replace(formula, six_counts=six)
-
-
-def _columns(counts: np.ndarray, names: Sequence[str], wanted: Sequence[str]) -> np.ndarray:
-    """(points, wanted) of (points, names) counts."""
-    return counts[:, [list(names).index(name) for name in wanted]]
+        six = cls.fit(of_six, times) if with_six and terms != FEATURES else None
+        rates = family_rates(terms, slopes, counts)
+        return cls.linear(terms, slopes, constant, families=rates, six_counts=six)
 
 
 def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:

@@ -198,9 +198,6 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             outside = Outside(waiting + (1.0 - waiting) * sum(unlike.values()))
         if unlike and not outside.negligible:
             remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
-        kinds = {CLASSES[k] for k in np.unique(steps.kind[steps.moves])}
-        if self.tf32 > 1.0 and self.mode.dtype == FLOAT32 and kinds & IN_TF32:
-            remarks.append("convolutions in TF32, PyTorch's default, by the rate of the data sheet")
         return dataclasses.replace(outside, remarks=tuple(remarks))
 
     def unlike(self, steps: Steps) -> dict[str, float] | None:
