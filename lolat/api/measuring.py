@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
+    compare_operations,
     compare_table,
     predictions,
     summary,
 )
 from lolat.devices.tables import (
+    NETWORKS,
+    OPERATIONS,
+    content_of,
     mode_of,
     read_networks,
+    read_operations,
 )
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
@@ -47,7 +53,8 @@ GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
 
 
-Cause = Literal["machine", "domain", "noise", "formula"] | None
+TAKEN_OUT = ("median", "bias", "within_10_percent")
+Cause = Literal["machine", "domain", "noise", "level", "formula"] | None
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,10 @@ class Evaluation(Result):
     """Networks measured on this machine and compared with the model; `failures`: what could not be.
 
     `summary`: relative errors (0.05 is 5 %) as `predict` answers, and how it ranks; `ratio`: how many times
-    as long as learned the model's own networks took meanwhile, the median, None where it has none; `limit`:
-    how far the ratio may be from 1. `verdict`: good, fair or poor; `cause`: of an error that is not good,
-    one of machine (which moved beyond the limit), domain, noise, formula.
+    as long as learned the model's own networks took meanwhile, the median, None where it has none;
+    `ratio_taken_out`: the errors of predictions times that ratio; `limit`: how far the ratio may be from 1.
+    `verdict`: good, fair or poor; `cause`: of an error that is not good, one of machine (which moved beyond
+    the limit), domain, level (of the machine, within the limit), noise, formula.
     """
 
     model: str
@@ -83,6 +91,7 @@ class Evaluation(Result):
     predictor: str
     ratio: float | None
     limit: float
+    ratio_taken_out: Mapping[str, float | None] | None
     verdict: Literal["good", "fair", "poor"]
     cause: Cause
     networks: tuple[EvaluatedNetwork, ...]
@@ -116,14 +125,15 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `skipped`: reason -> rows left out.
+    """A table's times compared; `content`: "networks" or "operations"; `skipped`: reason -> rows left out.
 
-    In JSON `networks` are the rows as they stand in the table, with latency_ms, predicted_ms and
-    interval_ms; `summary` has relative errors, and how many rows there are.
+    In JSON `networks` or `operations` are the rows as they stand in the table, with latency_ms,
+    predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
     """
 
-    KEYS = ("networks", "summary", "skipped")
+    KEYS = ("networks", "operations", "summary", "skipped")
 
+    content: str
     compared: list[Compared]
     skipped: Mapping[str, int]
     columns: Sequence[str]
@@ -131,17 +141,24 @@ class TableEvaluation(Result):
     @property
     def summary(self) -> dict[str, float]:
         """Of all rows: errors, and how many are inside their intervals."""
-        figures: dict[str, float] = summary(self.compared)
+        figures: dict[str, float] = summary(self.compared, self.content)
         return figures
 
     @property
-    def networks(self) -> list[dict[str, Any]]:
-        """The rows."""
-        return self.rows()
+    def networks(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of networks."""
+        return self.rows() if self.content == NETWORKS else UNSET
+
+    @property
+    def operations(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of operations."""
+        return self.rows() if self.content == OPERATIONS else UNSET
 
     def words(self) -> str:
         """How far off the predictions are at the median."""
-        return f"{len(self.compared)} networks: median error {percent(self.summary['median'])}"
+        return (
+            f"{len(self.compared)} {self.content}: median error {percent(self.summary['median'])}"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
@@ -246,8 +263,11 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         reasons = "; ".join(f"{key}: {reason}" for key, reason in measured.failures.items())
         raise MeasuringError(f"no network could be measured ({reasons})")
     rows = tuple(_evaluated(model, n) for n in measured.networks)
-    columns = ([getattr(r, k) for r in rows] for k in ("predicted_ms", "measured_ms"))
-    errors = figures(*map(np.array, columns))
+    predicted, times = (
+        np.array([getattr(r, k) for r in rows]) for k in ("predicted_ms", "measured_ms")
+    )
+    errors = figures(predicted, times)
+    taken_out = None if ratio is None else figures(ratio * predicted, times)
     limit, floor, error = limit_of(model.document), noise_floor(model.document), errors["median"]
     outside = sum(r.in_domain is False for r in rows) / len(rows)
     return Evaluation(
@@ -256,8 +276,11 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         predictor=model.default,
         ratio=ratio,
         limit=limit,
+        ratio_taken_out=taken_out and {name: taken_out[name] for name in TAKEN_OUT},
         verdict="good" if error <= GOOD else "fair" if error <= FAIR else "poor",
-        cause=cause_of(error, ratio, limit, floor or 0.0, outside),
+        cause=cause_of(
+            error, taken_out["median"] if taken_out else None, ratio, limit, floor or 0.0, outside
+        ),
         networks=rows,
         summary=errors,
         intervals=intervals(rows),
@@ -268,11 +291,17 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
 
 
 def cause_of(
-    error: float, ratio: float | None, limit: float, floor: float, outside: float
+    error: float,
+    taken_out: float | None,
+    ratio: float | None,
+    limit: float,
+    floor: float,
+    outside: float,
 ) -> Cause:
     """The cause of a median `error`; None where it is good.
 
-    `floor`: the noise floor. `outside`: the share of the networks outside the measured domain.
+    `taken_out`: the error with the ratio taken out, None where that is not known. `floor`: the noise floor.
+    `outside`: the share of the networks outside the measured domain.
     """
     if error <= GOOD:
         return None
@@ -280,6 +309,8 @@ def cause_of(
         return "machine"
     if outside > 0.5:
         return "domain"
+    if taken_out is not None and taken_out <= GOOD:
+        return "level"
     return "noise" if floor > error / 2 else "formula"
 
 
@@ -315,10 +346,13 @@ def evaluate_table(
     `said`: is told of each network that is counted: (done, all, name).
     """
     columns = read_table(table).names
+    if content_of(columns) == OPERATIONS:
+        compared = compare_operations(model, read_operations(table), predictor)
+        return TableEvaluation(OPERATIONS, compared, {}, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
     compared = compare_table(model, networks, predictor, training, said)
-    return TableEvaluation(compared, networks.skipped, columns)
+    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
 
 
 # ---- A model's own networks measured again

@@ -75,22 +75,27 @@ def evaluate(
         write_text(predictions, answer.to_csv())
     for reason, number in answer.skipped.items() if not as_json else ():
         common.say(f"{number} left out: {reason}")
-    common.answer("table-evaluation", answer, as_json, _table_lines(answer.compared))
+    common.answer(
+        "table-evaluation", answer, as_json, _table_lines(answer.compared, answer.content)
+    )
 
 
-def _table_lines(rows: Sequence[Compared]) -> Iterator[str]:
-    """What a person reads: each network, then all together."""
+def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
+    """The lines for people: each network, or each kind of operations, then all together."""
     from lolat.devices.compare import summary
 
-    for row in rows:
+    for row in rows if content == "networks" else ():
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
         yield (
             f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    overall = summary(rows)
+    for name in dict.fromkeys(row.timed.name for row in rows) if content == "operations" else ():
+        of_name = [row for row in rows if row.timed.name == name]
+        yield f"{name}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
+    overall = summary(rows, content)
     yield (
-        f"{overall['networks']} networks: median error {100 * overall['median']:.1f} %, mean "
+        f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
         f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
     )

@@ -1,4 +1,4 @@
-"""A model compared with a table of networks that somebody has timed; measures nothing."""
+"""A model compared with a table of networks or operations that somebody has timed; measures nothing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices.tables import Counted, Table, TimedNetwork, counts_of, mode_of
+from lolat.devices.fit import predicted
+from lolat.devices.tables import (
+    NETWORKS,
+    Counted,
+    Table,
+    TimedNetwork,
+    TimedOperation,
+    counts_of,
+    mode_of,
+)
+from lolat.devices.times import Times
 from lolat.errors import LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
+from lolat.model.predicting import within
 from lolat.readers import read
 from lolat.readers.children import Said
 
@@ -27,7 +39,7 @@ PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 class Compared:
     """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
 
-    timed: TimedNetwork
+    timed: TimedNetwork | TimedOperation
     predicted_ms: float
     interval_ms: tuple[float, float] | None
 
@@ -93,12 +105,31 @@ def _by_operation(model: Model, formula: Kernels, row: TimedNetwork, counts: Cou
     return Compared(row, steps.latency_ms, interval)
 
 
-def summary(rows: Sequence[Compared]) -> dict[str, Any]:
+def compare_operations(
+    model: Model, rows: Sequence[TimedOperation], predictor: str | None = None
+) -> list[Compared]:
+    """Operations that were timed one by one, each as the model has it alone."""
+    formula = model.predictor(predictor)
+    if not isinstance(formula, Kernels):
+        answers = [model.predict(row.graph, row.batch_size, predictor) for row in rows]
+        pairs = zip(rows, answers, strict=True)
+        return [Compared(row, one.latency_ms, one.interval_ms) for row, one in pairs]
+    parts = [work_of(row.graph, row.batch_size) for row in rows]
+    measured = np.array([row.latency_ms for row in rows])
+    alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool))).tolist()
+    half, _ = half_width(formula, model.document, None, np.ones(1), np.ones(1))
+    return [
+        Compared(row, ms, None if half is None else within(ms, half))
+        for row, ms in zip(rows, alone, strict=True)
+    ]
+
+
+def summary(rows: Sequence[Compared], content: str = NETWORKS) -> dict[str, Any]:
     """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
     off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
     intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
     return {
-        "networks": len(rows),
+        content: len(rows),
         "mean": sum(map(abs, off)) / len(off),
         "median": median(map(abs, off)),
         "bias": median(off),

@@ -11,6 +11,7 @@ from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model import Model
 from lolat.model.file import knows
+from lolat.model.rates import Rates, rates_of
 from lolat.model.state import State, ago, moment
 from lolat.units import milliseconds, percent, plain
 
@@ -28,8 +29,9 @@ class ModelSummary:
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
-    its last check, null of a model that was not learned here.
+    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
+    the extended formula as families of work, null without one; `state`: its age and its last check, null of
+    a model that was not learned here.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ModelSummary:
     noise_floor: float | None
     environment: Mapping[str, Any]
     predictors: Mapping[str, FittedPredictor]
+    rates: Rates | None
     families: Families | None
     state: State | None
     domain: Mapping[str, Any]
@@ -67,6 +70,7 @@ def summary_of(model: Model) -> ModelSummary:
         noise_floor=noise_floor(document),
         environment=document["environment"],
         predictors=fitted,
+        rates=rates_of(model),
         families=families_of(extended) if isinstance(extended, Extended) else None,
         state=model.state,
         domain=document.get("domain", {}),

@@ -1,4 +1,4 @@
-"""A model on a screen: its device, how far off it is, its formulas."""
+"""A model on a screen: its device, how far off it is, where the time goes, its formulas."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
+from lolat.model.rates import rates_of
 from lolat.model.summary import Families, Rate, families_of, framework_of, headline
-from lolat.units import milliseconds, percent, plain, plural
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 WIDE = 96
 """Columns that a screen surely has."""
@@ -76,9 +77,10 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def device_lines(model: Model) -> Iterator[str]:
-    """How far off a model is on its device."""
+    """How far off a model is, and where the time goes on its device."""
     if model.predictors:
         yield from _titled("how far off, each left out of the fit", _errors(model))
+        yield from _titled("where the time of its networks goes", _where_time_goes(model))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -100,6 +102,26 @@ def _errors(model: Model) -> Iterator[str]:
     times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
+
+
+def _where_time_goes(model: Model) -> Iterator[str]:
+    """Three parts of the time, each with its rate."""
+    rates = rates_of(model)
+    if rates is None:
+        return
+    conv, every = rates.convolution_gmacs_per_s, rates.gmacs_per_s
+    computing = [f"{digits(conv)} GMAC/s in convolutions"] if conv is not None else []
+    if every is not None:
+        computing.append(f"{digits(every)} in all layers" if conv else f"{digits(every)} GMAC/s")
+    moving = [f"{digits(rates.gb_per_s)} GB/s read and written"] if rates.gb_per_s else []
+    starting = [f"{digits(rates.operation_us)} µs an operation"] if rates.operation_us else []
+    starting.append(f"{milliseconds(rates.call_ms)} a call")
+    for name, share, words in (
+        ("computing", rates.computing, computing),
+        ("moving", rates.moving, moving),
+        ("starting", rates.starting, starting),
+    ):
+        yield f"{name} {100 * share:.0f} %" + (f": {', '.join(words)}" if words else "")
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:

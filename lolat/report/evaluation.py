@@ -33,8 +33,9 @@ def evaluation_lines(result: Evaluation) -> Iterator[str]:
     kept = result.intervals
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
     yield f"as predicted: {_errors(result.summary)}{inside}"
-    if result.ratio is not None:
-        yield f"machine meanwhile: {times_as_long(result.ratio)}"
+    if result.ratio is not None and result.ratio_taken_out is not None:
+        ratio = times_as_long(result.ratio)
+        yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
     yield verdict(result)
     yield ""
     yield from _details(result)
@@ -87,6 +88,8 @@ def _causes(result: Evaluation) -> dict[str, str]:
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": "half of that or more is noise of the points that it was learned from: close other "
         "programs and learn again",
+        "level": f"most of that is the machine's level, which is within {limit} of the learned one, as it "
+        "usually is",
         "formula": f"the formula lacks something here: {ways}; {fit}",
     }
 
