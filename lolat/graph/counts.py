@@ -348,9 +348,8 @@ def behaviors(operations: Iterable[Operation]) -> set[str]:
 # ---- Whole graphs
 
 _ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
-_OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = (
-    COLUMNS.index(c) for c in ("ops", "serial", "threaded", "streamed", "border")
-)
+_PLACES = ("ops", "serial", "threaded", "streamed", "border")
+_OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = map(COLUMNS.index, _PLACES)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,3 @@ def test_with_six_counts_the_formula_fitted_on_them_answers() -> None:
     assert found.six_counts.features == FEATURES
     np.testing.assert_allclose(found.six_counts.slopes, alone.slopes, rtol=1e-9)
     assert found.six_counts.constant == pytest.approx(alone.constant, rel=1e-9)
-    assert (
-        Extended.fit(matrix(points, FEATURES), times(points), FEATURES, with_six=True).six_counts
-        is None
-    )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.fitting.points import matrix, times
-from lolat.fitting.predictors import PREDICTORS, from_dict
+from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import TwoRegime
@@ -86,8 +86,3 @@ def test_formulas_survive_the_model_file() -> None:
     for formula in (by_kind, Extended.linear(FEATURES, (1e-6,) * 6, 0.15), lines):
         document = json.loads(json.dumps(formula.to_dict(), sort_keys=True))
         assert from_dict(formula.name, document) == formula
-
-
-def test_formulas_of_a_newer_lolat() -> None:
-    assert {p.name for p in PREDICTORS.values()} == set(PREDICTORS)
-    assert from_dict("quantum", {"coefficients": {}}) is None

@@ -16,7 +16,6 @@ from lolat.graph.counts import (
     COLUMNS,
     FORMULAS,
     KINDS,
-    Count,
     behavior,
     count,
 )
@@ -372,8 +371,3 @@ def test_serial_operations_are_those_on_the_longest_path(graph: Graph) -> None:
         return int(ops[position]) + max(map(longest, before), default=0)
 
     assert count(graph).total(7).serial == max(map(longest, range(len(ops))), default=0)
-
-
-def test_a_graph_without_operations_counts_nothing() -> None:
-    b = GraphBuilder("empty")
-    assert count(b.build([b.input((1, 3))])).total(5) == Count()
