@@ -101,7 +101,10 @@ def measure(
     references: Sequence[tuple[Point, Graph]],
 ) -> Measured:
     """Measure networks as a user would, and a model's own in the same rounds; errors: `Runner.run`."""
-    jobs = [_job(case, graph) for case, graph in wanted]
+    jobs = []  # networks that their own framework's code builds
+    for c, graph in wanted:
+        job = {"network": c.spec, "input_size": list(c.input_size), "batch_size": c.batch_size}
+        jobs.append(Job(c.key, job, keep_bytes(graph, c.batch_size), whole=True))
     again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
     outcome = runner.run([*jobs, *again], [], SETTINGS)
     result = levels(outcome.visits)
@@ -139,14 +142,6 @@ def as_run(backend: str, graph: Graph) -> Graph:
         return graph
     tensors = (replace(t, dtype=t.dtype.replace("float32", "float16")) for t in graph.tensors)
     return replace(graph, tensors=tuple(tensors))
-
-
-def _job(case: Case, graph: Graph) -> Job:
-    """A network, which is built by its own framework's code."""
-    payload = {
-        "network": case.spec, "input_size": list(case.input_size), "batch_size": case.batch_size
-    }  # fmt: skip
-    return Job(case.key, payload, keep_bytes(graph, case.batch_size), whole=True)
 
 
 def median_ratio(again: Sequence[NetworkAgain]) -> float | None:

@@ -287,15 +287,9 @@ def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Gra
 # with the depths and widths that published networks have, small enough for some ten calls a second.
 
 
-def residual_network(
-    size: int,
-    depths: Sequence[int],
-    deep: bool = True,
-    groups: int = 1,
-    name: str = "residual network",
-) -> Graph:
+def residual_network(size: int, depths: Sequence[int], deep: bool = True, groups: int = 1) -> Graph:
     """A residual network (He et al. 2015): stem, four stages of bottlenecks or basic blocks, classes."""
-    n = Layers.on(name, size, size, 3)
+    n = Layers.on("residual network", size, size, 3)
     x = n.pool(n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage
@@ -315,10 +309,9 @@ def inverted_network(
     se: bool,
     stem: int,
     last: int,
-    name: str = "inverted residual network",
 ) -> Graph:
     """Inverted residuals; `rows`: expansion, channels, count, stride, kernel (Sandler et al. 2018)."""
-    n = Layers.on(name, size, size, 3)
+    n = Layers.on("inverted residual network", size, size, 3)
     x = n.conv_norm_act(n.input, stem, 3, 2, act=act)
     for expand, out, count, stride, kernel in rows:
         for i in range(count):

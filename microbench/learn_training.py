@@ -65,13 +65,11 @@ def reads_image(graph: Graph) -> bool:
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
-_small_resnet = partial(families.residual_network, depths=(1, 1, 1, 1), name="small resnet")
 _mobile_network = partial(
     families.inverted_network,
     rows=((4, 24, 2, 2, 3), (4, 40, 2, 2, 3), (4, 80, 2, 2, 3), (4, 160, 1, 2, 3)),
     stem=16,
     last=960,
-    name="small mobile net",
 )
 TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     replace(b, batch_sizes=batch_sizes(b.make()))
@@ -80,7 +78,7 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
         row("3 dense, dropout, norm 784", (), families.mlp, 784, 512, 3, True),
         row("small vgg 3x32x32", (), families.small_vgg, 32, 32),
         # Small networks from image to classes, some of which are started too.
-        row("small resnet 3x224x224", (), _small_resnet, 224),
+        row("small resnet 3x224x224", (), families.residual_network, 224, (1, 1, 1, 1)),
         row("small mobile net 3x224x224", (), _mobile_network, 224, act="relu6", se=False),
         row("small mobile net silu 3x192x192", (), _mobile_network, 192, act="silu", se=True),
     )

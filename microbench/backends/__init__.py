@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MeasuringError, arg
+from lolat.errors import InputError, MeasuringError, NetworkError, arg
 from lolat.graph import Graph, Tensor
+from lolat.readers import open_network
+from lolat.units import shortened
 from microbench.environment import cpu_count
 
 Shape = tuple[int, ...]
@@ -147,10 +149,9 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
-    unknown = [with_dashes(o) for o in options if not has(name, o)]
-    if unknown:
-        known = f"it has {', '.join(map(with_dashes, own))}" if own else "it has no options"
-        raise InputError(f"the {name} backend has no {', '.join(unknown)}; {known}")
+    if unknown := [with_dashes(o) for o in options if not has(name, o)]:
+        known = ", ".join(map(with_dashes, (*own, "threads")))
+        raise InputError(f"the {name} backend has no {', '.join(unknown)}; it has {known}")
     threads = [o for o in options if o.startswith(THREADS)]
     return "+".join([name, *(o for o in own if o in options), *threads[-1:]])
 
@@ -183,15 +184,10 @@ def threads_of(backend: str) -> int | None:
 
 def check_threads(threads: int | None, device: str) -> None:
     """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
-    if threads is not None and device != "cpu":
+    if threads is not None and (device != "cpu" or not 1 <= threads <= cpu_count()):
         raise InputError(
-            f"{arg('threads')} {threads} is for the cpu; a {device} computes with all that it has: "
-            "leave it out"
-        )
-    if threads is not None and not 1 <= threads <= cpu_count():
-        raise InputError(
-            f"{arg('threads')} {threads}: expected a number from 1 to {cpu_count()}, the processors of "
-            "this process"
+            f"{arg('threads')} {threads}: expected a number of this process' processors, 1 to "
+            f"{cpu_count()}, and the device cpu"
         )
 
 
@@ -224,6 +220,17 @@ def training_of(backend: Backend) -> Training:
 
 
 # ---- What the backends share
+
+
+def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: str) -> Any:
+    """A user's network; NetworkError where it is none of the framework of the backend `name`."""
+    network = open_network(spec, input_size, weights=True)
+    if not is_own(network.model):
+        raise NetworkError(
+            f"{shortened(spec)!r} is no network of the {name} backend, which runs those of its framework "
+            "alone; take a model that was learned with the network's own"
+        )
+    return network
 
 
 def environment_of(asked: int | None, used: int) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from lolat.graph.counts import count
 from lolat.model.learning import model_document
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS
-from microbench.environment import Difference
 from microbench.learn import REFERENCES
 from tests import synthetic
 from tests.cli.commands import Command, Measuring
@@ -38,16 +37,6 @@ def test_a_model_that_holds(lolat: Command, model: Path, measuring: Measuring) -
     assert model.read_bytes() == before
     assert list(model.parent.iterdir()) == [model], "of a model without a date there is no state"
     assert measuring.calls == [("tensorflow", "cpu", [])]
-
-
-def test_a_model_that_does_not_hold(lolat: Command, model: Path, measuring: Measuring) -> None:
-    measuring.ratio = 1.3
-    answer = lolat.json("doctor", model, code=3)
-    assert (answer["verdict"], answer["ratio"]) == ("drifted", pytest.approx(1.3))
-    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} == answer["networks"][0].keys()
-    measuring.ratio, measuring.differences = 1.0, (Difference("threads", 2, 4),)
-    out = lolat.text("doctor", model, code=3)
-    assert "another machine: learned with threads 2, here it is 4" in out
 
 
 def test_a_gpu_that_is_not_there_is_a_difference(

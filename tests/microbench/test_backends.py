@@ -47,7 +47,7 @@ def test_a_backend_with_options_is_one_word(name: str, options: list[str], writt
         ("jax", ["'jax'", "onnxruntime, tensorflow, torch"]),
         ("tensorflow+half", ["tensorflow", "half", "jit"]),
         ("torch+jit", ["torch", "jit", "compile, channels_last, half"]),
-        ("onnxruntime+jit", ["onnxruntime", "jit", "no options"]),
+        ("onnxruntime+jit", ["onnxruntime", "jit", "threads"]),
         *((f"torch+threads={n}", [f"threads {n}", "a number"]) for n in ("0", "-1", "x")),
     ],
 )  # fmt: skip

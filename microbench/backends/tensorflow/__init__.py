@@ -10,12 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.errors import DeviceError, NetworkError
+from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
-from lolat.readers import open_network
 from lolat.readers.keras import import_keras
-from lolat.units import shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of
+from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, opened
 from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
 
@@ -88,12 +86,8 @@ class TensorFlowBackend:
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call."""
-        network = open_network(spec, input_size, weights=True)
-        if not isinstance(network.model, self.keras.Layer):  # a model is one
-            raise NetworkError(
-                f"{shortened(spec)!r} is no Keras network, and the tensorflow backend runs those alone; "
-                "evaluate it with a model learned with the backend of its framework"
-            )
+        # A Keras model is a layer.
+        network = opened(spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name)
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())
 

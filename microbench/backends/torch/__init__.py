@@ -8,12 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lolat.errors import DeviceError, NetworkError
+from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
-from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
-from lolat.units import shortened
-from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of
+from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of, opened
 from microbench.backends.torch.layers import block_module
 
 PLACE = "cuda:0"
@@ -110,13 +108,7 @@ class TorchBackend:
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        network = open_network(spec, input_size, weights=True)
-        if not is_network(network.model):
-            raise NetworkError(
-                f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
-                "expected package.module:callable that returns a torch.nn.Module (a model learned with "
-                "tensorflow or onnxruntime is for the others)"
-            )
+        network = opened(spec, input_size, is_network, self.name)
         graph = network.graph()
         module = network.model.eval().to(self.place)
         tensors = [graph.tensors[i] for i in graph.inputs]
