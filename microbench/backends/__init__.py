@@ -102,6 +102,7 @@ class Backend(Protocol):
 
     def available_bytes(self) -> int | None:
         """Free memory of a device that has its own; None where it is the host's, or not known."""
+        return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
