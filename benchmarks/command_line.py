@@ -23,7 +23,6 @@ OPENING = """\
   `package.module:callable` that returns a `lolat.nas.Space`.
 
 An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` errors only.
-`_LOLAT_COMPLETE=bash_source lolat` (zsh_source, fish_source) prints the shell's completion.
 
 ## Exit codes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,14 +65,9 @@ class LayerFit:
 @common.seed_option
 @common.json_option
 def fit(
-    table: str,
-    recipe: str,
-    facts: str | None,
-    output: Path,
-    epochs: int | None,
-    seed: int,
+    table: str, recipe: str, facts: str | None, output: Path, epochs: int | None, seed: int,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
@@ -83,8 +77,7 @@ def fit(
     from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
-    text = read_table(table)
-    rows = parse(text)
+    rows = parse(read_table(table))
     devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
     train, test = split(len(rows), seed)
     with common.progress() as bar:
@@ -94,11 +87,7 @@ def fit(
         )  # fmt: skip
     errors = evaluate(model, rows.select(test))
     today = datetime.date.today().isoformat()
-    of_table = {
-        "name": Path(table).name,
-        "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
-    }
-    about = {**model.training, "table": of_table, "lolat": __version__, "date": today}
+    about = {**model.training, "table": Path(table).name, "lolat": __version__, "date": today}
     write_layer_model(output, replace(model, training=about, errors=asdict(errors.all)))
     gpus = tuple(device.name for device in devices.values())
     answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
@@ -154,16 +143,9 @@ class LayerPredict:
 @gpu_facts_option
 @common.json_option
 def predict(
-    models: tuple[str, ...],
-    layers: str,
-    output: Path | None,
-    gpu: str | None,
-    batch_size: int,
-    optimizer: str,
-    input_size: Any,
-    facts: str | None,
-    as_json: bool,
-) -> None:
+    models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,
+    optimizer: str, input_size: Any, facts: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
     Of a table with times it says the errors too: by GPU, by optimizer.
@@ -179,9 +161,9 @@ def predict(
     if is_table(layers):
         if len(models) > 1:
             raise InputError(f"{len(models)} layer models for a table; expected one")
-        answer, lines = _of_table(loaded[models[0]], models[0], layers, output, devices)
+        answer = _of_table(loaded[models[0]], models[0], layers, output, devices)
         common.warn(answer.warnings)
-        common.answer("layer-predict", answer, as_json, lines)
+        common.answer("layer-predict", answer, as_json, table_lines_of(answer))
         return
     if gpu is None:
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
@@ -194,8 +176,8 @@ def predict(
 
 def _of_table(
     model: LayerModel, name: str, table: str, output: Path | None, devices: Any
-) -> tuple[LayerPredict, list[str]]:
-    """The answer of a table, and its lines; the file is written."""
+) -> LayerPredict:
+    """The answer of a table; the file is written."""
     from lolat.io.writing import write_text
     from lolat.mlp.table import TIME
 
@@ -205,25 +187,24 @@ def _of_table(
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
     times = model.predict(rows, devices)
-    warnings = [w for w in (model.outside(rows),) if w]
-    errors = evaluate(model, rows, devices) if timed else None
-    lines = (
-        [f"{name}: {model.layer} layers, recipe {model.recipe}", *error_lines(errors)]
-        if errors
-        else []
-    )
     if output is not None:
         write_text(output, text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())))
-        lines.append(f"{output}: {plural(len(rows), 'row')}")
     elif not timed:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    written = None if output is None else str(output)
-    return (
-        LayerPredict(
-            name, table, model.layer, model.recipe, len(rows), written, errors, tuple(warnings)
-        ),
-        lines,
-    )
+    return LayerPredict(
+        name, table, model.layer, model.recipe, len(rows), str(output) if output else None,
+        evaluate(model, rows, devices) if timed else None,
+        tuple(filter(None, [model.outside(rows)])),
+    )  # fmt: skip
+
+
+def table_lines_of(answer: LayerPredict) -> Iterator[str]:
+    """The errors, and the file that is written."""
+    if answer.errors is not None:
+        yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"
+        yield from error_lines(answer.errors)
+    if answer.output is not None:
+        yield f"{answer.output}: {plural(answer.rows, 'row')}"
 
 
 def network_lines(network: NetworkTime) -> Iterator[str]:
@@ -234,12 +215,8 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
     yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone"
     yield ""
     rows = [
-        [
-            plain(layer.name),
-            milliseconds(layer.predicted_ms),
-            percent(layer.share),
-        ]
-        for layer in network.layers
+        [plain(one.name), milliseconds(one.predicted_ms), percent(one.share)]
+        for one in network.layers
     ]
     yield from table_lines(["layer", "time", "share"], rows)
     groups: dict[tuple[str, str], int] = {}

@@ -107,7 +107,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         for position, operation in enumerate(graph.operations):
             if operation.kind in FREE:
                 continue
-            if self.kinds and (kind := behavior(operation)) not in self.kinds:
+            # A table of single layers names a kind that moves memory by itself: `relu`.
+            if self.kinds and self.kinds.isdisjoint((kind := behavior(operation), operation.kind)):
                 kinds[position] = kind
             written = (graph.tensors[t].dtype for t in operation.outputs)
             other = next((t for t in written if "float" in t and t not in self.dtypes), None)

@@ -218,18 +218,15 @@ class GraphBuilder:
 
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
-    readers = graph.consumers()
-
-    def belongs(operation: Operation) -> bool:
-        (written, *_), users = operation.outputs, readers.get(operation.outputs[0], [])
-        return (
-            operation.kind == "pad"
-            and written not in graph.outputs
-            and bool(users)
-            and all(graph.operations[i].kind in CONVOLUTIONS for i in users)
-        )
-
-    pads = {o.outputs[0]: o for o in graph.operations if belongs(o)}
+    readers = graph.consumers().items()
+    kinds = {t: {graph.operations[p].kind for p in users} for t, users in readers}
+    pads = {
+        o.outputs[0]: o
+        for o in graph.operations
+        if o.kind == "pad"
+        and o.outputs[0] in kinds.keys() - set(graph.outputs)
+        and kinds[o.outputs[0]] <= CONVOLUTIONS
+    }
     operations = []
     for operation in graph.operations:
         if operation.outputs[0] in pads:

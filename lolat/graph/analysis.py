@@ -38,12 +38,8 @@ def parameters(graph: Graph) -> int:
     A layer that is used twice is counted twice: a graph does not say that they share.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    return int(
-        sum(
-            operation_parameters(graph, o, int(w))
-            for o, w in zip(graph.operations, weights, strict=True)
-        )
-    )
+    each = zip(graph.operations, weights.tolist(), strict=True)
+    return sum(operation_parameters(graph, o, n) for o, n in each)
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:

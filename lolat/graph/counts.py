@@ -41,10 +41,8 @@ _elements = partial(Meaning, "memory", family="elements")
 _ops = partial(Meaning, "ops", unit="operations", family="ops")
 _memory = partial(Meaning, "memory")
 _exps = partial(Meaning, "flops")
-_read = partial(Meaning, "weights", unit="weights")
 _starts = partial(Meaning, "ops", unit="operations")
 _groups = partial(Meaning, "ops", unit="groups")
-_windows = partial(Meaning, "patches")
 
 
 # fmt: off
@@ -62,9 +60,10 @@ class Count(NamedTuple):
     inp: Annotated[int, _memory("convolution input", "Elements that convolutions read.")] = 0
     flops: Annotated[int, _exps("compute", "Multiplying and adding, of all layers.", "MACs")] = 0
     traffic: Annotated[int, _memory("memory traffic", "Elements that other layers read and write.")] = 0
-    weights: Annotated[int, _read("reading weights", "Read once a pass, whatever the batch size.")] = 0
+    weights: Annotated[int, Meaning("weights", "reading weights",
+        "Read once a pass, whatever the batch size.", "weights")] = 0
     ops: Annotated[int, _starts("starting operations", "Each costs something before it does anything.")] = 0
-    patches: Annotated[int, _windows("grouped convolution",
+    patches: Annotated[int, Meaning("patches", "grouped convolution",
         "Windows of grouped convolutions (output positions x kernel x input channels), which CPUs copy out "
         "where they have no code of their own for groups.")] = 0
     groups: Annotated[int, _groups("starting groups", "Groups of a convolution run one by one.")] = 0

@@ -89,23 +89,16 @@ class Names:
         weights[positions[-1]] += 1  # a branch is often named where it ends
         weights = {p: weight for p, weight in weights.items() if self.texts[p]}
         total = sum(weights.values())
-        votes = _votes((b, n) for p, n in weights.items() for b in self.numbered[p])
+        votes = Counter(b for p, n in weights.items() for b in n * self.numbered[p])
         if agreed := [b for b, n in votes.items() if n >= 0.55 * total]:
             return max(_chosen(agreed) or agreed, key=len)
-        votes = _votes((b, n) for p, n in weights.items() if (b := self.of_operation(p)))
+        votes = Counter(b for p, n in weights.items() for b in n * [self.of_operation(p)] if b)
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
 
 
 def _chosen(names: Iterable[str]) -> list[str]:
     """Those that do not end in the kind of a layer."""
     return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
-
-
-def _votes(weighted: Iterable[tuple[str, int]]) -> Counter[str]:
-    votes: Counter[str] = Counter()
-    for name, weight in weighted:
-        votes[name] += weight
-    return votes
 
 
 def _has_number(token: str) -> bool:

@@ -8,7 +8,6 @@ how many steps, depends on how the device runs networks (`lolat.graph.modes`): i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -74,8 +73,7 @@ ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are compute
 DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
     `depth`, 0 where there is none; `bytes` read and written; `operation`: the one of the graph;
     `backward`: of the backward pass.
@@ -97,13 +95,13 @@ class Work:
 
     def take(self, which: np.ndarray) -> Work:
         """Some of the steps."""
-        return Work(*(getattr(self, f.name)[which] for f in fields(self)))
+        return Work(*(array[which] for array in self))
 
     @classmethod
     def joined(cls, parts: Sequence[Work]) -> Work:
         """The steps of several, one after the other."""
         parts = parts or [at(np.zeros((0, len(COLUMNS))), 1)]
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def at(table: np.ndarray, batch_size: int) -> Work:

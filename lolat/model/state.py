@@ -60,13 +60,6 @@ class State:
     remark: str | None
 
 
-class Stored(msgspec.Struct):
-    """A state file: the check, and when the model that it is of was learned."""
-
-    learned: str
-    check: Check
-
-
 def limit_of(document: Mapping[str, Any]) -> float:
     """How far from 1 the ratio of now to learned may be: LIMIT, or the model's repeatability if larger."""
     return max(LIMIT, repeatability_of(document) or 0.0)
@@ -97,7 +90,7 @@ def write_check(
     learned = _learned_here(document, source)
     if learned is not None:
         check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
-        stored = msgspec.to_builtins(Stored(learned, check))
+        stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))
 
@@ -117,9 +110,9 @@ def _state_file(source: str) -> Path:
 
 def _read_check(source: str, learned: str) -> Check | None:
     """The last check of the model at `source` that was learned at this date; None where none is known."""
-    with contextlib.suppress(LolatError, msgspec.ValidationError):
-        stored = msgspec.convert(read_json(_state_file(source), "expected a state"), Stored)
-        return stored.check if stored.learned == learned else None
+    with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
+        stored = read_json(_state_file(source), "expected a state")
+        return msgspec.convert(stored["check"], Check) if stored["learned"] == learned else None
     return None
 
 

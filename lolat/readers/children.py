@@ -22,7 +22,6 @@ from lolat.readers.size import as_sizes
 from lolat.units import shortened
 
 ENDINGS = (".keras", ".onnx", ".json")
-MIB = 2**20
 LIMIT_S = 60.0
 """For one network of a page; the largest of keras.applications takes about ten."""
 TABLE_LIMIT_S = 300.0

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from msgspec import structs
+
 from lolat.graph import GraphBuilder
 from lolat.graph.kinds import CONVOLUTIONS
 
@@ -161,14 +163,25 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
-    def prune(self, outputs: Sequence[int]) -> None:
-        """Drop the operations that no output needs."""
-        needed, operations = set(outputs), []
-        for operation in reversed(self.builder.operations):
+    def prune(self, outputs: Sequence[int]) -> list[int]:
+        """Drop operations that no output needs, and tensors that nobody reads or writes.
+
+        Returns the outputs, whose tensors have other numbers then.
+        """
+        builder, needed, operations = self.builder, set(outputs), []
+        for operation in reversed(builder.operations):
             if not needed.isdisjoint(operation.outputs):
                 needed.update(operation.inputs, operation.outputs)
                 operations.append(operation)
-        self.builder.operations[:] = reversed(operations)
+        needed.update(builder.inputs)
+        number = {tensor: i for i, tensor in enumerate(sorted(needed))}
+        builder.tensors[:] = [builder.tensors[tensor] for tensor in number]
+        builder.operations.clear()
+        for o in reversed(operations):
+            read, written = (tuple(number[i] for i in tensors) for tensors in (o.inputs, o.outputs))
+            builder.operations.append(structs.replace(o, inputs=read, outputs=written))
+        builder.inputs[:] = [number[i] for i in builder.inputs]
+        return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:
         """The first input, and the others that the network computes, each once."""

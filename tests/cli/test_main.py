@@ -1,4 +1,4 @@
-"""`lolat` itself: help, options, how it ends, remarks, suggestions, completion."""
+"""`lolat` itself: help, options, how it ends, remarks, suggestions."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_answer_that_nobody_can_get_is_exit_code_1(streams: str) -> None:
     assert done.stderr.count("\n") == ("2>" not in streams)
 
 
-# ---- What helps: first steps, suggestions, --quiet, completion.
+# ---- What helps: first steps, suggestions, --quiet.
 
 
 def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:

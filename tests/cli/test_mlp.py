@@ -129,4 +129,4 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     assert set(learn.question["devices"]) == {"v100", "k80", "t4"}
     document = json.loads(table.with_name("model.json").read_text())
     assert document["errors"]["rows"] == 10
-    assert document["training"]["table"]["name"] == "a.csv"
+    assert document["training"]["table"] == "a.csv"

@@ -95,6 +95,12 @@ def test_kinds_and_types_that_were_not_measured() -> None:
     ]
 
 
+def test_a_kind_that_was_timed_alone_is_measured_and_tells_nothing_of_others() -> None:
+    graph = chain_of(["conv", "relu", "add", "flatten"])
+    of_layers = Domain.of_points([point(("conv", "relu"))])
+    assert of_layers.unmeasured(graph)[0] == {2: "memory traffic"}
+
+
 def test_points_whose_counts_do_not_tell_have_none() -> None:
     assert Domain.of_points([]) == Domain()
     three = ("acts", "inp", "flops")

@@ -48,12 +48,6 @@ def test_what_cannot_run_is_refused(operations: Any, inputs: Any, outputs: Any) 
     assert caught.value.code == "network"
 
 
-def test_an_order_that_can_run_is_accepted() -> None:
-    graph = graph_of([((0,), (1, 2)), ((1, 2, 1), (3,))], outputs=(3, 0))
-    assert graph.consumers() == {0: [0], 1: [1, 1], 2: [1]}
-    assert graph.shapes([3, 0]) == [(1, 5), (1, 5)]
-
-
 # ---- the builder ---------------------------------------------------------------------------------
 
 
@@ -141,19 +135,8 @@ def test_json_round_trip(graph: Graph) -> None:
     assert (count(again).at(3) == count(graph).at(3)).all()
 
 
-WHOLE = padded("max_pool").to_dict()
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        WHOLE | {"version": 2},
-        WHOLE | {"outputs": [99]},
-        {k: v for k, v in WHOLE.items() if k != "tensors"},
-    ],
-)
-def test_what_is_no_graph_document_is_an_error_in_one_line(document: Any) -> None:
-    with pytest.raises(InputError) as caught:
-        Graph.from_dict(document)
-    assert "\n" not in str(caught.value)
+def test_what_is_no_graph_document_is_refused() -> None:
+    whole = padded("max_pool").to_dict()
+    for document in (None, {}, whole | {"version": 2}, whole | {"outputs": [99]}):
+        with pytest.raises(InputError):
+            Graph.from_dict(document)

@@ -186,14 +186,3 @@ def test_a_network_without_a_free_count() -> None:
     assert widths(graph).pairs(0.5) == ()
     with pytest.raises(InputError, match="none of its channel counts is free"):
         widened(graph, 0.5)
-
-
-def test_a_very_deep_network() -> None:
-    """Two thousand additions."""
-    b = GraphBuilder("deep")
-    x = dense(b, b.input((1, 16)), 32)
-    for _ in range(2000):
-        x = b.add("add", [dense(b, x, 32), x], (1, 32))
-    found = widened(b.build([dense(b, x, 3)]), 0.5)
-    inside = [o.attributes["in_features"] for o in found.operations if o.kind == "dense"]
-    assert inside == [16] * 2002

@@ -126,18 +126,6 @@ def test_fused_attention_does_not_write_its_scores(mask: bool, keys: int, tiles:
     assert float(work.macs[0]) == 3 * 2 * 64 * tiles * 64 * (2 * 32)
 
 
-def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
-    b = GraphBuilder("constant", "torch")
-    x = b.tensor((3, 4), batched=False)
-    graph = b.build([b.add("dense", [x], (3, 5), in_features=4, out_features=5, bias=False)])
-    single, eight = work_of(graph, 1), work_of(graph, 8)
-    assert (
-        (single.rows[0], single.bytes[0])
-        == (eight.rows[0], eight.bytes[0])
-        == (3, 4 * (12 + 15 + 20))
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "inside", "more", "name"),
     [

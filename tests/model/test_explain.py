@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -138,20 +137,6 @@ def test_blocks_by_name() -> None:
     analysis = analyze(NETWORK)
     for i, block in enumerate(analysis.blocks):
         assert find_block(analysis, block.label) == find_block(analysis, block.name) == i
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("conv2_blok1", "did you mean conv2_block1 or"),
-        ("xyz", "expected one of stem, conv1_block1"),
-        ("call", "expected one of"),
-    ],
-)
-def test_a_block_that_is_not_there(name: str, hint: str) -> None:
-    with pytest.raises(InputError, match=hint) as error:
-        MODEL.explain(NETWORK, block=name)
-    assert error.value.code == "block"
 
 
 def test_operations_that_are_timed_one_by_one_add_up() -> None:

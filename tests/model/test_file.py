@@ -297,23 +297,6 @@ def test_another_device_is_refused_and_nothing_lost(path: Path) -> None:
     assert path.read_text() == "{}"
 
 
-@pytest.mark.parametrize(
-    ("label", "device", "expected"),
-    [
-        ("V100", None, "V100"),
-        ("V100", "v100", "V100"),
-        ("V100 (from 3 networks, float32)", "V100", "V100 (from 3 networks, float32)"),
-        ("unknown", "V100", "V100"),
-        ("V100", "unknown", "V100"),
-    ],
-)
-def test_names_of_a_device(label: str, device: str | None, expected: str, tmp_path: Path) -> None:
-    path = tmp_path / "gpu.json"
-    put(path, {"spaces": {"darts": {}}}, label)
-    put(path, {"spaces": {"fbnet": {}}}, device)
-    assert read(path)["device"] == expected
-
-
 def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     write(path, EPOCHS)

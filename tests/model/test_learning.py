@@ -67,12 +67,6 @@ def test_some_of_the_six_counts_give_the_two_regime_formula_alone(known: tuple[s
     assert document["points"][0]["weights"] is None
 
 
-def test_six_counts_without_any_extra_are_enough() -> None:
-    document = synthetic.document(synthetic.measured(columns=FEATURES))
-    assert document["default"] == "extended"
-    assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
-
-
 def test_residuals_are_those_of_blocks_left_out() -> None:
     """Done again by hand for one block: fitted on all others, its own points predicted."""
     points = synthetic.measured(noise=0.2, columns=FEATURES)
@@ -175,15 +169,6 @@ def test_where_few_operations_are_off_by_more_the_interval_says_so() -> None:
     scale = (np.clip(ops, *found["ops"]) / middle) ** -found["exponent"]
     assert found["scores"] == pytest.approx(np.abs(entry["residuals"]) / scale, rel=0.2, abs=1e-5)
     assert 0.3 < found["exponent"] <= 0.5
-
-
-def test_without_operations_the_interval_has_one_width() -> None:
-    points = [
-        replace(p, counts={c: v for c, v in p.counts.items() if c != "ops"}) for p in uneven()
-    ]
-    for entry in fit_document(points)["predictors"].values():
-        assert "interval" not in entry
-        assert entry["residuals"]
 
 
 @pytest.mark.parametrize("points", [synthetic.measured(), uneven()], ids=["even", "uneven"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import analyze
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.model import Model, load
+from lolat.model import Model
 from tests import synthetic
 from tests.strategies import graphs, models
 
@@ -87,12 +83,6 @@ class TestCounts:
             assert type(found) is float
             assert found == pytest.approx(two(counts))
 
-    def test_a_predictor_by_name(self) -> None:
-        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
-        assert MODEL.predict_counts(**COUNTS, predictor="extended") == MODEL.predict_counts(
-            **COUNTS
-        )
-
     @pytest.mark.parametrize(
         ("names", "more"),
         [
@@ -140,14 +130,6 @@ class TestCounts:
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
-    @pytest.mark.parametrize(("kind", "most"), [(np.float32, 7e8), (np.float16, 1000)])
-    def test_a_small_type_is_not_what_is_calculated_in(self, kind: Any, most: float) -> None:
-        columns = {
-            n: np.array([1, min(v, most), min(7 * v, most)], kind) for n, v in COUNTS.items()
-        }
-        wanted = plain({n: v.astype(float) for n, v in columns.items()})[0]
-        np.testing.assert_allclose(MODEL.predict_counts(**columns), wanted, rtol=1e-12)
-
     def test_arrays_broadcast_with_numbers_and_each_other(self) -> None:
         columns = COUNTS | {"flops": np.array([1e8, 2e8, 3e8]), "ops": np.array([[1], [2]])}
         found = MODEL.predict_counts(**columns)
@@ -172,22 +154,6 @@ class TestCounts:
         flops = np.array([1e5, math.nan, 3e9])
         answers = MODEL.predict_counts(**counts | {"flops": flops})
         assert np.isnan(answers).tolist() == np.isnan(flops).tolist() == [False, True, False]
-
-    @pytest.mark.parametrize("names", [list(COUNTS), list(THREE)])
-    def test_nothing_of_the_size_of_the_input_is_made_but_the_answer(
-        self, names: list[str]
-    ) -> None:
-        rows = 1_000_000
-        columns = {n: np.full(rows, COUNTS[n]) for n in names}
-        columns["flops"] = columns["flops"].astype(np.int64)
-        MODEL.predict_counts(**COUNTS)
-        tracemalloc.start()
-        try:
-            found = MODEL.predict_counts(**columns)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < found.nbytes * 1.1
 
     @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(0, 10**12), min_size=6))
     def test_one_and_many_are_the_same(self, counts: dict[str, int]) -> None:
@@ -333,13 +299,6 @@ class TestNetworks:
         with pytest.raises(InputError):
             MODEL.predict(NETWORK, **question)
 
-    def test_an_analysis_is_answered_as_its_network(self) -> None:
-        analysis = analyze(synthetic.network())
-        assert analyze(analysis) is analyze(analysis.graph) is analysis
-        assert MODEL.predict(analysis, 3).to_dict() == MODEL.predict(analysis.graph, 3).to_dict()
-        renamed = msgspec.structs.replace(analysis.graph, name="by another name")
-        assert MODEL.predict(renamed).network == "by another name"
-
     def test_nothing_to_compute(self) -> None:
         builder = GraphBuilder("empty")
         found = MODEL.predict(builder.build([builder.input((1, 3))]))
@@ -387,14 +346,6 @@ class TestNoise:
 
 
 class TestLoading:
-    def test_a_file_is_loaded_and_answers(self, tmp_path: Path) -> None:
-        path = tmp_path / "desk.json"
-        path.write_text(json.dumps(by_hand()))
-        for model in (load(path), load(str(path)), lolat.load(path)):
-            assert model.name == "desk"
-            assert model.source == str(path)
-            assert model.predict_counts(**COUNTS) == MODEL.predict_counts(**COUNTS)
-
     def test_a_predictor_of_later_versions_is_passed_over(self) -> None:
         document = by_hand()
         document["predictors"]["quantum"] = {"coefficients": {}}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from lolat.fitting.predictors.extended import TERMS, Extended
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS, MEANINGS
+from lolat.graph.counts import COLUMNS, KINDS, MEANINGS
 from lolat.model.summary import FAMILIES, PER, families_of
-from tests import synthetic
 
 
 def test_families_by_hand() -> None:
@@ -54,14 +51,3 @@ def test_a_device_has_every_term_once() -> None:
         assert least is not None
         assert most is not None
         assert least <= 1.0 <= most
-
-
-def test_of_six_counts() -> None:
-    points = synthetic.measured(columns=FEATURES)
-    counts = np.array([[p.counts[f] for f in FEATURES] for p in points])
-    formula = Extended.fit(counts, np.array([p.latency_ms for p in points]))
-    found = families_of(formula)
-    assert [len(f.kinds) for f in found.families] == [1, 3, 1, 1]
-    assert found.families[0].kinds[0].of_family == pytest.approx(1.0)
-    assert found.besides == ()
-    assert dataclasses.asdict(found)["families"][0]["rate"]["per"] == "GMAC"

@@ -79,12 +79,6 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     tf32: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
 
-    def __post_init__(self) -> None:
-        """ValueError where a class lacks a term: a damaged file."""
-        for name, terms in TERMS.items():
-            if missing := set(terms) - set(self.classes.get(name, ())):
-                raise ValueError(f"the class {name} has no {' and no '.join(sorted(missing))}")
-
     @classmethod
     def of(
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,

@@ -160,13 +160,9 @@ def _first_layer(model: Any) -> tuple[Any, str]:
 
 
 def _default_size(model: Any) -> tuple[int, ...]:
-    """The input size that a module says it has (timm's `default_cfg`); or ()."""
-    for holder in ("pretrained_cfg", "default_cfg"):
-        config = getattr(model, holder, None)
-        size = config.get("input_size") if isinstance(config, Mapping) else None
-        if isinstance(size, (tuple, list)) and all(isinstance(n, int) for n in size):
-            return tuple(size)
-    return ()
+    """The input size that a module says it has, as timm's do; or ()."""
+    config = getattr(model, "default_cfg", None)
+    return tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
 
 
 def _user_line(error: BaseException) -> str:

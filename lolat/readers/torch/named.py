@@ -64,8 +64,6 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):  # former names are known too
         raise unknown_network(f"timm:{name}", timm.list_models(), "timm.list_models()")
-    if form not in ("", REPARAMETERIZED):
-        raise NetworkError(f"timm:{name}?{form}: the only form is ?{REPARAMETERIZED}")
     config = timm.get_pretrained_cfg(architecture)
     # A network with position embeddings is built for one size; others take any.
     fixed = bool(size) and config is not None and config.fixed_input_size
@@ -73,7 +71,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
 
     def make() -> Any:
         model = timm.create_model(architecture, pretrained=False, **options)
-        if form:
+        if form == REPARAMETERIZED:
             importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
         return model
 
@@ -82,10 +80,9 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
 
 def _torchvision(name: str, weights: bool) -> Any:
     models = import_package("torchvision.models")
-    if name.lower() not in models.list_models():
-        raise unknown_network(
-            f"torchvision:{name}", models.list_models(), "torchvision.models.list_models()"
-        )
+    names = models.list_models()
+    if name.lower() not in names:
+        raise unknown_network(f"torchvision:{name}", names, "torchvision.models.list_models()")
     builder = models.get_model_builder(name.lower())
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)

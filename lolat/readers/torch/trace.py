@@ -196,7 +196,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    tracer.writer.prune(outputs)
+    outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
