@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -102,32 +102,13 @@ class Backend(Protocol):
 
     def available_bytes(self) -> int | None:
         """Free memory of a device that has its own; None where it is the host's, or not known."""
+        return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 
     def prepare_network(self, spec: str, input_size: Shape, batch_size: int) -> Prepared:
         """The same for a user's NETWORK."""
-
-
-class Training(Protocol):
-    """Parts of training; each call waits for its end. Shapes have no batch unless said."""
-
-    def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
-    ) -> Callable[[], object]:
-        """A call of a block's forward pass in training mode, with `backward` of both passes: the gradients
-        of the weights and, with `of_inputs`, of the inputs. What comes back from behind is made up.
-        """
-
-    def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
-        """A call of an update of variables of these shapes, their gradients given."""
-
-    def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], object]:
-        """A call of an epoch with next to nothing to compute; `shape`: of a sample, channels last."""
-
-    def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
-        """From a network made anew to the end of its first step, ms."""
 
 
 # ---- Names and options
@@ -212,11 +193,13 @@ def check_trains(backend: str) -> None:
         raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
 
 
-def training_of(backend: Backend) -> Training:
-    """The training of a backend; InputError where it trains nothing."""
+def training_of(backend: Backend) -> Any:
+    """`passes`, `update`, `epoch`, `start` of a backend; InputError where it trains nothing.
+
+    See the classes of TRAINING, whose methods take the same arguments.
+    """
     check_trains(backend.name)
-    made: Training = pkgutil.resolve_name(TRAINING[backend.name])(backend)
-    return made
+    return pkgutil.resolve_name(TRAINING[backend.name])(backend)
 
 
 # ---- What the backends share

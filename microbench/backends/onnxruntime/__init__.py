@@ -14,12 +14,12 @@ from lolat.graph import Graph
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
-from microbench.backends import Prepared, at_batch, environment_of
+from microbench.backends import Backend, Prepared, at_batch, environment_of
 from microbench.backends.torch.layers import block_module
 from microbench.environment import cpu_count
 
 
-class OnnxRuntimeBackend:
+class OnnxRuntimeBackend(Backend):
     """Graph -> something that runs, and how to wait for it, with ONNX Runtime."""
 
     name = "onnxruntime"
@@ -53,10 +53,6 @@ class OnnxRuntimeBackend:
             "inter_op_threads": self.pools[1],
             **environment_of(self.threads, self.threads or cpu_count()),
         }  # fmt: skip
-
-    def available_bytes(self) -> int | None:
-        """None: the host's."""
-        return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""

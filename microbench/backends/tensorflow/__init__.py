@@ -13,12 +13,12 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.readers.keras import import_keras
-from microbench.backends import WAKING_ELEMENTS, Prepared, at_batch, environment_of, opened
+from microbench.backends import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
 from microbench.backends.tensorflow.layers import build_graph
 from microbench.environment import cpu_count
 
 
-class TensorFlowBackend:
+class TensorFlowBackend(Backend):
     """Graph -> something that runs, and how to wait for it, with TensorFlow and Keras layers."""
 
     name = "tensorflow"
@@ -71,10 +71,6 @@ class TensorFlowBackend:
         """How many threads compute an operation: as set, or one a processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
         return set_here or cpu_count()
-
-    def available_bytes(self) -> int | None:
-        """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
-        return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""

@@ -21,7 +21,7 @@ def optimizer_of(keras: Any, name: str) -> Any:
 
 
 class Training:
-    """What `microbench.backends.Training` asks of TensorFlow."""
+    """Parts of training with TensorFlow; each call waits for its end. Shapes have no batch unless said."""
 
     def __init__(self, backend: TensorFlowBackend) -> None:
         self.backend, self.tf, self.keras = backend, backend.tf, backend.keras
@@ -29,7 +29,9 @@ class Training:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass."""
+        """The forward pass of a block in training mode, or that and the backward pass: the gradients of the
+        weights and, with `of_inputs`, of the inputs. What comes back from the layers behind is made up.
+        """
         tf = self.tf
         with tf.device(self.backend.device):
             model = build_graph(self.keras, graph)

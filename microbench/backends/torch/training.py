@@ -19,7 +19,7 @@ def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:
 
 
 class Training:
-    """What `microbench.backends.Training` asks of PyTorch."""
+    """Parts of training with PyTorch; each call waits for its end. Shapes have no batch unless said."""
 
     def __init__(self, backend: TorchBackend) -> None:
         self.backend, self.torch = backend, backend.torch
@@ -27,7 +27,9 @@ class Training:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass."""
+        """The forward pass of a block in training mode, or that and the backward pass: the gradients of the
+        weights and, with `of_inputs`, of the inputs. What comes back from the layers behind is made up.
+        """
         return Passes(self.backend, graph, batch_size, backward, of_inputs)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
