@@ -1,12 +1,13 @@
-"""A network without some of its operations, and the size of its images."""
+"""A network without some of its operations or with separable convolutions, and the size of its images."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 
 from msgspec.structs import replace
 
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
 from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.naming import is_flat
 
@@ -30,6 +31,57 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     outputs = tuple(now.get(t, t) for t in graph.outputs)
     return replace(graph, operations=tuple(operations), outputs=outputs)
 
+
+# ---- A convolution as a depthwise and a pointwise one
+
+LEAST_CHANNELS = 8  # of a convolution that is worth splitting: the colors of an image are not
+
+
+def is_separable(operation: Operation) -> bool:
+    """Whether a convolution could be a depthwise and a pointwise one."""
+    a = operation.attributes
+    return (
+        operation.kind in ("conv", "grouped_conv")
+        and not a["groups"] == a["in_channels"] == a["out_channels"]
+        and prod(a["kernel"]) > 1
+        and a["in_channels"] >= LEAST_CHANNELS
+        and max(a.get("strides", (1,))) < max(a["kernel"])
+    )
+
+
+def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
+    """A depthwise and a pointwise convolution in place of each separable one; None without any."""
+    tensors, operations = list(graph.tensors), list[Operation]()
+    for position, operation in enumerate(graph.operations):
+        if position not in positions or not is_separable(operation):
+            operations.append(operation)
+            continue
+        a, between = operation.attributes, len(tensors)
+        inside, ones = a["in_channels"], (1,) * len(a["kernel"])
+        result, axis = tensors[operation.outputs[0]], graph.channel_axis(operation.outputs[0])
+        shape = (*result.shape[:axis], inside, *result.shape[axis + 1 :])
+        tensors.append(replace(result, shape=shape))
+        depthwise = {**a, "out_channels": inside, "groups": inside, "bias": False}
+        pointwise = {
+            "kernel": ones, "strides": ones, "dilation": ones, "padding": "valid", "groups": 1,
+            "in_channels": inside, "out_channels": a["out_channels"], "bias": a["bias"],
+        }  # fmt: skip
+        operations += [
+            replace(
+                operation, name=f"{operation.name}_depthwise", kind="depthwise_conv", outputs=(between,),
+                attributes=depthwise,
+            ),
+            replace(
+                operation, name=f"{operation.name}_pointwise", kind="conv",
+                inputs=(between, *operation.inputs[1:]), attributes=pointwise,
+            ),
+        ]  # fmt: skip
+    if len(tensors) == len(graph.tensors):
+        return None
+    return replace(graph, tensors=tuple(tensors), operations=tuple(operations))
+
+
+# ---- How a network shrinks its images
 
 _SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
 

@@ -19,7 +19,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS
-from lolat.graph.edits import bypassed, image_side
+from lolat.graph.edits import bypassed, image_side, is_separable, separated
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
@@ -222,7 +222,7 @@ def _judged(
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], at_size: AtSize | None
 ) -> Iterator[Change]:
-    """Half the width, no longest block, half the resolution: where possible."""
+    """Half the width, no longest block, half the resolution, separable convolutions: where possible."""
     graph = analysis.graph
     if widths(graph).free:
         words = f"width x{HALF:g}: every channel count, in multiples of 8"
@@ -238,13 +238,24 @@ def _changes_of_network(
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
             yield ("resolution", words, at_size(side // 2))
+    yield from _separable(graph, range(len(graph.operations)))
+
+
+def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
+    """Depthwise and pointwise convolutions in place of full ones."""
+    if changed := separated(graph, positions):
+        full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
+        sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
+        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
+        yield ("separable", words, changed)
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, half of the channels inside: where possible."""
+    """No block, separable convolutions, half of the channels inside: where possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
         yield ("drop", words, changed)
+    yield from _separable(graph, positions)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
     if pairs:

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -115,6 +116,23 @@ def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Pat
     low, high = answer["interval_ms"]
     assert 1.2 < high / answer["latency_ms"] < 2.0
     assert answer["latency_ms"] / low == pytest.approx(high / answer["latency_ms"], rel=1e-3)
+
+
+def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None:
+    model = fitted(lolat, tmp_path)
+    other, out = tmp_path / "other.csv", tmp_path / "out.csv"
+    other.write_text("\n".join([made_up.COLUMNS, *made_up.rows(seed=7)]) + "\n")
+    found = lolat.done("evaluate", model, "--table", other, "--predictions", out)
+    assert found.out.startswith("linear: 40 timed, median error ")
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [*made_up.COLUMNS.split(","), "predicted_ms", "low_ms", "high_ms"]
+    off = [abs(float(r["predicted_ms"]) / float(r["latency_ms"]) - 1) for r in rows]
+    assert median(off) < 0.05
+    inside = sum(float(r["low_ms"]) <= float(r["latency_ms"]) <= float(r["high_ms"]) for r in rows)
+    assert inside >= 110
+    answer = lolat.json("evaluate", model, "--table", other)
+    assert (answer["summary"]["operations"], len(answer["operations"])) == (140, 140)
 
 
 # ---- Whole networks, on a device whose times are known by hand.

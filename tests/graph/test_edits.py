@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
-from lolat.graph.edits import bypassed, image_side, total_stride
+from lolat.graph.edits import bypassed, image_side, separated, total_stride
 from lolat.graph.width import Widths
 from tests.strategies import graphs
 from tests.synthetic import network, one
@@ -74,3 +75,17 @@ def test_what_is_changed_is_a_network_again(
             assert len(changed.outputs) == len(graph.outputs)
             assert len(changed.inputs) == len(graph.inputs)
     assert graph.to_dict() == before
+
+
+def test_separated_convolutions_are_those_that_keras_builds() -> None:
+    pytest.importorskip("keras")
+    from tests.readers.keras_networks import graph_of, layers
+
+    full, separable = (
+        graph_of(lambda x, layer=layer: layer(24, 3, strides=2, padding="same")(x), (32, 32, 16))
+        for layer in (layers.Conv2D, layers.SeparableConv2D)
+    )
+    found = separated(full, [0])
+    assert found is not None
+    assert count(found).total(2) == count(separable).total(2)
+    assert separated(separable, range(len(separable.operations))) is None

@@ -103,7 +103,13 @@ def test_a_machine_that_moved_is_told_and_corrects_nothing() -> None:
     assert row["error"] == found["summary"]["bias"] == pytest.approx(-0.5)
     assert (found["ratio"], row["inside"]) == (2.0, False)
     text = printed(result)
-    assert "machine meanwhile: 2.00 times as long as learned" in text
+    wanted = (
+        "machine meanwhile: 2.00 times as long as learned; with that taken out median error 0.0 %"
+    )
+    assert wanted in text
+    assert found["ratio_taken_out"] == pytest.approx(
+        {"median": 0.0, "bias": 0.0, "within_10_percent": 1.0}
+    )
     assert (found["verdict"], found["cause"], found["limit"]) == ("poor", "machine", 0.1)
     assert "off by 50 % at the median; the machine has become more than 10 % slower" in text
 
@@ -115,11 +121,15 @@ def judged(
     outside: int = 0,
     of: int = 3,
     ratio: float | None = 1.0,
+    rest: float = 0.2,
     limit: float = 0.1,
 ) -> tuple[str | None, str]:
-    """The cause and the words of a verdict on `of` networks, `outside` of them outside the domain."""
+    """The cause and the words of a verdict on `of` networks, `outside` of them outside the domain.
+
+    `rest`: the error with the machine's ratio taken out.
+    """
     usual = compared(MODEL, run(*(("", GRAPH, 1, 1.0),) * of), None)
-    cause = cause_of(error, ratio, limit, floor, outside / of)
+    cause = cause_of(error, None if ratio is None else rest, ratio, limit, floor, outside / of)
     networks = tuple(
         replace(n, network=f"keras:N{i}", in_domain=i >= outside)
         for i, n in enumerate(usual.networks)
@@ -163,6 +173,7 @@ FIT = (
         ({"bias": 0.15, "ratio": 0.95}, "formula", f"most come out too slow; {FIT}"),
         ({"bias": -0.15}, "formula", f"most come out too fast; {FIT}"),
         ({"bias": 0.13}, "formula", f"its errors go both ways; {FIT}"),
+        ({"bias": -0.15, "ratio": 1.09, "rest": 0.05}, "level", "within 10 % of the learned one"),
         ({"bias": -0.15, "ratio": None}, "formula", "most come out too fast"),
     ],
 )  # fmt: skip
