@@ -45,6 +45,13 @@ def off(ratio: float) -> float:
     return max(ratio, 1.0 / ratio) - 1.0
 
 
+def changed(ratio: float) -> str:
+    """A ratio of times in words: 18 % slower, 17 % faster, 2.4 times slower."""
+    way = "slower" if ratio >= 1.0 else "faster"
+    times = off(ratio) + 1.0
+    return f"{times:.1f} times {way}" if times >= 1.95 else f"{percent(abs(ratio - 1.0))} {way}"
+
+
 def plain(text: str) -> str:
     """A name out of a file on one line: what a terminal would act on is shown as an escape."""
     if text.isprintable():

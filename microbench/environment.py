@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,6 +83,29 @@ def load() -> float | None:
         return round(os.getloadavg()[0], 2)
     except (OSError, AttributeError):
         return None
+
+
+def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
+    """Processor seconds that others than `pids` have used so far on the processors of this process.
+
+    None where the system does not say. Only differences mean something; they are in steps of 10 ms.
+    """
+    try:
+        ticks, able = os.sysconf("SC_CLK_TCK"), os.sched_getaffinity(0)
+    except (AttributeError, OSError, ValueError):
+        return None
+    used = 0
+    for line in _text(system / "proc/stat").splitlines():
+        name, *values = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in able:
+            user, nice, kernel, _, _, interrupts, soft = map(int, values[:7])
+            used += user + nice + kernel + interrupts + soft
+    for pid in pids:
+        fields = _text(system / f"proc/{pid}/stat").rpartition(")")[2].split()
+        if len(fields) < 13:
+            return None
+        used -= int(fields[11]) + int(fields[12])
+    return used / ticks
 
 
 def available_bytes(system: Path = SYSTEM) -> int | None:

@@ -15,6 +15,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
 from lolat.io.progress import Progress
+from lolat.units import changed, off
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
 from microbench.journal import Journal
@@ -26,6 +27,8 @@ USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 # From these values on there is a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 APART = 0.08  # how far repeated measurements are apart
+OTHERS = 0.2  # processors that other programs use
+MOVED = 0.1  # how much faster or slower the machine became
 BUSY_LOAD = 0.6  # the load average a processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -169,15 +172,17 @@ def noise_of(measured: Levels) -> dict[str, Any]:
 
     `floor`: the median over the points of how far two halves of a point's samples are apart, the machine's
     state taken out. `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of
-    the run, as factors of the usual.
+    the run, as factors of the usual. `others`: how many processors other programs used; it corrects
+    nothing. `trend`: the last quarter of the run over the first.
     """
-    return {n: round(getattr(measured, n), 4) for n in ("floor", "quiet", "busy")}
+    names = ("floor", "quiet", "busy", "others", "trend")
+    return {name: round(getattr(measured, name), 4) for name in names}
 
 
-def is_busy(where: Mapping[str, Any]) -> bool:
-    """Whether other programs ran on the machine of an environment before a run started."""
-    threads = where.get("processor", {}).get("threads", where["threads"])
-    return (where.get("load_at_start") or 0.0) > BUSY_LOAD * threads
+def _processors(where: Mapping[str, Any]) -> int:
+    """How many processors the machine of an environment has; a framework may have been given fewer."""
+    number: int = where.get("processor", {}).get("threads", where["threads"])
+    return number
 
 
 def warnings(
@@ -185,7 +190,7 @@ def warnings(
 ) -> list[str]:
     """Remarks on a run, each with what to do about it."""
     remarks = []
-    if is_busy(where):
+    if (where.get("load_at_start") or 0.0) > BUSY_LOAD * _processors(where):
         remarks.append(
             f"the machine was busy before the run (load {where['load_at_start']}): close other programs "
             "and run again"
@@ -197,6 +202,17 @@ def warnings(
             f"calmest, and repeated measurements were {100 * noise['floor']:.0f} % apart: close other "
             "programs and run again for narrower intervals (on a virtual machine, neighbors may be the "
             "cause: docs/how-to/measure.md)"
+        )
+    if noise["others"] > OTHERS:
+        remarks.append(
+            f"other programs used {noise['others']:.1f} of {_processors(where)} processors while learning, "
+            "and the times are with them: learn again when they have ended, or keep this for a machine as "
+            "busy"
+        )
+    if off(noise["trend"]) > MOVED:
+        remarks.append(
+            f"the machine became {changed(noise['trend'])} while learning (the last quarter of the run "
+            "against the first): heat, or neighbors on a virtual machine; learn again when it has settled"
         )
     if failures:
         key, reason = next(iter(failures.items()))

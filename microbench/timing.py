@@ -31,6 +31,8 @@ class Visit:
     """When each sample began, seconds since the epoch."""
     before: str = ""
     """Which network ran before each sample, once; "" in a loop of its own."""
+    others_s: float | None = None
+    """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
 
     @property
     def seconds(self) -> float:
@@ -136,12 +138,15 @@ class Levels:
     """Every job's level by key, and how slow the machine was.
 
     `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
-    factors of the usual.
+    factors of the usual; `others`: how many processors other programs used; `trend`: the last quarter of
+    the run over the first.
     """
 
     jobs: Mapping[str, Level]
     quiet: float
     busy: float
+    others: float = 0.0
+    trend: float = 1.0
 
     @property
     def floor(self) -> float:
@@ -178,7 +183,26 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
         if name[1]
     }
     low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
-    return Levels(jobs, low, high)
+    others = _others([v for taken in visits.values() for v in taken])
+    return Levels(jobs, low, high, others, _trend(slowness))
+
+
+def _trend(slowness: np.ndarray) -> float:
+    """The last quarter of a run over its first; `slowness`: logarithms in the order of time."""
+    part = max(len(slowness) // 4, 1)
+    return float(np.exp(np.median(slowness[-part:]) - np.median(slowness[:part])))
+
+
+def _others(visits: Sequence[Visit]) -> float:
+    """How many processors other programs used: the median between one visit and the next; 0 if unknown."""
+    seen = sorted(
+        (v.at_s[-1] + v.samples_ms[-1] / 1e3, v.others_s)
+        for v in visits
+        if v.others_s is not None and v.at_s
+    )
+    at, used = np.diff(np.array(seen, float).reshape(-1, 2), axis=0).T
+    shares = used[at > 0.0] / at[at > 0.0]
+    return max(float(np.median(shares)), 0.0) if len(shares) else 0.0
 
 
 def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:

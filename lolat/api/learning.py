@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lolat.errors import InputError, LolatError, arg
+from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
@@ -19,11 +21,11 @@ from lolat.model import Model
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
 from lolat.model.state import LIMIT
-from lolat.units import percent
+from lolat.units import changed, off, percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks
 from microbench.journal import interruptible
-from microbench.learn import Run
+from microbench.learn import MOVED, Run
 
 USUAL = "tensorflow"
 """The backend that the default name of a model file does not mention."""
@@ -104,6 +106,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
                 f"times on this machine repeat within {percent(noise['repeatability'])}, and a prediction "
                 "cannot be surer: close other programs and learn again"
             )
+        if former := _former(old, points, environment.label_of(run.device, where), where):
+            warnings.append(former)
         where["seconds"] = round(time.monotonic() - started, 1)
         label = environment.label_of(run.device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
@@ -114,6 +118,24 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
         write(target, document)
     journal.remove()
     return document
+
+
+def _former(
+    old: Mapping[str, Any], points: Sequence[Point], label: str, where: Mapping[str, Any]
+) -> str | None:
+    """A remark where this machine is slower or faster than when the `old` file was learned on it."""
+    if not old.get("points") or environment.differences(label, old["environment"], where):
+        return None
+    before = {(p["name"], p["batch_size"]): p["latency_ms"] for p in old["points"]}
+    now = {(p.name, p.batch_size): p.latency_ms for p in points}
+    ratios = [now[key] / before[key] for key in before.keys() & now.keys()]
+    ratio = median(ratios) if ratios else 1.0
+    if off(ratio) <= MOVED:
+        return None
+    return (
+        f"this machine is {changed(ratio)} than when it was learned on {old['environment']['date'][:10]}: "
+        "learn again later, and keep the file that agrees with `lolat doctor`"
+    )
 
 
 def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:

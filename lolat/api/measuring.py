@@ -38,7 +38,7 @@ from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
 from microbench.environment import Difference
-from microbench.learn import UNSTEADY, is_busy, noise_of
+from microbench.learn import OTHERS, UNSTEADY, noise_of
 from microbench.runner import Runner
 
 DEFAULT_NETWORKS = (
@@ -387,7 +387,7 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
         if any(d.of_device for d in found):
             return diagnosis(model, found)
         measured = check.measure(runner, backend, (), references)
-    result = diagnosis(model, found, measured, is_busy(here))
+    result = diagnosis(model, found, measured)
     if result.ratio is not None:
         _keep(model, "doctor", result.ratio)
     return result
@@ -397,13 +397,9 @@ def diagnosis(
     model: Model,
     differences: Sequence[Difference],
     measured: check.Measured | None = None,
-    busy: bool = False,
     remark: str = "",
 ) -> Diagnosis:
-    """The verdict; without `measured` the device is another one, or not there (`remark`: why).
-
-    `busy`: whether other programs ran before.
-    """
+    """The verdict; without `measured` the device is another one, or not there (`remark`: why)."""
     again = measured.again if measured else ()
     failures = dict(measured.failures) if measured else {}
     limit, ratio = limit_of(model.document), check.median_ratio(again)
@@ -412,8 +408,11 @@ def diagnosis(
     verdict = OTHER
     if measured and ratio is not None and not differences:
         # Other programs, or a machine that changes meanwhile, are a state and no drift.
-        unsettled = busy or measured.levels.busy > UNSTEADY * measured.levels.quiet
-        verdict = OK if off(ratio) <= limit else UNSETTLED if unsettled else DRIFTED
+        others, unrest = measured.levels.others, measured.levels.busy / measured.levels.quiet
+        settled = DRIFTED if others <= OTHERS and unrest <= UNSTEADY else UNSETTLED
+        verdict = OK if off(ratio) <= limit else settled
+        if others > OTHERS:
+            warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]
     return Diagnosis(
         model=model.name,

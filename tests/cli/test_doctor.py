@@ -75,12 +75,12 @@ def desk(monkeypatch: pytest.MonkeyPatch, model: Path) -> FakeDevice:
 
 
 @pytest.mark.parametrize(
-    ("now_ms", "load", "verdict"),
-    [(2.0, 0.0, "ok"), (2.6, 0.0, "drifted"), (2.6, 1.9, "unsettled")],
+    ("now_ms", "others", "verdict"),
+    [(2.0, 0.0, "ok"), (2.6, 0.0, "drifted"), (2.6, 0.9, "unsettled")],
 )
 def test_from_the_file_to_the_verdict(
     lolat: Command, tmp_path: Path, desk: FakeDevice, monkeypatch: pytest.MonkeyPatch,
-    now_ms: float, load: float, verdict: str,
+    now_ms: float, others: float, verdict: str,
 ) -> None:  # fmt: skip
     """Everything but the worker."""
     points = [
@@ -93,7 +93,7 @@ def test_from_the_file_to_the_verdict(
     path = tmp_path / "m.json"
     document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
     path.write_text(json.dumps(document))
-    monkeypatch.setattr(environment, "load", lambda: load)
+    desk.others = others
     desk.ms = {f"{name} x1": now_ms for name in REFERENCES}
     done = lolat("doctor", path, "--json")
     answer = json.loads(done.out)

@@ -59,7 +59,11 @@ def test_the_state_of_the_machine_is_told_and_corrects_nothing(
     alone = lolat.json(*ask)
     device.ratio = 1.2
     answer = lolat.json(*ask)
-    assert answer == alone | {"ratio": pytest.approx(1.2), "cause": "machine"}
+    rest = answer["ratio_taken_out"]
+    assert rest["median"] == pytest.approx(abs(1.2 / 1.1 - 1))  # of 1 / 1.1, times the ratio
+    assert answer == alone | {
+        "ratio": pytest.approx(1.2), "ratio_taken_out": rest, "cause": "machine"
+    }  # fmt: skip
     assert (answer["verdict"], answer["limit"], alone["cause"]) == ("fair", 0.1, "formula")
     predicted = device.model.predict(synthetic.network(stages=1, size=32, name="keras:A"), 2)
     first = answer["networks"][0]

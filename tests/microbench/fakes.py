@@ -43,6 +43,7 @@ class FakeDevice:
         self.moments = 0
         self.environment: dict[str, Any] = {"framework": "fake"}
         self.free_bytes: int | None = None
+        self.others: float | None = None  # processors that other programs use; None: not told
         self.error: BaseException | None = None
 
     def start(self, backend: str, device: str) -> Any:
@@ -112,6 +113,7 @@ class FakeWorker:
             "reference_ms": [device.ms.get(before, 2.0) * s for s in slowness] if before else [],
             "at_s": moments,
             "before": before,
+            "others_s": None if device.others is None else device.others * moments[-1],
         }
 
     def close(self) -> None:

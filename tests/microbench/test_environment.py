@@ -91,6 +91,32 @@ def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer
 # ---- The machine as a model file has it
 
 
+STAT = """cpu  9 9 9 9 9 9 9 9 9 9
+cpu0 100 10 50 7000 30 3 2 40 5 5
+cpu1 200 20 60 8000 30 1 4 40 5 5
+cpu2 900 900 900 0 0 0 0 0 0 0
+intr 5
+"""
+
+
+def test_what_others_use_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """User, nice, system and both interrupts of the own processors, less the own processes' times."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
+    own = {7: (40, 5), 8: (20, 1)}
+    lines = {
+        pid: f"{pid} (a (name) x) S 1 2 3 4 5 6 7 8 9 10 {u} {k} 0 0\n"
+        for pid, (u, k) in own.items()
+    }
+    files = {f"proc/{pid}/stat": line for pid, line in lines.items()}
+    system(tmp_path, {**files, "proc/stat": STAT})
+    busy = 100 + 10 + 50 + 3 + 2 + 200 + 20 + 60 + 1 + 4
+    assert environment.others_s((7, 8), tmp_path) == pytest.approx((busy - 66) / 100)
+    assert environment.others_s((7, 9), tmp_path) is None, "9 is not there"
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert environment.others_s((7, 8), tmp_path) is None
+
+
 def test_a_device_is_named_after_processor_kind_and_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,7 @@ BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
 NETWORKS = (Predefined("net", tiny(6), (1,), True),)
 ALL = (*BLOCKS, *NETWORKS)
 SETTINGS = Settings(rounds=4)
-STEADY = {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+STEADY = {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
 HERE = {"load_at_start": 0.0, "threads": 2}
 
 
@@ -122,8 +122,10 @@ def test_other_networks_or_another_processor_are_another_run(
 
 def test_noise_by_hand() -> None:
     spreads = (0.01, 0.05, None, 0.02)
-    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456)
-    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346}
+    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456, 0.41111)
+    assert learn.noise_of(found) == {
+        "floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.4111, "trend": 1.0,
+    }  # fmt: skip
     assert learn.noise_of(Levels({"a": Level(1.0, None)}, 1.0, 1.0))["floor"] == 0.0
 
 
@@ -136,6 +138,10 @@ def test_noise_by_hand() -> None:
         (HERE | {"load_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),
         (HERE, {"quiet": 0.8, "busy": 1.28}, {}, ["took 1.6 times as long"]),
         (HERE, {"floor": 0.09}, {}, ["were 9 % apart"]),
+        (HERE, {"others": 0.2, "trend": 1.09}, {}, []),
+        (HERE, {"others": 1.02}, {}, ["used 1.0 of 2 processors while learning"]),
+        (HERE, {"trend": 1.3}, {}, ["became 30 % slower while learning"]),
+        (HERE, {"trend": 0.8}, {}, ["became 20 % faster while learning"]),
         (HERE, {}, {"a x1": "no memory", "b x1": "no"}, ["2 points could not be measured (first: a x1: "]),
         (HERE | {"load_at_start": 9.0}, {"busy": 4.0}, {"a": "no"}, ["busy", "unsteady", "1 point "]),
     ],

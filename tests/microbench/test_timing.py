@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -248,3 +249,42 @@ def test_noise_of_the_samples_averages_out() -> None:
     # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
     halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
     assert 0.5 * halves < found.floor < 2 * halves
+
+
+# ---- Other programs, and a machine that becomes slower
+
+
+def shared(share: float) -> dict[str, list[Visit]]:
+    """As `measured`, beside other programs that use `share` processors all the time."""
+    visits = measured(JOBS, 8, usual)
+    return {
+        k: [
+            replace(v, others_s=500.0 + share * (v.at_s[0] + v.samples_ms[0] / 1e3 - 1e9))
+            for v in vs
+        ]
+        for k, vs in visits.items()
+    }
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_other_programs_are_told_and_correct_nothing(share: float) -> None:
+    found = levels(shared(share))
+    assert found.others == pytest.approx(share, abs=1e-6)
+    assert found.jobs == levels(measured(JOBS, 8, usual)).jobs
+
+
+def test_a_worker_that_died_is_no_other_program() -> None:
+    """From then on what it had used is in the times of others."""
+    visits = shared(0.4)
+    middle = 1e9 + 0.05 * 8 * len(JOBS)
+    for v in (v for taken in visits.values() for v in taken if v.at_s[0] > middle):
+        assert v.others_s is not None
+        object.__setattr__(v, "others_s", v.others_s + 90.0)
+    assert levels(visits).others == pytest.approx(0.4, abs=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 0.7])
+def test_how_the_machine_went_from_the_first_quarter_to_the_last(factor: float) -> None:
+    """The speed changes in the middle, so that the quarters at the ends are whole."""
+    found = levels(measured(JOBS, 20, lambda at: factor if at > 0.5 else 1.0))
+    assert found.trend == pytest.approx(factor, rel=0.02)

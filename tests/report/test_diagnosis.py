@@ -28,7 +28,7 @@ def judged(
     *ratios: float,
     model: Model = MODEL,
     unrest: float = 1.1,
-    busy: bool = False,
+    others: float = 0.1,
     failures: dict[str, str] | None = None,
     differences: tuple[Difference, ...] = (),
 ) -> Diagnosis:
@@ -38,8 +38,8 @@ def judged(
         NetworkAgain(f"network {i}", 1, ms, r * ms, r)
         for i, (ms, r) in enumerate(zip(sizes, ratios, strict=True))
     )
-    run = Levels({"a": Level(1.0, 0.0)}, 1.0, unrest)
-    return diagnosis(model, differences, Measured((), again, failures or {}, run), busy)
+    run = Levels({"a": Level(1.0, 0.0)}, 1.0, unrest, others)
+    return diagnosis(model, differences, Measured((), again, failures or {}, run))
 
 
 def printed(result: Diagnosis, model: Model = MODEL) -> str:
@@ -100,13 +100,14 @@ def test_the_limit_is_fixed_but_for_a_model_that_repeats_worse(
     assert ("up to 10 % is usual" in text) == (limit == 0.1)
 
 
-@pytest.mark.parametrize("state", [{"busy": True}, {"unrest": 1.51}], ids=str)
+@pytest.mark.parametrize("state", [{"others": 0.95}, {"unrest": 1.51}], ids=str)
 def test_a_busy_or_unsteady_machine_is_no_drift(state: dict[str, Any]) -> None:
     result = judged(1.4, 1.4, 1.4, 1.4, 1.4, **state)
     assert result.verdict == "unsettled"
     text = printed(result)
     assert "40 % slower at the median" in text
     assert "close other programs and ask again" in text
+    assert ("other programs used 0.9 processors meanwhile" in text) == ("others" in state)
     # If the networks hold all the same, they do.
     assert judged(1.0, 1.0, 1.05, **state).holds
 

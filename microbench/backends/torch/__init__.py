@@ -18,6 +18,11 @@ PLACE = "cuda:0"
 """The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
+MOST_COMPILED = 10_000
+"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
+          "accumulated_cache_size_limit")  # fmt: skip
+"""What PyTorch's versions call that."""
 
 
 def keep_freed_memory() -> None:
@@ -66,6 +71,9 @@ class TorchBackend:
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
         keep_freed_memory()
+        for limit in LIMITS if compile else ():
+            if hasattr(self.torch._dynamo.config, limit):
+                setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads, flags and options: what makes times comparable."""
