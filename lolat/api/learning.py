@@ -132,10 +132,8 @@ def _former(
     ratio = median(ratios) if ratios else 1.0
     if off(ratio) <= MOVED:
         return None
-    return (
-        f"this machine is {changed(ratio)} than when it was learned on {old['environment']['date'][:10]}: "
-        "learn again later, and keep the file that agrees with `lolat doctor`"
-    )
+    date = str(old["environment"].get("date", "an unknown day"))[:10]
+    return f"this machine is {changed(ratio)} than when it was learned on {date}: learn again later, and keep the file that agrees with `lolat doctor`"
 
 
 def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:

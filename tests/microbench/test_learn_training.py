@@ -107,7 +107,13 @@ def test_what_is_measured(device: FakeDevice, tmp_path: Path) -> None:
     assert loops == [(1, 8 * 192), (33, 8 * 192), (9, 8 * 224 * 224 * 3)]
     assert section["environment"]["framework"] == "tensorflow"
     assert section["environment"]["device"] == "cpu"
-    assert section["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+    assert section["noise"] == {
+        "floor": 0.0,
+        "quiet": 1.0,
+        "busy": 1.0,
+        "others": 0.0,
+        "trend": 1.0,
+    }
     assert len(section["residuals"]) == PASSES // 2
 
 
