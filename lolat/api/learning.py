@@ -133,7 +133,10 @@ def _former(
     if off(ratio) <= MOVED:
         return None
     date = str(old["environment"].get("date", "an unknown day"))[:10]
-    return f"this machine is {changed(ratio)} than when it was learned on {date}: learn again later, and keep the file that agrees with `lolat doctor`"
+    return (
+        f"this machine is {changed(ratio)} than when it was learned on {date}: learn again later, and "
+        "keep the file that agrees with `lolat doctor`"
+    )
 
 
 def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
