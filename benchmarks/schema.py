@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import pkgutil
 import sys
 import types
 import typing
@@ -24,43 +25,25 @@ from msgspec import UNSET, UnsetType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.api import fitting, measuring
-from lolat.cli import mlp, nas, show
+from benchmarks.command_line import leaves
+from lolat.cli.main import lolat
 from lolat.io.results import VERSION, keys
 from lolat.io.writing import write_text
-from lolat.mlp.networks import NetworkTime
-from lolat.model.attribution import Explanation
-from lolat.model.budget import BudgetAnswer
-from lolat.model.prediction import Prediction, Predictions
-from lolat.model.summary import ModelSummary
-from lolat.nas.pareto import SearchResult
-from lolat.nas.scoring import ScoreResult
-from lolat.training.cost import Cost
-from lolat.training.prices import Prices
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "schema.json"
 
-ANSWERS: dict[str, tuple[type, tuple[str, ...]]] = {
-    "prediction": (Prediction, ("predict", "report")),
-    "predictions": (Predictions, ("predict",)),
-    "explanation": (Explanation, ("explain",)),
-    "budget": (BudgetAnswer, ("budget",)),
-    "evaluation": (measuring.Evaluation, ("evaluate",)),
-    "table-evaluation": (measuring.TableEvaluation, ("evaluate",)),
-    "diagnosis": (measuring.Diagnosis, ("doctor",)),
-    "network-file": (show.NetworkFile, ("read",)),
-    "model-summary": (ModelSummary, ("learn", "fit", "show")),
-    "models": (fitting.Models, ("models",)),
-    "cost": (Cost, ("cost",)),
-    "prices": (Prices, ("prices",)),
-    "nas-fit": (nas.NasFit, ("nas fit",)),
-    "nas-search": (SearchResult, ("nas search",)),
-    "nas-score": (ScoreResult, ("nas score",)),
-    "layer-fit": (mlp.LayerFit, ("mlp fit",)),
-    "layer-predict": (mlp.LayerPredict, ("mlp predict",)),
-    "layer-network": (NetworkTime, ("mlp predict",)),
-}
-"""Each answer by its name: its class, and the commands that print it with --json."""
+
+def answers() -> dict[str, tuple[type, tuple[str, ...]]]:
+    """Each answer by its name: its class, and the commands that print it with --json."""
+    found: dict[str, tuple[type, tuple[str, ...]]] = {}
+    for name, command in leaves(lolat):
+        for answer, place in getattr(command, "answers", {}).items():
+            kind, commands = found.get(answer, (pkgutil.resolve_name(place), ()))
+            found[answer] = kind, (*commands, name)
+    return found
+
+
+ANSWERS = answers()
 
 
 def schema() -> dict[str, Any]:

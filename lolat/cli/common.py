@@ -158,10 +158,22 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 NUMBERS = List(WHOLE, "N[,N]", "1,4,16")
 
 
-def command(*examples: str, **about: Any) -> Any:
-    """As `click.command`, with examples that its help shows."""
+class Command(click.Command):
+    """A command that does something. `answers`: what --json prints, by name: `package.module:Class`."""
+
+    answers: Mapping[str, str] = {}
+
+
+def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
+    """As `click.command`, with examples that its help shows; `answers`: see Command."""
     shown = "\n".join(f"  {example}" for example in examples)
-    return click.command(epilog=f"\b\nExamples:\n{shown}" if examples else None, **about)
+
+    def decorate(function: Callable[..., Any]) -> Command:
+        made = click.command(cls=Command, epilog=f"\b\nExamples:\n{shown}")(function)
+        made.answers = answers or {}
+        return made
+
+    return decorate
 
 
 def option(*names: str, **about: Any) -> Any:

@@ -15,6 +15,7 @@ prices_option = common.option(
 @common.command(
     "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
+    answers={"cost": "lolat.training.cost:Cost"},
 )
 @common.model_argument
 @common.network_argument
@@ -55,7 +56,9 @@ def cost(
     common.answer("cost", answer, as_json, cost_lines(answer))
 
 
-@common.command("lolat prices --accelerator V100")
+@common.command(
+    "lolat prices --accelerator V100", answers={"prices": "lolat.training.prices:Prices"}
+)
 @prices_option
 @common.option(
     "--accelerator", metavar="NAME", help="Only it, such as V100; cpu: instances without one."

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 @common.command(
     "lolat evaluate local keras:ResNet50 keras:MobileNetV2 --batch-size 1,4",
     "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
+    answers={
+        "evaluation": "lolat.api.measuring:Evaluation",
+        "table-evaluation": "lolat.api.measuring:TableEvaluation",
+    },
 )
 @common.model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
@@ -104,7 +108,7 @@ def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
 
 
-@common.command("lolat doctor local")
+@common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})
 @common.model_argument
 @common.json_option
 def doctor(model: str, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from lolat.cli import common
     "lolat fit points.csv --output model.json",
     "lolat fit local timed.csv --output mine.json",
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
+    answers={"model-summary": "lolat.model.summary:ModelSummary"},
 )
 @click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(

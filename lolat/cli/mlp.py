@@ -55,6 +55,7 @@ class LayerFit:
 @common.command(
     "lolat mlp fit layers.csv --output conv.json",
     "lolat mlp fit layers.csv --recipe paper --output dense.json",
+    answers={"layer-fit": "lolat.cli.mlp:LayerFit"},
 )
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
@@ -130,6 +131,10 @@ class LayerPredict:
 @common.command(
     "lolat mlp predict conv.json layers.csv --output predicted.csv",
     "lolat mlp predict conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
+    answers={
+        "layer-predict": "lolat.cli.mlp:LayerPredict",
+        "layer-network": "lolat.mlp.networks:NetworkTime",
+    },
 )
 @click.argument("models", metavar="LAYER_MODEL...", nargs=-1, required=True, type=click.Path())
 @click.argument("layers", metavar="CSV|NETWORK")

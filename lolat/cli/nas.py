@@ -51,7 +51,10 @@ class NasFit:
     warnings: tuple[str, ...]
 
 
-@common.command("lolat nas fit nasbench201 samples.csv --output space.json")
+@common.command(
+    "lolat nas fit nasbench201 samples.csv --output space.json",
+    answers={"nas-fit": "lolat.cli.nas:NasFit"},
+)
 @common.space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
 @common.output_option(
@@ -89,6 +92,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
+    answers={"nas-search": "lolat.nas.pareto:SearchResult"},
 )
 @common.space_argument
 @common.model_argument
@@ -170,6 +174,7 @@ def _heading(result: SearchResult | ScoreResult) -> Iterator[str]:
 @common.command(
     "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
+    answers={"nas-score": "lolat.nas.scoring:ScoreResult"},
 )
 @common.space_argument
 @common.model_argument

@@ -54,6 +54,10 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
+    answers={
+        "prediction": "lolat.model.prediction:Prediction",
+        "predictions": "lolat.model.prediction:Predictions",
+    },
 )
 @common.model_argument
 @click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
@@ -136,6 +140,7 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
+    answers={"prediction": "lolat.model.prediction:Prediction"},
 )
 @common.network_options
 @common.coverage_option
@@ -168,7 +173,10 @@ def report(
 # ---- `lolat explain`: where a prediction comes from, and what a change would save
 
 
-@common.command("lolat explain epyc-2t keras:ResNet50 --block conv5_block2")
+@common.command(
+    "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
+    answers={"explanation": "lolat.model.attribution:Explanation"},
+)
 @common.network_options
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
@@ -190,6 +198,7 @@ def explain(
 @common.command(
     "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
+    answers={"budget": "lolat.model.budget:BudgetAnswer"},
 )
 @common.network_options
 @common.max_ms_option(required=True)

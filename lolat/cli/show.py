@@ -12,7 +12,11 @@ import lolat
 from lolat.cli import common
 
 
-@common.command("lolat show epyc-2t", "lolat show local --formula")
+@common.command(
+    "lolat show epyc-2t",
+    "lolat show local --formula",
+    answers={"model-summary": "lolat.model.summary:ModelSummary"},
+)
 @common.model_argument
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 @common.json_option
@@ -29,7 +33,7 @@ def show(model: str, formula: bool, as_json: bool) -> None:
     common.answer("model-summary", loaded, as_json, lines(loaded))
 
 
-@common.command("lolat models")
+@common.command("lolat models", answers={"models": "lolat.api.fitting:Models"})
 @common.json_option
 def models(as_json: bool) -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
@@ -56,7 +60,10 @@ class NetworkFile:
     warnings: tuple[str, ...]
 
 
-@common.command("lolat read keras:ResNet50 --output resnet50.json")
+@common.command(
+    "lolat read keras:ResNet50 --output resnet50.json",
+    answers={"network-file": "lolat.cli.show:NetworkFile"},
+)
 @common.network_argument
 @common.size_option
 @common.output_option(required=True, more="A JSON file.")
