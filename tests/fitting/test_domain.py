@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.fitting.domain import Domain, beyond_remarks, widened
+from lolat.fitting.domain import Domain, Least, Outside, beyond_remarks, widened
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
@@ -148,3 +148,22 @@ def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
     found = MODEL.predict(graph)
     assert found.in_domain is False
     assert not [w for w in found.warnings if "lolat fit" in w]
+
+
+def test_a_domain_made_now_has_ratios_kinds_and_sizes() -> None:
+    found = Domain.of_points([point(), point(("gelu",), flops=10_000, ops=8)])
+    assert found.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
+    assert found.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
+    assert found.kinds >= {"gelu"}
+    assert Outside().inside_share == 1.0
+    assert Outside(known=False).inside_share is None
+
+
+def test_below_the_smallest_step_of_a_table() -> None:
+    """By more than SLACK; an operation takes its share of the step."""
+    least = Least(batch_size=64, latency_ms=8.0, operation_ms=0.1)
+    assert least.below(64, 8.0, 80) == ()
+    assert least.below(1, 8.0, 80) == ("1 samples (measured: from 64)",)
+    assert least.below(64, 8.0, 8000) == ("0.001 ms an operation (measured: from 0.1)",)
+    assert [w.split(" (")[0] for w in least.below(64, 0.5, 1)] == ["0.5 ms"]
+    assert Least().below(1, 1e-9, 1) == ()

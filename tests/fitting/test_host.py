@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lolat.fitting.predictors.host import GRAPH_CALLS, GRAPH_MS, VIEW, Host, waits
+from lolat.fitting.predictors.host import BACKWARD, GRAPH_CALLS, GRAPH_MS, VIEW, Host, Steps, waits
 from tests.fitting.test_kernels import work_of
 
 HOST = Host(0.03, 1.6, "fitted")
@@ -38,3 +38,18 @@ def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
     assert HOST.starts(work, "eager").tolist() == pytest.approx([0.03, VIEW * 0.03])
     assert HOST.starts(work, "compiled").tolist() == HOST.starts(work, "eager").tolist()
     assert HOST.starts(work, "graph").sum() == pytest.approx(2 * GRAPH_MS + GRAPH_CALLS * 0.03)
+
+
+def test_the_steps_of_a_network() -> None:
+    """In the order of the graph, the backward pass last, started as the host does it."""
+    work = work_of([(1, 64, 64, 64, 3e4), (1, 8, 8, 8, 1e3), (0, 0, 0, 0, 0)])
+    work = work._replace(operation=np.array([1, 0, 0]), backward=np.array([False, True, False]))
+    run = np.array([1.0, 2.0, 0.0])
+    steps = Steps.of(work, run, run, HOST, "eager")
+    assert steps.operation.tolist() == [0, 1, 0]
+    assert steps.run_ms.tolist() == [0.0, 1.0, 2.0]
+    assert steps.starts_ms.tolist() == pytest.approx([VIEW * 0.03, 0.03, BACKWARD * 0.03])
+    assert (steps.host_bound, steps.host_half) == (False, pytest.approx(np.log(1.6)))
+    assert Steps.of(work, run / 1e3, run, HOST, "eager").host_bound is True
+    unknown = Steps.of(work, run, run, None, "eager")
+    assert (unknown.host_ms, unknown.host_bound, unknown.latency_ms) == (None, None, 3.0)

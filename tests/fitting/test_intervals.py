@@ -18,6 +18,7 @@ from lolat.fitting.intervals import (
     Evidence,
     Interval,
     Networks,
+    check_coverage,
     conformal_quantile,
     effective_ops,
     half_width,
@@ -293,3 +294,15 @@ def test_points_that_cannot_give_an_interval() -> None:
         with pytest.raises(InputError) as error:
             half_width(evidence, {}, 0.9, one, one)
         assert error.value.code == "coverage-range"
+
+
+def test_what_a_coverage_must_be() -> None:
+    """Of nine residuals nine tenths are the most that can be told."""
+    for coverage in (0.0, 1.0, -0.1, "0.9"):
+        with pytest.raises(InputError) as error:
+            check_coverage(coverage)  # type: ignore[arg-type]
+        assert (error.value.code, error.value.data) == ("coverage-range", {"coverage": coverage})
+    assert conformal_quantile([0.1] * 9, 0.9) == 0.1
+    with pytest.raises(InputError, match=r"coverage 0.95: expected at most 0.9, ") as error:
+        conformal_quantile([0.1] * 9, 0.95)
+    assert error.value.data == {"coverage": 0.95}

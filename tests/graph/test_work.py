@@ -275,3 +275,43 @@ def test_dropout_takes_time_in_training_alone() -> None:
     assert named(work_of(graph, 3)) == []
     found = named(work_of(graph, 3, Mode(training=True)))
     assert found[0] == (c.ELEMENTS, 2.25 * 4 * 300)
+
+
+def test_what_runs_together_is_read_twice_on_the_way_back_where_a_norm_is_in_it() -> None:
+    for kinds, factor in ((("layer_norm", "relu"), 2.0), (("relu", "pad"), 1.0)):
+        step = work_of(chain(*kinds), 1, Mode("amp", "compiled", training=True))
+        back = step.bytes[step.backward]
+        assert back[-1] == factor * step.bytes[0]
+
+
+def test_classes_of_what_moves() -> None:
+    found = [c.moving_class(kind) for kind in ("slice", "split", "pad", "softmax", "relu")]
+    assert found == [c.PARTS, c.PARTS, c.MOVES, c.NORM, c.ELEMENTS]
+
+
+def test_what_does_not_grow_with_the_batch() -> None:
+    """Attention of constants, and a product of one number a row."""
+    b = GraphBuilder("constant", "torch")
+    q = b.tensor((1, 2, 50, 32), batched=False)
+    about = {
+        "heads": 2,
+        "key_heads": 2,
+        "queries": 50,
+        "keys": 50,
+        "head_size": 32,
+        "value_size": 32,
+    }
+    x = b.add("attention", [q, q, q], (1, 2, 50, 32), **about)
+    graph = b.build([x])
+    assert list(work_of(graph, 1).number) == list(work_of(graph, 5).number) == [2]
+    product = one("matmul", [(1, 3, 1, 7), (1, 3, 7, 1)], [(1, 3, 1, 1)], contracted=7)
+    assert list(work_of(product, 2).number) == [6]
+
+
+def test_a_product_reads_its_first_input_alone() -> None:
+    b = GraphBuilder("two", "torch")
+    x, kernel = b.input((1, 8)), b.input((8, 4))
+    graph = b.build(
+        [b.add("dense", [x, kernel], (1, 4), in_features=8, out_features=4, bias=False)]
+    )
+    assert list(work_of(graph, 1).bytes) == [4 * (8 + 4 + 32)]

@@ -173,3 +173,21 @@ def test_what_json_does_not_hold(bad: Any) -> None:
         to_json(bad)
     with pytest.raises(ModelFileError, match=r"^FILE: cannot"):
         to_json(bad, "FILE")
+
+
+def test_why_a_file_is_no_document(tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelFileError, match=r"none: no such file; expected something \(do this\)$"
+    ):
+        read_json(tmp_path / "none", "expected something", hint="do this")
+    with pytest.raises(
+        ModelFileError, match=r"not JSON \(JSON is malformed: expected ':' \(byte 4\)\); expected"
+    ):
+        read(tmp_path / "a.json", b'{"a"}')
+
+
+def test_a_range_is_two_numbers() -> None:
+    assert converted([1, 2.5], documents.Range, "FILE") == (1, 2.5)
+    for bad in ([1], [1, 2, 3], [1, "2"], [0, 1e31]):
+        with pytest.raises(ModelFileError):
+            converted(bad, documents.Range, "FILE")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, parse_table, read_table, to_csv
+from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
 from tests.strategies import Written, tables
 
 
@@ -178,3 +178,32 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
     assert read == [["x", "1"], *rows]
     plain = [",".join(row) for row in rows if not set("".join(row)) & set("\",' \n\r;")]
     assert {f"{line}\n" for line in plain} <= set(io.StringIO(text, newline="\n"))
+
+
+def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
+    """The expected columns, or what the caller says; commas where semicolons are; why it is no file."""
+    path = tmp_path / "a.csv"
+    path.write_text("a;b\n1;2\n")
+    assert "lacks the columns a, b; commas between them and expected a CSV table" in refused(path)
+    path.write_text("a\n1\n")
+    assert "lacks the columns b; expected a CSV table with the columns a,b" in refused(path)
+    path.write_text("a,b\n1,2\n3\n")
+    assert "line 3: 1 cells; expected 2, as in the first line; expected a CSV" in refused(path)
+    assert "no such file; expected a CSV table with" in refused(tmp_path / "none.csv")
+    path.write_text("a,b\n1,2\n")
+    assert read_table(path).expected == "expected a CSV table"
+    table = read_table(path, expected="what")
+    assert (table.expected, table.content) == ("what", "a,b\n1,2\n")
+    (row,) = table
+    error = row.refused("too late")
+    assert (str(error), error.data) == (f"{path}, line 2: too late", {"why": "too late"})
+    (row,) = parse_table("a\n1e31\n", "FILE")
+    with pytest.raises(
+        InputError, match=r"a is '1e31'; expected a number, of a size from 1e-30 to 1"
+    ):
+        row.number("a", -1e40, 1e40)
+
+
+def test_a_table_by_its_name() -> None:
+    assert all(map(is_table, ("a.csv", Path("A.CSV"), "b/a.csv.gz")))
+    assert not any(map(is_table, ("a.json", "csv", "")))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import InputError, LolatError
-from lolat.io.writing import check_file, shown_path, write_bytes, write_text
+from lolat.io.writing import check_file, reason_of, shown_path, write_bytes, write_text
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
@@ -118,3 +118,21 @@ def test_places_are_checked_before_measuring(
 )
 def test_a_path_in_a_message(path: str, shown: str) -> None:
     assert shown_path(path) == shown
+
+
+def test_why_a_file_is_not_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "locked").mkdir()
+    for bad, words in (
+        (tmp_path / "locked", "it is a folder"),
+        (tmp_path / "pipe", "it is no regular file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            write_bytes(bad, b"")
+    full = OSError(errno.ENOSPC, "No space left")
+    assert reason_of(full) == "the disk is full: No space left"
+    assert reason_of(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    for _ in range(2):  # the folder is made, and may be there
+        check_file(tmp_path / "new" / "deep" / "a.json", "output", make_folder=True)
+    with pytest.raises(InputError, match="no such file"):
+        check_file(tmp_path / "none" / "a.json", "output")
