@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -306,3 +307,11 @@ def test_what_a_coverage_must_be() -> None:
     with pytest.raises(InputError, match=r"coverage 0.95: expected at most 0.9, ") as error:
         conformal_quantile([0.1] * 9, 0.95)
     assert error.value.data == {"coverage": 0.95}
+
+
+def test_a_file_has_no_fewer_operations_than_one_and_no_more_than_there_are() -> None:
+    for ops in (1.0, 1e30):
+        assert msgspec.convert({"ops": ops, "spread": 0.1, "count": 9}, Networks).ops == ops
+    for ops in (0.5, 1e31):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"ops": ops, "spread": 0.1, "count": 9}, Networks)
