@@ -310,8 +310,8 @@ def test_what_a_coverage_must_be() -> None:
 
 
 def test_a_file_has_no_fewer_operations_than_one_and_no_more_than_there_are() -> None:
-    for ops in (1.0, 1e30):
-        assert msgspec.convert({"ops": ops, "spread": 0.1, "count": 9}, Networks).ops == ops
-    for ops in (0.5, 1e31):
+    document = {"exponent": 0.5, "scores": [0.1]}
+    assert msgspec.convert({**document, "ops": [1.0, 1e30]}, Interval).ops == (1.0, 1e30)
+    for ops in ([0.5, 2.0], [1.0, 1e31]):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.convert({"ops": ops, "spread": 0.1, "count": 9}, Networks)
+            msgspec.convert({**document, "ops": ops}, Interval)
