@@ -29,6 +29,8 @@ UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 APART = 0.08  # how far repeated measurements are apart
 OTHERS = 0.2  # processors that other programs use
 MOVED = 0.1  # how much faster or slower the machine became
+USUAL_SHARE = 0.4  # of a processor's nominal peak that large convolutions reach, at least
+LARGE_FLOPS = 2e8  # multiply-accumulates of large points
 BUSY_LOAD = 0.6  # the load average a processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -83,6 +85,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     ]
     noise = noise_of(measured)
     remarks = warnings(outcome.environment, noise, outcome.failures)
+    if run.device == "cpu":
+        remarks += below_peak(points, environment.peak_macs(outcome.environment["threads"]))
     return points, outcome.environment, noise, remarks, journal
 
 
@@ -183,6 +187,18 @@ def _processors(where: Mapping[str, Any]) -> int:
     """How many processors the machine of an environment has; a framework may have been given fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
+
+
+def below_peak(points: Sequence[Point], peak: float | None) -> list[str]:
+    """A remark where large points reach little of a processor's `peak`, in multiply-accumulates a ms."""
+    rates = [p.counts["flops"] / p.latency_ms for p in points if p.counts["flops"] > LARGE_FLOPS]
+    share = max(rates) / peak if rates and peak else 1.0
+    if share >= USUAL_SHARE:
+        return []
+    return [
+        f"large convolutions reach {100 * share:.0f} % of the processor's nominal peak; usual are 60 to "
+        "130: a slow hour of the machine, or a framework that does not use its vectors"
+    ]
 
 
 def warnings(

@@ -91,6 +91,33 @@ def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer
 # ---- The machine as a model file has it
 
 
+@pytest.mark.parametrize(
+    ("sets", "vendor", "threads", "peak"),
+    [
+        ("avx avx2 avx512f fma", "GenuineIntel\ncpu family : 6", 2, 2 * 32 * 2e6),
+        ("avx avx2 fma", "GenuineIntel", 1, 16 * 2e6),
+        ("avx512f fma", "AuthenticAMD\ncpu family : 25", 2, 2 * 16 * 2e6),
+        ("avx512f fma", "AuthenticAMD\ncpu family : 26", 4, 2 * 32 * 2e6),
+        ("sse2", "GenuineIntel", 1, None),
+    ],
+)
+def test_the_peak_of_a_processor(
+    tmp_path: Path, sets: str, vendor: str, threads: int, peak: float | None
+) -> None:
+    """From the makers' manuals: two units of 512, 256 or 128 bits; Zen 4 does 512 bits in two halves.
+
+    Four processors on two cores.
+    """
+    one = "processor : {}\nvendor_id : {}\ncpu MHz : 2000\nphysical id : 0\ncore id : {}\nflags : {}\n"
+    info = "\n".join(one.format(i, vendor, i // 2, sets) for i in range(4))
+    system(tmp_path, {"proc/cpuinfo": info})
+    assert environment.peak_macs(threads, tmp_path) == peak
+    faster = {"sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4000000"}
+    system(tmp_path, {"proc/cpuinfo": info, **faster})
+    assert environment.peak_macs(threads, tmp_path) == (peak and 2 * peak)
+    assert environment.peak_macs(threads, tmp_path / "none") is None
+
+
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9
 cpu0 100 10 50 7000 30 3 2 40 5 5
 cpu1 200 20 60 8000 30 1 4 40 5 5

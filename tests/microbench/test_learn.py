@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError
+from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import Predefined
@@ -112,7 +113,7 @@ def test_other_networks_or_another_processor_are_another_run(
     notes = Watcher()
     others = (*BLOCKS, Predefined("net", tiny(7), (1,), True))
     measure(tmp_path / "j", progress=notes, blocks=others)
-    monkeypatch.setattr(environment, "processor_facts", lambda: {"stepping": 99})
+    monkeypatch.setattr(environment, "processor_facts", lambda *_: {"stepping": 99})
     measure(tmp_path / "j", progress=notes, blocks=others)
     assert [note.rpartition("other ")[2] for note in notes.notes] == ["jobs", "device, processor"]
 
@@ -152,3 +153,17 @@ def test_a_run_warns_of_noise_and_failures(
     remarks = learn.warnings(where, STEADY | noise, failures)
     assert len(remarks) == len(words)
     assert all(part in remark for remark, part in zip(remarks, words, strict=True))
+
+
+def test_little_of_the_peak_is_remarked_on_by_hand() -> None:
+    """32 million multiply-accumulates a ms of 64; then 20 of them. Small points do not count."""
+    counts = {"acts": 1, "inp": 1}
+    points = [
+        Point("large", 1, counts | {"flops": 320_000_000}, 10.0),
+        Point("slower", 1, counts | {"flops": 320_000_000}, 16.0),
+        Point("small", 1, counts | {"flops": 1_000_000}, 0.001),
+    ]
+    assert learn.below_peak(points, 64e6) == learn.below_peak(points[2:], 64e9) == []
+    assert learn.below_peak(points, None) == []
+    (remark,) = learn.below_peak(points[1:], 64e6)
+    assert remark.startswith("large convolutions reach 31 % of the processor's nominal peak")
