@@ -15,7 +15,6 @@ from scipy import stats
 from lolat.errors import InputError
 from lolat.fitting.intervals import (
     STEEPEST,
-    UNLIKE,
     Evidence,
     Interval,
     Networks,
@@ -145,6 +144,11 @@ def test_the_exponent_is_the_likeliest(seed: int) -> None:
 
     best = minimize(loss, [-2.0, 0.2], method="Nelder-Mead", options={"xatol": 1e-4}).x[1]
     assert interval.exponent == pytest.approx(float(np.clip(best, 0.0, STEEPEST)), abs=0.0075)
+    steps = interval.exponent * 50 / STEEPEST
+    assert steps == pytest.approx(round(steps), abs=1e-3)
+    assert interval.exponent == round(interval.exponent, 6)
+    least = Interval.fit(residuals, np.where(ops <= np.median(ops), 0.5, ops))
+    assert least.ops[0] == 1.0, "nothing has less than one operation"
 
 
 def test_points_that_cannot_tell_have_no_scale() -> None:
@@ -247,8 +251,8 @@ def test_the_spread_of_networks_by_hand() -> None:
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.6])
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
 def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
-    """Large networks have the normal distribution's interval, single blocks UNLIKE times their own."""
-    blocks = UNLIKE * Evidence(residuals=RESIDUALS).half_width(1, coverage)
+    """Large networks have the normal distribution's interval, single blocks 1.3 times their own."""
+    blocks = 1.3 * Evidence(residuals=RESIDUALS).half_width(1, coverage)
     evidence = Evidence(residuals=RESIDUALS, networks=Networks(100.0, spread, 12))
     networks = float(stats.norm.ppf((1 + coverage) / 2)) * spread
     halves = [evidence.half_width(n, coverage) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500, 1e9)]
