@@ -263,6 +263,13 @@ def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
     assert evidence.half_width(10, coverage) == pytest.approx((15 * blocks + networks) / 16)
 
 
+def test_another_host_makes_it_wider() -> None:
+    """As independent errors add up; of the normal distribution, 90 % sure."""
+    alone = Evidence(residuals=RESIDUALS).half_width(1)
+    other = Evidence(residuals=RESIDUALS, elsewhere=0.2).half_width(1)
+    assert other == pytest.approx(math.hypot(alone, 1.6449 * 0.2), rel=1e-4)
+
+
 def test_how_far_a_machine_moves() -> None:
     """The normal distribution's quantiles are those of tables."""
     noise = {"noise": {"repeatability": 0.1}}
