@@ -9,13 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.devices.compare import (
-    Compared,
-    compare_operations,
-    compare_table,
-    predictions,
-    summary,
-)
+from lolat.devices.compare import Compared, compare_operations, compare_table, predictions, summary
 from lolat.devices.tables import (
     NETWORKS,
     OPERATIONS,

@@ -15,15 +15,7 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph
 from lolat.graph.kinds import FREE, HEAVY
-from lolat.graph.naming import (
-    Names,
-    is_flat,
-    is_gate,
-    is_generic,
-    layer_label,
-    summarize,
-    unique,
-)
+from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
 
 CROWDED = 12
 """More heavy operations than this are no block, however they hang together."""

@@ -90,16 +90,10 @@ def find_model(name: str) -> Path:
 def called(path: str | os.PathLike[str]) -> str:
     """How a command names a model file in as few words as can be: `local`, a name, or the file."""
     here = Path(path).resolve()
-    try:
-        if find_model(LOCAL).resolve() == here:
-            return LOCAL
-    except LolatError:  # none was learned yet, or nobody knows where
-        pass
-    try:
-        if find_model(here.stem).resolve() == here:
-            return here.stem
-    except LolatError:
-        pass
+    for name in (LOCAL, here.stem):
+        with contextlib.suppress(LolatError):  # none was learned yet, or nobody knows where
+            if find_model(name).resolve() == here:
+                return name
     return near(path)
 
 
