@@ -1,4 +1,4 @@
-"""Looking at processes from outside."""
+"""Looking at processes from outside, and code of the pages run as scripts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,3 +49,13 @@ def open_files() -> set[str]:
         except OSError:
             continue
     return found
+
+
+def script(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A block of Python as a script of its own, in a folder of its own; its names afterwards."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {"__name__": "example"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tools themselves
+        exec(compile(code, "a page", "exec"), names)
+    return names

@@ -13,10 +13,8 @@ import re
 import shlex
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -27,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import lolat as api  # noqa: E402
 from benchmarks import pages, tables  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
-from tests.processes import python  # noqa: E402
+from tests.processes import python, script  # noqa: E402
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -226,16 +224,6 @@ def python_blocks(page: str) -> list[str]:
     return [block for block in blocks if block.startswith(("import ", "from "))]
 
 
-def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A block as a script of its own, in a folder of its own; its names afterwards."""
-    monkeypatch.chdir(folder)
-    names: dict[str, Any] = {"__name__": "example"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the tools themselves
-        exec(compile(code, "a page", "exec"), names)
-    return names
-
-
 def test_the_calls_of_the_page_of_networks_have_their_parameters() -> None:
     """Every keyword in its Python is one of the call that it stands in."""
     text = (DOCS / "how-to/networks.md").read_text(encoding="utf-8")
@@ -257,7 +245,7 @@ def test_the_snippet_that_times_as_lolat_does_runs(
 ) -> None:
     pytest.importorskip("keras")
     (code,) = python_blocks("how-to/measure.md")
-    run(code, tmp_path, monkeypatch)
+    script(code, tmp_path, monkeypatch)
     assert re.fullmatch(r"\d+\.\d\d ms\n", capsys.readouterr().out)
 
 

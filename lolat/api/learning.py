@@ -106,10 +106,10 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
                 f"times on this machine repeat within {percent(noise['repeatability'])}, and a prediction "
                 "cannot be surer: close other programs and learn again"
             )
-        if former := _former(old, points, environment.label_of(run.device, where), where):
+        label = environment.label_of(run.device, where)
+        if former := _former(old, points, label, where):
             warnings.append(former)
         where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.label_of(run.device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import lolat
+from tests.processes import script
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
@@ -22,16 +21,6 @@ EXAMPLES = {
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S), 1)
 }
 RAY, FRAGMENT = ("ray_tune", 1), ("spaces", 2)
-
-
-def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """An example as a script of its own, in a folder of its own; its names afterwards."""
-    monkeypatch.chdir(folder)
-    known: dict[str, Any] = {"__name__": "example"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the tools themselves
-        exec(compile(code, "docs/how-to/search.md", "exec"), known)
-    return known
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {RAY, FRAGMENT}), ids=str)
@@ -44,7 +33,7 @@ def test_an_example_runs(
     for package in ("optuna", "torch"):
         if f"import {package}" in EXAMPLES[name]:
             pytest.importorskip(package)
-    run(EXAMPLES[name], tmp_path, monkeypatch)
+    script(EXAMPLES[name], tmp_path, monkeypatch)
     numbers = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
     assert bool(numbers) == ("print(" in EXAMPLES[name]), "a latency"
     assert all(0 <= number < 1e4 for number in numbers)
@@ -63,7 +52,7 @@ def test_the_tuner_runs_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     memory = int(100e6)
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=memory)
     try:
-        run(EXAMPLES[RAY], tmp_path, monkeypatch)
+        script(EXAMPLES[RAY], tmp_path, monkeypatch)
     finally:
         ray.shutdown()
     assert (tmp_path / "results").is_dir()
@@ -72,7 +61,7 @@ def test_the_tuner_runs_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_look_up_table_adds_up_to_whole_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    space = run(EXAMPLES["a_look-up_table", 1], tmp_path, monkeypatch)["space"]
+    space = script(EXAMPLES["a_look-up_table", 1], tmp_path, monkeypatch)["space"]
     table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     model = lolat.load("epyc-2t")
     for row in space.sample(5, seed=1):
@@ -85,7 +74,7 @@ def test_the_differentiable_term_is_the_expectation_over_all_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    known = run(EXAMPLES["a_differentiable_term", 1], tmp_path, monkeypatch)
+    known = script(EXAMPLES["a_differentiable_term", 1], tmp_path, monkeypatch)
     space, expected_ms = known["space"], known["expected_ms"]
     rows = space.decode(np.arange(space.size))
     times = space.scorer(lolat.load("epyc-2t")).latency(rows)
