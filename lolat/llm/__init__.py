@@ -1,0 +1,1 @@
+"""Language models: a decoder from its published configuration, as layers, parameters and bytes."""

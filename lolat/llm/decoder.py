@@ -1,0 +1,188 @@
+"""A decoder: its layers, its parameters, bytes of its weights and of its cache.
+
+Not counted: towers for images, heads that draft further tokens, the numbers that correct a router's scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lolat.errors import InputError, arg
+
+MXFP4 = 0.5 + 1 / 32
+WEIGHT_BYTES = {
+    "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
+    "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
+}  # fmt: skip
+"""Bytes of an element of a matrix, with its share of the scales; names as in the tables of operations."""
+CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    """Equal layers of a decoder."""
+
+    number: int
+    window: int = 0
+    """Tokens that a token attends to at most, itself included; 0: all before it."""
+    experts: bool = False
+    kept: frozenset[str] = frozenset()
+    """Parts that stay bfloat16 where others are quantized: attention, feed_forward, experts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """A language model; widths are elements, of the whole model on one device."""
+
+    name: str
+    architecture: str
+    hidden: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    kinds: tuple[Layers, ...]
+    """In the order in which each first occurs."""
+    intermediate: int = 0
+    """Width of the feed-forward of layers without experts; 0: there is no such layer."""
+    tied: bool = False
+    """The head is the embedding."""
+    context: int = 0
+    """Tokens of the longest sequence; 0: not stated."""
+    experts: int = 0
+    """Routed experts of a layer, of which each token takes `top_k`."""
+    top_k: int = 0
+    expert_width: int = 0
+    shared_width: int = 0
+    """Width of what all tokens take beside the routed experts."""
+    shared_gate: bool = False
+    gated: bool = True
+    """A feed-forward is three matrices (gate, up, down), else two."""
+    qkv_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    """Of experts and their router too."""
+    sinks: bool = False
+    """Attention has one learned number a head."""
+    norms: int = 2
+    """Normalizations of a layer, but for those of query and key."""
+    norm_bias: bool = False
+    head_norm: str = ""
+    """Query and key are normalized: each "head" or the "whole"; "": not."""
+    dtype: str = "bfloat16"
+    """As published; half and single precision are served in two bytes as well."""
+    expert_dtype: str = "bfloat16"
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return sum(layer.number for layer in self.kinds)
+
+    def of_layer(self, layer: Layers) -> dict[str, tuple[int, int]]:
+        """Elements of one layer by part: (those that a data type applies to, those always bfloat16)."""
+        query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        vectors = (
+            self.qkv_bias * (query + 2 * cached)
+            + self.output_bias * self.hidden
+            + self.sinks * self.heads
+        )
+        normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
+        norms = self.norms * (1 + self.norm_bias) * self.hidden
+        width = self.shared_width if layer.experts else self.intermediate
+        parts = {
+            "attention": (2 * self.hidden * (query + cached), vectors),
+            "norms": (0, norms + normalized),
+            "feed_forward": self._feed_forward(width),
+        }
+        if layer.experts:
+            matrices, biases = self._feed_forward(self.expert_width)
+            parts["experts"] = (self.experts * matrices, self.experts * biases)
+            scored = self.experts + self.shared_gate
+            parts["router"] = (0, scored * self.hidden + self.feed_forward_bias * self.experts)
+        return parts
+
+    def _feed_forward(self, width: int) -> tuple[int, int]:
+        up = 2 if self.gated else 1
+        biases = self.feed_forward_bias * (up * width + self.hidden) if width else 0
+        return (up + 1) * self.hidden * width, biases
+
+    @property
+    def parameters_by_part(self) -> dict[str, int]:
+        """Parameters of embedding, attention, feed_forward (with shared experts), experts and so on."""
+        table = self.vocab * self.hidden
+        parts = {"embedding": table, "attention": 0, "feed_forward": 0, "experts": 0, "router": 0,
+                 "norms": (1 + self.norm_bias) * self.hidden,
+                 "head": 0 if self.tied else table}  # fmt: skip
+        for layer in self.kinds:
+            for part, elements in self.of_layer(layer).items():
+                parts[part] += layer.number * sum(elements)
+        return parts
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; a head that is the embedding counts once."""
+        return sum(self.parameters_by_part.values())
+
+    @property
+    def active_parameters(self) -> int:
+        """All but the experts that a token does not take; embedding and head count."""
+        parts = self.parameters_by_part
+        taken = parts["experts"] * self.top_k // max(self.experts, 1)
+        return sum(parts.values()) - parts["experts"] + taken
+
+    def weight_bytes(self, dtype: str = "", expert_dtype: str = "") -> int:
+        """Bytes of all weights. "": as published; experts as all else where only `dtype` is given.
+
+        Embedding, head, normalizations, routers, biases and what `kept` names stay bfloat16. InputError
+        (code "dtype" or "expert-dtype") for a data type that `WEIGHT_BYTES` has not.
+        """
+        experts = expert_dtype or dtype or self.expert_dtype
+        dtype = dtype or self.dtype
+        each = dict.fromkeys(("attention", "feed_forward"), _bytes(WEIGHT_BYTES, dtype, "dtype"))
+        each["experts"] = _bytes(WEIGHT_BYTES, experts, "expert_dtype")
+        size = 2.0 * self.parameters
+        for layer in self.kinds:
+            for part, (matrices, _) in self.of_layer(layer).items():
+                if part in each and part not in layer.kept:
+                    size += layer.number * matrices * (each[part] - 2.0)
+        return round(size)
+
+    def cache_bytes_per_token(self, kv_dtype: str = "bfloat16") -> int:
+        """Bytes of keys and values of one token, as long as it is in every layer's window."""
+        return self.cache_bytes(1, kv_dtype)
+
+    def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16") -> int:
+        """Bytes of keys and values of one sequence of `tokens`; a layer keeps no more than its window.
+
+        InputError (code "kv-dtype") for a data type that `CACHE_BYTES` has not.
+        """
+        row = 2 * self.kv_heads * self.head_dim * _bytes(CACHE_BYTES, kv_dtype, "kv_dtype")
+        kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in self.kinds)
+        return int(row) * kept
+
+    def check_tensor_parallel(self, n: int) -> None:
+        """InputError (code "tensor-parallel") where the model cannot be split over `n` devices.
+
+        `n` divides the query heads and all widths of the feed-forward. It divides the key and value heads,
+        or is a multiple of them: then several devices hold the same one.
+        """
+        widths = [w for w in (self.intermediate, self.expert_width, self.shared_width) if w]
+
+        def fits(n: int) -> bool:
+            shared = self.kv_heads % n == 0 or n % self.kv_heads == 0
+            return shared and not any(size % n for size in (self.heads, *widths))
+
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1 or not fits(n):
+            right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if fits(m))
+            raise InputError(
+                f"{arg('tensor_parallel')} {n!r}: {self.name} has {self.heads} query heads, "
+                f"{self.kv_heads} key and value heads, widths {', '.join(map(str, widths))}; "
+                f"expected one of {right}"
+            )
+
+
+def _bytes(table: Mapping[str, float], dtype: str, argument: str) -> float:
+    if dtype not in table:
+        raise InputError(f"{arg(argument)} {dtype!r}: expected one of {', '.join(table)}")
+    return table[dtype]
