@@ -150,6 +150,7 @@ STEPS = {
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     "import lolat.nas.scoring": "",
+    "import lolat.llm.config": "",
     CACHED: "",
 }
 LOADED = """

@@ -1,0 +1,382 @@
+"""A decoder from its published configuration, the file `config.json` as on Hugging Face; no weights.
+
+Architectures are as in the package transformers; a row of `_KINDS` says how one differs from Llama.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from lolat.errors import InputError, ModelFileError
+from lolat.io.documents import read_json
+from lolat.io.writing import shown_path
+from lolat.llm.decoder import Decoder, Layers
+from lolat.units import did_you_mean, one_line, plain, shortened
+
+EXPECTED = "expected the config.json that was published with a language model"
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+LayerNumber = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+_REQUIRED: Any = object()
+
+
+class _Config:
+    """A configuration whose keys are checked as they are read; null is as if the key were not there."""
+
+    def __init__(self, given: Mapping[str, Any], source: str) -> None:
+        self.given, self.source = given, source
+
+    def get(self, keys: str, shape: Any = Size, default: Any = _REQUIRED) -> Any:
+        """The value of the first of `keys`, divided by |, that is there; `shape` is a type of msgspec's."""
+        for key in keys.split("|"):
+            if (value := self.given.get(key)) is not None:
+                try:
+                    return msgspec.convert(value, shape)
+                except msgspec.ValidationError as error:
+                    given = shortened(repr(value))
+                    raise self.refused(f"{key} is {given}: {one_line(error)}") from None
+        if default is _REQUIRED:
+            raise self.refused(f"it has no {keys.replace('|', ' or ')}")
+        return default
+
+    def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
+        """The error of a configuration that cannot be read."""
+        return InputError(f"{self.source}: {why}; {hint}", code=code, why=why)
+
+
+class _Kind(NamedTuple):
+    """How an architecture differs from Llama."""
+
+    defaults: Mapping[str, Any] = {}
+    """Of keys that files may leave out; of those in `_OF_SOME` it has no others."""
+    biases: tuple[str, str, str] = ("attention_bias", "attention_bias", "")
+    """Of query, key, value; of attention's output; of the feed-forward: a key, "yes" or "" for no."""
+    window: str = ""
+    """The key; "": none, unless `layer_types` says so."""
+    head_norm: str = ""
+    width: str = "intermediate_size"
+    expert_width: str = ""
+    """The key; "": there are no experts."""
+    shared_width: tuple[str, ...] = ()
+    """Keys whose product it is."""
+    same: Mapping[str, Any] = {}
+    """Of `Decoder`, the same in all models of this kind."""
+
+
+_OF_SOME = frozenset(
+    ["decoder_sparse_step", "first_k_dense_replace", "interleave_moe_layer_step",
+     "max_window_layers", "mlp_only_layers", "no_rope_layer_interval", "sliding_window_pattern",
+     "use_qk_norm", "use_sliding_window"]
+)  # fmt: skip
+"""Keys that only some architectures look at."""
+_LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
+_TIED = {"tie_word_embeddings": True}
+_OFF = {"use_sliding_window": False}
+_LATE = {**_OFF, "max_window_layers": 28}
+_SPARSE = {**_OFF, "decoder_sparse_step": 1, "mlp_only_layers": []}
+_GEMMA = {**_TIED, "head_dim": 256}
+_GEMMA3 = {**_GEMMA, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208,
+           "sliding_window_pattern": 6, "max_position_embeddings": 131072}  # fmt: skip
+_MISTRAL = _Kind({"sliding_window": 4096}, _NO_BIAS, "sliding_window")
+_QWEN2 = _Kind(_LATE, ("yes", "", ""), "sliding_window")
+_QWEN3 = _Kind({**_LATE, "head_dim": 128}, window="sliding_window", head_norm="head")
+_QWEN3_MOE = _Kind(
+    _SPARSE, window="sliding_window", head_norm="head", expert_width="moe_intermediate_size"
+)
+_KINDS = {
+    "llama": _Kind({}, _LLAMA_BIASES), "granite": _Kind({}, _LLAMA_BIASES),
+    "smollm3": _Kind({**_TIED, **_OFF}, _LLAMA_BIASES),
+    "mistral": _MISTRAL, "ministral": _MISTRAL,
+    "ministral3": _Kind({"head_dim": 128}, _NO_BIAS, "sliding_window"),
+    "mixtral": _Kind({}, _NO_BIAS, "sliding_window", expert_width="intermediate_size"),
+    "qwen2": _QWEN2, "qwen2_vl": _QWEN2, "qwen2_5_vl": _QWEN2,
+    "qwen2_vl_text": _QWEN2, "qwen2_5_vl_text": _QWEN2,
+    "qwen2_moe": _Kind(
+        {**_SPARSE, "qkv_bias": True}, ("qkv_bias", "", ""), "sliding_window",
+        expert_width="moe_intermediate_size", shared_width=("shared_expert_intermediate_size",),
+        same={"shared_gate": True},
+    ),
+    "qwen3": _QWEN3, "qwen3_vl_text": _QWEN3._replace(window=""),
+    "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_MOE._replace(window=""),
+    "gemma": _Kind(_GEMMA),
+    "gemma2": _Kind(
+        {**_GEMMA, "sliding_window_pattern": 2}, window="sliding_window", same={"norms": 4}
+    ),
+    "gemma3_text": _Kind(_GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4}),
+    "phi3": _Kind({}, _NO_BIAS, "sliding_window"),
+    "olmo2": _Kind(head_norm="whole"),
+    "exaone4": _Kind({"sliding_window_pattern": 4}, _NO_BIAS, "sliding_window", "head"),
+    "starcoder2": _Kind(
+        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), "sliding_window",
+        same={"gated": False, "norm_bias": True},
+    ),
+    "gpt_oss": _Kind(
+        {"head_dim": 64, "attention_bias": True, "sliding_window": 128,
+         "sliding_window_pattern": 2},
+        ("attention_bias", "attention_bias", "yes"), "sliding_window",
+        expert_width="intermediate_size", same={"sinks": True},
+    ),
+    "minimax_m2": _Kind(
+        {"head_dim": 128, "use_qk_norm": True}, _NO_BIAS,
+        head_norm="whole", expert_width="intermediate_size",
+    ),
+    "glm4_moe": _Kind(
+        {"use_qk_norm": False, "first_k_dense_replace": 1}, ("attention_bias", "", ""),
+        head_norm="head", expert_width="moe_intermediate_size",
+        shared_width=("n_shared_experts", "moe_intermediate_size"),
+    ),
+    "llama4_text": _Kind(
+        {"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4,
+         "interleave_moe_layer_step": 1},
+        window="attention_chunk_size", width="intermediate_size_mlp",
+        expert_width="intermediate_size", shared_width=("intermediate_size",),
+    ),
+}  # fmt: skip
+"""Architecture (`model_type`) -> how it differs from Llama."""
+_OTHERS = {
+    "needs multi-head latent attention": r"deepseek_v\d+|kimi_(k2|k25|vl)|minicpm3|glm_moe_dsa"
+    "|mistral4|glm4_moe_lite|longcat_flash",
+    "needs layers with a state": ".*mamba2?|jamba|bamba|zamba2?|falcon_h1|nemotron_h"
+    "|granitemoehybrid|recurrent_gemma|rwkv|xlstm",
+    "needs linear attention": r"qwen3_next|qwen3_[5-9]\w*|kimi_linear|minimax",
+    "is an encoder, which writes no text": r".*bert\w*|.*roberta|electra",
+    "has an encoder beside its decoder": r"u?m?t5\w*|m?bart|pegasus|marian|whisper",
+}
+"""What keeps an architecture from being read -> a pattern of such."""
+
+
+def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
+    """The decoder of a configuration: a `config.json`, a folder with one, or the content of one.
+
+    The decoder of a multimodal model is read from its `text_config`. InputError, one line; its code:
+    "no-decoder-config" no such file, no JSON or no configuration; "unknown-decoder" another architecture;
+    "decoder-config" a value is missing, impossible or contradicts another; "decoder-dtype" a data type.
+    """
+    given, name, shown = _given(source)
+    inner = given.get("text_config")
+    if isinstance(inner, Mapping):
+        keys = ("quantization_config", "tie_word_embeddings", "torch_dtype", "dtype")
+        shared = {key: given[key] for key in keys if key in given and inner.get(key) is None}
+        given = {**inner, **shared}
+    architecture, kind = _kind_of(_Config(given, shown))
+    read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
+    config = _Config({**kind.defaults, **read}, shown)
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    kv_heads = config.get("num_key_value_heads", Size, heads)
+    if heads % kv_heads:
+        raise config.refused(
+            f"{heads} query heads are no multiple of {kv_heads} key and value heads"
+        )
+    head_dim = config.get("head_dim", Size, 0)
+    if not head_dim and hidden % heads:
+        raise config.refused(
+            f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
+        )
+    biases = [key == "yes" or (key != "" and config.get(key, bool, False)) for key in kind.biases]
+    dtype, expert_dtype, kept = _dtypes(config)
+    kinds = _layers(config, kind, kept)
+    fields = {**_experts(config, kind), **kind.same}
+    return Decoder(
+        name=name or architecture,
+        architecture=architecture,
+        hidden=hidden,
+        vocab=config.get("vocab_size"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim or hidden // heads,
+        kinds=kinds,
+        intermediate=0 if all(layer.experts for layer in kinds) else config.get(kind.width),
+        tied=config.get("tie_word_embeddings", bool, False),
+        context=config.get("max_position_embeddings", Size, 0),
+        qkv_bias=biases[0],
+        output_bias=biases[1],
+        feed_forward_bias=biases[2],
+        head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
+        dtype=dtype,
+        expert_dtype=expert_dtype,
+        **fields,
+    )
+
+
+def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
+    """(configuration, name of the model or "", what messages call it)."""
+    if isinstance(source, Mapping):
+        return source, "", "the configuration"
+    path = Path(source)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        given = read_json(path, EXPECTED)
+    except ModelFileError as error:
+        raise InputError(error.message, code="no-decoder-config") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{shown_path(path)}: no object; {EXPECTED}", code="no-decoder-config")
+    name = path.absolute().parent.name if path.name == "config.json" else path.stem
+    return given, plain(name), shown_path(path)
+
+
+def _kind_of(config: _Config) -> tuple[str, _Kind]:
+    """(name of the architecture, how it differs from Llama)."""
+    name = config.given.get("model_type")
+    if not isinstance(name, str):
+        raise config.refused("it has no model_type", "no-decoder-config")
+    if name in _KINDS:
+        return name, _KINDS[name]
+    hint = f"expected one of {', '.join(_KINDS)}"
+    why = next((why for why, names in _OTHERS.items() if re.fullmatch(names, name)), "")
+    if not why:
+        why, hint = "is not known", did_you_mean(name, {known: known for known in _KINDS}, hint)
+    raise config.refused(f"the architecture {shortened(name)!r} {why}", "unknown-decoder", hint)
+
+
+def _experts(config: _Config, kind: _Kind) -> dict[str, Any]:
+    """The fields of `Decoder` that are about experts."""
+    if not kind.expert_width:
+        return {}
+    experts = config.get("num_local_experts|num_experts|n_routed_experts")
+    top_k = config.get("num_experts_per_tok")
+    if top_k > experts:
+        raise config.refused(f"a token takes {top_k} of {experts} experts")
+    shared = [config.get(key, Count) for key in kind.shared_width] or [0]
+    width = config.get(kind.expert_width)
+    return {"experts": experts, "top_k": top_k, "expert_width": width, "shared_width": prod(shared)}
+
+
+def _layers(config: _Config, kind: _Kind, kept: re.Pattern[str]) -> tuple[Layers, ...]:
+    """The kinds of layers, in the order in which each first occurs."""
+    number = config.get("num_hidden_layers", LayerNumber)
+    windows = _windows(config, kind, number)
+    dense = set(config.get("mlp_only_layers", list[Count], []))
+    dense.update(range(config.get("first_k_dense_replace", Count, 0)))
+    step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
+    found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
+    for i in range(number):
+        experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
+        found[windows[i], experts, _kept(kept, i, experts)] += 1
+    return tuple(Layers(number=n, window=w, experts=e, kept=k) for (w, e, k), n in found.items())
+
+
+def _windows(config: _Config, kind: _Kind, number: int) -> list[int]:
+    """The window of each layer; 0: none."""
+    used = config.get("use_sliding_window", bool, True)
+    key = kind.window or "sliding_window"
+    window = config.get(key, Count, 0) if used else 0
+    one_of = Literal["full_attention", "sliding_attention", "chunked_attention"]
+    if types := config.get("layer_types", list[one_of], []):
+        if len(types) != number:
+            raise config.refused(f"layer_types has {len(types)} entries for {number} layers")
+        if used and not window and set(types) != {"full_attention"}:
+            raise config.refused(f"layer_types names layers with a window, and it has no {key}")
+        return [0 if name == "full_attention" else window for name in types]
+    if not kind.window or not window:
+        return [0] * number
+    first = config.get("max_window_layers", Count, 0)
+    # Each n-th layer attends to all, as in LLLG for n = 4.
+    pattern = config.get("sliding_window_pattern|no_rope_layer_interval", Size | Text, number + 1)
+    every = len(pattern) if isinstance(pattern, str) else pattern
+    return [window if i >= first and (i + 1) % every else 0 for i in range(number)]
+
+
+# ---- Data types
+
+_SCHEMES = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "fp8 block": "fp8_block", "mxfp4": "w4a16_mxfp4",
+    "awq 4": "int4_wo", "gptq 4": "int4_wo", "modelopt W4A16_AWQ": "int4_wo",
+    "modelopt FP8": "fp8", "modelopt FP8_PB_WO": "fp8_block", "modelopt NVFP4": "nvfp4",
+    "compressed-tensors float 8 tensor": "fp8", "compressed-tensors float 8 channel": "fp8",
+    "compressed-tensors float 8 block": "fp8_block",
+    "compressed-tensors float 4 tensor_group": "nvfp4",
+    "compressed-tensors float 4 group": "w4a16_mxfp4",
+    "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
+}  # fmt: skip
+"""How a model was quantized -> its data type in the tables of operations."""
+_PLAIN = {
+    "bfloat16": "bfloat16",
+    "float16": "bfloat16",
+    "float32": "bfloat16",
+    "float8_e4m3fn": "fp8",
+}
+_WITHOUT = "leave quantization_config out for bfloat16"
+
+
+class _Group(msgspec.Struct):
+    weights: dict[str, Any] | None = None
+
+
+def _dtypes(config: _Config) -> tuple[str, str, re.Pattern[str]]:
+    """(data type, data type of experts, pattern of the modules that stay bfloat16)."""
+    given = config.get("quantization_config", dict[str, Any], None)
+    if given is None:
+        name = config.get("torch_dtype|dtype", str, "bfloat16").removeprefix("torch.")
+        if name not in _PLAIN:
+            hint = f"expected one of {', '.join(_PLAIN)}"
+            raise config.refused(f"its data type is {shortened(name)!r}", "decoder-dtype", hint)
+        return _PLAIN[name], _PLAIN[name], _pattern_of((), config)
+    quantized = _Config(given, config.source)
+    scheme = _scheme(quantized)
+    if scheme not in _SCHEMES:
+        hint = f"expected one of {', '.join(_SCHEMES)}; {_WITHOUT}"
+        raise config.refused(f"its quantization is {shortened(scheme)!r}", "decoder-dtype", hint)
+    keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
+    names = [name for key in keys for name in quantized.get(key, list[str], [])]
+    # The method mxfp4 quantizes nothing but experts.
+    dtype = "bfloat16" if scheme == "mxfp4" else _SCHEMES[scheme]
+    return dtype, _SCHEMES[scheme], _pattern_of(names, config)
+
+
+def _scheme(config: _Config) -> str:
+    """The name of a quantization, as in `_SCHEMES`."""
+    method = config.get("quant_method", str)
+    if method == "fp8":
+        return "fp8 block" if config.get("weight_block_size", list[Size], []) else "fp8"
+    if method in ("awq", "gptq"):
+        return f"{method} {config.get('bits')}"
+    if method.startswith("modelopt"):
+        return f"modelopt {config.get('quant_algo', str)}"
+    groups = config.get("config_groups", dict[str, _Group], {}).values()
+    weights = [group.weights for group in groups if group.weights]
+    each = {" ".join(str(w.get(key)) for key in ("type", "num_bits", "strategy")) for w in weights}
+    return f"{method} {' and '.join(sorted(each))}".strip()
+
+
+def _pattern_of(names: Iterable[str], config: _Config) -> re.Pattern[str]:
+    """A pattern for the names of modules, as the several ways of quantizing write them.
+
+    A name is some of the pieces of a module's between dots; * stands for anything; behind `re:` it is a
+    pattern.
+    """
+    rules = ["(?!)"]
+    for name in names:
+        name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
+        name = name.replace("shared_experts", "shared_expert")
+        pieces = ".*".join(map(re.escape, name.split("*")))
+        rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
+    try:
+        return re.compile("|".join(rules))
+    except re.error as error:
+        why = f"a name in quantization_config is no pattern ({one_line(error)})"
+        raise config.refused(why, "decoder-dtype", _WITHOUT) from None
+
+
+def _kept(pattern: re.Pattern[str], layer: int, experts: bool) -> frozenset[str]:
+    """The parts of a layer of which a pattern names half of the matrices or more."""
+    mlp = ("gate_proj", "up_proj", "down_proj")
+    parts = {
+        "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
+        "feed_forward": [f"mlp.{'shared_expert.' if experts else ''}{name}" for name in mlp],
+    }
+    if experts:
+        parts["experts"] = [f"mlp.experts.0.{name}" for name in mlp]
+    named = {
+        part: sum(bool(pattern.search(f"model.layers.{layer}.{name}")) for name in names)
+        for part, names in parts.items()
+    }
+    return frozenset(part for part, number in named.items() if 2 * number >= len(parts[part]))

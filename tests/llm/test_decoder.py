@@ -1,0 +1,484 @@
+"""A decoder from its configuration, against transformers' own models, published sizes and hand counts."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lolat.errors import InputError
+from lolat.llm.config import _OF_SOME, read_decoder
+from lolat.llm.decoder import WEIGHT_BYTES, Decoder, Layers
+from lolat.readers.torch.named import import_package
+
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": 7, "hidden_size": 96, "intermediate_size": 80, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300, "max_position_embeddings": 512,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+    "n_shared_experts": 2, "intermediate_size_mlp": 112, "sliding_window": 32,
+    "attention_chunk_size": 32, "first_k_dense_replace": 2, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+DENSE = [
+    "llama", "mistral", "ministral", "ministral3", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3",
+    "qwen3_vl_text", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3", "exaone4",
+    "starcoder2",
+]  # fmt: skip
+EXPERTS = {
+    "mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts",
+    "qwen3_vl_moe_text": "num_experts", "gpt_oss": "num_local_experts", "minimax_m2": "num_local_experts",
+    "glm4_moe": "n_routed_experts", "llama4_text": "num_local_experts",
+}  # fmt: skip
+KINDS = [*DENSE, *EXPERTS]
+FLAGS = ("attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "tie_word_embeddings")
+
+
+def small(kind: str, **changes: Any) -> dict[str, Any]:
+    experts = {EXPERTS[kind]: 6} if kind in EXPERTS else {}
+    return {"model_type": kind, **SIZES, **experts, "use_qk_norm": True, **changes}
+
+
+@functools.cache
+def transformers() -> Any:
+    return import_package("transformers")
+
+
+def built(config: dict[str, Any]) -> tuple[Any, int]:
+    """(transformers' own configuration, parameters of its model); where it has no head, it gets one."""
+    import torch
+
+    settings = dict(config)
+    own = transformers().AutoConfig.for_model(settings.pop("model_type"), **settings)
+    mapping = transformers().models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    decodes = own.model_type in mapping
+    maker = transformers().AutoModelForCausalLM if decodes else transformers().AutoModel
+    with torch.device("meta"):
+        model = maker.from_config(own)
+    without_head = not decodes and not config.get("tie_word_embeddings")
+    head = own.vocab_size * own.hidden_size if without_head else 0
+    return own, sum(p.numel() for p in model.parameters()) + head
+
+
+def windows(own: Any) -> Counter[int]:
+    """Window -> layers, of transformers' configuration."""
+    key = "attention_chunk_size" if own.model_type == "llama4_text" else "sliding_window"
+    window = getattr(own, key, None) or 0
+    types = getattr(own, "layer_types", None)
+    if types is None:  # all layers alike, and a kind without windows ignores the key
+        slides = own.model_type in (
+            "mistral",
+            "ministral3",
+            "mixtral",
+            "phi3",
+            "starcoder2",
+            "qwen3_moe",
+        )
+        types = ["sliding" if slides and window else "full_attention"] * own.num_hidden_layers
+    return Counter(0 if name == "full_attention" else window for name in types)
+
+
+def windows_of(decoder: Decoder) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for layer in decoder.kinds:
+        found[layer.window] += layer.number
+    return found
+
+
+# ---- Parameters and windows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flag", [False, True])
+def test_every_kind_is_as_transformers_builds_it(kind: str, flag: bool) -> None:
+    config = small(kind, **dict.fromkeys(FLAGS, flag))
+    if (
+        kind == "minimax_m2"
+    ):  # transformers does not look at the key, which all published files have
+        config["use_qk_norm"] = True
+    own, parameters = built(config)
+    decoder = read_decoder(config)
+    assert decoder.parameters == parameters
+    assert windows_of(decoder) == windows(own)
+    assert decoder.layers == 7
+    assert (decoder.active_parameters < parameters) == (kind in EXPERTS)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
+    draw = data.draw
+    kind = draw(st.sampled_from(KINDS))
+    layers, kv_heads = draw(st.integers(1, 9)), draw(st.sampled_from([1, 2, 4]))
+    heads = kv_heads * draw(st.integers(1, 4))
+    changes = {
+        "num_hidden_layers": layers, "num_key_value_heads": kv_heads, "num_attention_heads": heads,
+        "hidden_size": heads * draw(st.sampled_from([8, 12])),
+        "decoder_sparse_step": draw(st.integers(1, 3)),
+        "interleave_moe_layer_step": draw(st.integers(1, 3)),
+        "mlp_only_layers": draw(st.lists(st.integers(0, 4), max_size=2)),
+        "first_k_dense_replace": draw(st.integers(0, 3)),
+        "use_sliding_window": draw(st.booleans()), "max_window_layers": draw(st.integers(0, 9)),
+        "sliding_window_pattern": draw(st.integers(2, 4)),
+    }  # fmt: skip
+    if kind in (
+        "gemma2",
+        "gpt_oss",
+    ):  # transformers has a fixed pattern, older files state the same
+        changes["sliding_window_pattern"] = 2
+    if kind in ("qwen2_moe", "smollm3"):
+        # No published file uses their windows without layer_types; transformers has a rule for each.
+        changes["use_sliding_window"] = False
+    if "_vl" in kind:  # none of their files has another one, and transformers looks at it in some
+        changes["head_dim"] = changes["hidden_size"] // heads
+    names = st.sampled_from(["full_attention", "sliding_attention"])
+    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss", "exaone4") and draw(
+        st.booleans()
+    ):
+        changes["layer_types"] = draw(st.lists(names, min_size=layers, max_size=layers))
+    config = small(kind, **changes)
+    own, parameters = built(config)
+    decoder = read_decoder(config)
+    assert decoder.parameters == parameters
+    assert windows_of(decoder) == windows(own)
+
+
+LLAMA = {"model_type": "llama", "vocab_size": 128256, "num_key_value_heads": 8, "torch_dtype": "bfloat16",
+         "max_position_embeddings": 131072}  # fmt: skip
+QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "num_key_value_heads": 8, "head_dim": 128,
+         "sliding_window": None, "use_sliding_window": False, "max_window_layers": 64}  # fmt: skip
+QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_key_value_heads": 4, "num_experts": 128,
+             "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": []}  # fmt: skip
+GPT_OSS = {
+    "model_type": "gpt_oss", "vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64,
+    "attention_bias": True, "num_experts_per_tok": 4, "sliding_window": 128,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]},
+}  # fmt: skip
+MINIMAX = {
+    "model_type": "minimax_m2", "vocab_size": 200064, "num_key_value_heads": 8, "head_dim": 128,
+    "use_qk_norm": True, "num_local_experts": 256, "num_experts_per_tok": 8,
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]},
+}  # fmt: skip
+MIXTRAL = {"model_type": "mixtral", "vocab_size": 32000, "num_key_value_heads": 8, "num_local_experts": 8,
+           "num_experts_per_tok": 2, "sliding_window": None}  # fmt: skip
+LLAMA4 = {"model_type": "llama4_text", "vocab_size": 202048, "num_key_value_heads": 8, "head_dim": 128,
+          "num_experts_per_tok": 1, "intermediate_size_mlp": 16384,
+          "attention_chunk_size": 8192}  # fmt: skip
+GLM = {"model_type": "glm4_moe", "vocab_size": 151552, "num_key_value_heads": 8, "head_dim": 128,
+       "attention_bias": True, "use_qk_norm": True, "first_k_dense_replace": 3, "n_routed_experts": 160,
+       "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 1536}  # fmt: skip
+# Family, layers, hidden size, width, heads, other keys; billions of parameters, of them active.
+PUBLISHED = {
+    "llama-3.1-8b": (LLAMA, 32, 4096, 14336, 32, {}, 8.03, 8.03),
+    "llama-3.1-70b": (LLAMA, 80, 8192, 28672, 64, {}, 70.55, 70.55),
+    "llama-3.1-405b": (LLAMA, 126, 16384, 53248, 128, {}, 405.85, 405.85),
+    "qwen3-8b": (QWEN3, 36, 4096, 12288, 32, {}, 8.19, 8.19),
+    "qwen3-32b": (QWEN3, 64, 5120, 25600, 64, {}, 32.76, 32.76),
+    "qwen3-30b-a3b": (QWEN3_MOE, 48, 2048, 6144, 32, {"moe_intermediate_size": 768}, 30.53, 3.35),
+    "qwen3-235b-a22b": (QWEN3_MOE, 94, 4096, 12288, 64, {"moe_intermediate_size": 1536}, 235.09, 22.19),
+    "mixtral-8x7b": (MIXTRAL, 32, 4096, 14336, 32, {}, 46.70, 12.88),
+    # Its publisher counts 5.13 and 3.61 active: without the 0.58 of the embedding.
+    "gpt-oss-120b": (GPT_OSS, 36, 2880, 2880, 64, {"num_local_experts": 128}, 116.83, 5.71),
+    "gpt-oss-20b": (GPT_OSS, 24, 2880, 2880, 64, {"num_local_experts": 32}, 20.91, 4.19),
+    "minimax-m2.5": (MINIMAX, 62, 3072, 1536, 48, {}, 228.69, 11.03),  # published: 229 or 230, 10
+    # 109 and 400 with the tower for images; 17 active.
+    "llama-4-scout": (LLAMA4, 48, 5120, 8192, 40, {"num_local_experts": 16}, 107.77, 17.17),
+    "llama-4-maverick": (LLAMA4, 48, 5120, 8192, 40,
+                         {"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400.71, 17.18),
+    # 355 and 32, and with its draft layer 358.
+    "glm-4.6": (GLM, 92, 5120, 12288, 96, {}, 352.80, 33.63),
+}  # fmt: skip
+
+
+def published(name: str) -> dict[str, Any]:
+    family, layers, hidden, width, heads, more, *_ = PUBLISHED[name]
+    return {**family, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": width,
+            "num_attention_heads": heads, "tie_word_embeddings": False, **more}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_have_their_published_sizes(name: str) -> None:
+    config = published(name)
+    decoder = read_decoder(config)
+    assert f"{decoder.parameters / 1e9:.2f}" == f"{PUBLISHED[name][-2]:.2f}"
+    assert f"{decoder.active_parameters / 1e9:.2f}" == f"{PUBLISHED[name][-1]:.2f}"
+    own = {key: value for key, value in config.items() if key != "quantization_config"}
+    assert decoder.parameters == built({**own, "pad_token_id": 0})[1]
+
+
+def test_a_multimodal_model_is_its_decoder(tmp_path: Path) -> None:
+    """Gemma 3 4B as published: its file leaves out heads, their size and the vocabulary."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+            "num_hidden_layers": 34, "sliding_window": 1024}  # fmt: skip
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152},
+             "torch_dtype": "bfloat16"}  # fmt: skip
+    (tmp_path / "gemma-3-4b").mkdir()
+    path = tmp_path / "gemma-3-4b" / "config.json"
+    path.write_text(json.dumps(whole))
+    decoder = read_decoder(path.parent)
+    assert decoder == read_decoder(str(path))
+    assert (decoder.name, decoder.architecture) == ("gemma-3-4b", "gemma3_text")
+    assert f"{decoder.parameters / 1e9:.2f}" == "3.88"  # 4.30 with its tower for images
+    assert decoder.parameters == built(text)[1]
+    assert decoder.kinds == (Layers(number=29, window=1024), Layers(number=5))
+    quantized = {
+        **whole,
+        "quantization_config": {"quant_method": "fp8"},
+        "tie_word_embeddings": False,
+    }
+    text["quantization_config"] = None
+    assert (read_decoder(quantized).dtype, read_decoder(quantized).tied) == ("fp8", False)
+    assert read_decoder(small("qwen2_5_vl")).parameters == built(small("qwen2_5_vl_text"))[1]
+
+
+# ---- Bytes
+
+EXCEPT_ENDS = [f"model.layers.{i}.{m}" for i in (0, 125) for m in
+               ("mlp.down_proj", "mlp.gate_proj", "mlp.up_proj")]  # fmt: skip
+ATTENTION = [f"model.layers.{i}.self_attn.{m}_proj" for i in range(126) for m in "qkvo"]
+
+
+def compressed(kind: str, bits: int, strategy: str, *ignore: str) -> dict[str, Any]:
+    weights = {"type": kind, "num_bits": bits, "strategy": strategy}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": group},
+        "ignore": ignore,
+    }
+
+
+@pytest.mark.parametrize(
+    ("quantization", "dtype"),
+    [
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4_wo"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4_wo"),
+        (compressed("float", 8, "tensor", "lm_head"), "fp8"),
+        (compressed("float", 4, "tensor_group", "lm_head"), "nvfp4"),
+        (compressed("int", 4, "group", "re:.*lm_head"), "int4_wo"),
+    ],
+)
+def test_a_quantized_model_says_its_data_type(quantization: dict[str, Any], dtype: str) -> None:
+    decoder = read_decoder({**published("llama-3.1-8b"), "quantization_config": quantization})
+    assert (decoder.dtype, decoder.expert_dtype) == (dtype, dtype)
+    assert decoder.kinds == (Layers(number=32),)
+    matrices = 32 * (4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336)
+    others = decoder.parameters - matrices
+    assert decoder.weight_bytes() == round(others * 2 + matrices * WEIGHT_BYTES[dtype])
+    assert decoder.weight_bytes("bfloat16") == 2 * decoder.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "kept"),
+    [
+        ("llama-3.1-405b", [*ATTENTION, *EXCEPT_ENDS],
+         {("attention",): 124, ("attention", "feed_forward"): 2}),
+        ("llama-3.1-8b", ["model.layers.1"], {(): 31, ("attention", "feed_forward"): 1}),
+        ("llama-3.1-8b", ["language_model.model.layers.*.mlp*"], {("feed_forward",): 32}),
+        ("minimax-m2.5", ["gate", "lm_head"], {(): 62}),
+        ("minimax-m2.5", ["model.layers.*.block_sparse_moe.experts"], {("experts",): 62}),
+        ("glm-4.6", [r"re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj"],
+         {("attention", "feed_forward"): 92}),
+    ],
+)  # fmt: skip
+def test_modules_that_are_not_converted_stay(
+    name: str, names: list[str], kept: dict[tuple[str, ...], int]
+) -> None:
+    quantization = {"quant_method": "fp8", "modules_to_not_convert": names}
+    decoder = read_decoder({**published(name), "quantization_config": quantization})
+    found: Counter[tuple[str, ...]] = Counter()
+    for layer in decoder.kinds:
+        found[tuple(sorted(layer.kept))] += layer.number
+    assert found == kept
+
+
+def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
+    large, little = (read_decoder(published(f"gpt-oss-{size}b")) for size in (120, 20))
+    assert (large.dtype, large.expert_dtype) == ("bfloat16", "w4a16_mxfp4")
+    assert [f"{d.weight_bytes() / 2**30:.1f}" for d in (large, little)] == ["60.8", "12.8"]
+    assert f"{large.parameters_by_part['attention'] / 1e9:.2f}" == "0.96"
+    assert sum(large.parameters_by_part.values()) == large.parameters
+    assert large.weight_bytes("nvfp4") > large.weight_bytes()  # its attention stays bfloat16 too
+    assert large.weight_bytes("", "bfloat16") == 2 * large.parameters
+
+
+def test_float32_is_served_in_two_bytes() -> None:
+    for name in ("torch.float16", "float32"):
+        assert read_decoder({**published("qwen3-8b"), "dtype": name}).dtype == "bfloat16"
+
+
+def test_the_cache_by_hand() -> None:
+    llama, gpt = read_decoder(published("llama-3.1-8b")), read_decoder(published("gpt-oss-20b"))
+    assert llama.cache_bytes_per_token() == 128 * 1024
+    assert llama.cache_bytes_per_token("fp8") == 64 * 1024
+    assert llama.cache_bytes(1000) == 1000 * 128 * 1024
+    assert gpt.kinds == tuple(
+        Layers(number=12, window=w, experts=True, kept=frozenset({"attention"})) for w in (128, 0)
+    )
+    row = 2 * 8 * 64 * 2
+    assert [gpt.cache_bytes(n) for n in (0, 128, 129)] == [
+        0,
+        24 * 128 * row,
+        12 * (128 + 129) * row,
+    ]
+
+
+# ---- Refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("llama-3.1-8b", (1, 2, 4, 8, 16, 32), (3, 64)),
+        ("qwen3-30b-a3b", (1, 2, 4, 8, 16, 32), (3, 6, 12)),
+        ("minimax-m2.5", (1, 2, 4, 8, 16, 24, 48), (3, 6, 12, 32)),
+    ],
+)
+def test_tensor_parallel(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> None:
+    decoder = read_decoder(published(name))
+    for n in right:
+        decoder.check_tensor_parallel(n)
+    for n in (*wrong, 0, -1, 2.0, "2", True):
+        with pytest.raises(InputError, match=f"one of {', '.join(map(str, right))}$") as caught:
+            decoder.check_tensor_parallel(n)
+        assert caught.value.code == "tensor-parallel"
+
+
+def test_a_data_type_that_is_none() -> None:
+    decoder = read_decoder(published("llama-3.1-8b"))
+    calls = {
+        "dtype": lambda: decoder.weight_bytes("int8"),
+        "expert-dtype": lambda: decoder.weight_bytes("fp8", "fp16"),
+        "kv-dtype": lambda: decoder.cache_bytes(1, "nvfp4"),
+    }
+    for code, call in calls.items():
+        with pytest.raises(InputError, match="expected one of bfloat16, fp8") as caught:
+            call()
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("deepseek_v3", "latent attention"), ("kimi_k2", "latent attention"), ("mamba", "state"),
+        ("jamba", "state"), ("nemotron_h", "state"), ("qwen3_next", "linear attention"),
+        ("bert", "encoder"), ("t5", "encoder"), ("gpt5\x1b[0m", "not known"), ("lama", "mean llama?"),
+    ],
+)  # fmt: skip
+def test_another_architecture_is_refused_by_name(name: str, needs: str) -> None:
+    for config in (
+        {"model_type": name},
+        {"model_type": "seen", "text_config": {"model_type": name}},
+    ):
+        with pytest.raises(InputError, match=re.escape(needs)) as caught:
+            read_decoder(config)
+        assert caught.value.code == "unknown-decoder"
+        assert name[:4] in str(caught.value)
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "weights,1", "null", "{}", '{"model_type": 3}', None]
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=r"config\.json") as caught:
+        read_decoder(tmp_path if text is not None else path)
+    assert caught.value.code == "no-decoder-config"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *[("qwen3-30b-a3b", {key: value}) for value in (None, 0, -8, "64", 2.5, True, 10**12, [])
+          for key in ("hidden_size", "num_hidden_layers", "vocab_size", "num_experts",
+                      "num_experts_per_tok", "moe_intermediate_size")],
+        ("llama-3.1-8b", {"num_attention_heads": 12}),
+        ("llama-3.1-8b", {"num_attention_heads": 24}),
+        ("llama-3.1-8b", {"intermediate_size": None}),
+        ("llama-3.1-8b", {"tie_word_embeddings": "no"}),
+        ("mixtral-8x7b", {"num_experts_per_tok": 9}),
+        ("qwen3-30b-a3b", {"decoder_sparse_step": 0}),
+        ("gpt-oss-20b", {"layer_types": ["full_attention"]}),
+        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}),
+        ("gpt-oss-20b", {"layer_types": ["sliding_attention"] * 24, "sliding_window": None}),
+    ],
+)  # fmt: skip
+def test_sizes_that_cannot_be(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"expected the config\.json") as caught:
+        read_decoder({**published(name), **changes})
+    assert caught.value.code == "decoder-config"
+    assert str(caught.value).isprintable()
+    key, value = next(iter(changes.items()))
+    assert key in str(caught.value) or str(value) in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+KEYS = sorted(
+    {*SIZES, *FLAGS, *_OF_SOME, "layer_types", "torch_dtype", "quantization_config", "text_config"}
+)
+QUANTIZED = ["quant_method", "bits", "weight_block_size", "quant_algo", "config_groups", "ignore"]
+
+
+METHODS = ["fp8", "awq", "modelopt", "compressed-tensors"]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(KINDS), st.sampled_from(METHODS), st.sampled_from(KEYS + QUANTIZED), JSON)
+def test_any_value_is_read_or_refused_in_one_line(
+    kind: str, method: str, key: str, value: Any
+) -> None:
+    quantization = {"quant_method": method, key: value}
+    config = small(
+        kind, **{"quantization_config": quantization} if key in QUANTIZED else {key: value}
+    )
+    try:
+        size = read_decoder(config).weight_bytes()
+    except InputError as error:
+        said, code = str(error), error.code
+    else:
+        said, code = f"{size} bytes", "decoder-" if size > 0 else ""
+    assert said.isprintable()
+    assert code.startswith(("decoder-", "unknown-decoder", "no-decoder-config"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"torch_dtype": "int8"},
+        {"quantization_config": {"quant_method": "bitsandbytes"}},
+        {"quantization_config": {"quant_method": "gptq", "bits": 8}},
+        {"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
+        {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["re:("]}},
+        {"quantization_config": compressed("int", 8, "channel")},
+        {"quantization_config": {**compressed("float", 8, "tensor"), "config_groups": {
+            str(bits): compressed("float", bits, "group")["config_groups"]["group_0"]
+            for bits in (4, 8)}}},
+    ],
+)  # fmt: skip
+def test_a_quantization_that_has_no_data_type(changes: dict[str, Any]) -> None:
+    with pytest.raises(
+        InputError, match=r"expected one of|leave quantization_config out"
+    ) as caught:
+        read_decoder({**published("llama-3.1-8b"), **changes})
+    assert caught.value.code == "decoder-dtype"
