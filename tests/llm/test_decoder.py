@@ -189,11 +189,11 @@ PUBLISHED = {
     "gpt-oss-120b": (GPT_OSS, 36, 2880, 2880, 64, {"num_local_experts": 128}, 116.83, 5.71),
     "gpt-oss-20b": (GPT_OSS, 24, 2880, 2880, 64, {"num_local_experts": 32}, 20.91, 4.19),
     "minimax-m2.5": (MINIMAX, 62, 3072, 1536, 48, {}, 228.69, 11.03),  # published: 229 or 230, 10
-    # 109 and 400 with the tower for images; 17 active.
+    # Published in round numbers: 109 and 400 with the tower for images, 17 active; GLM 355 and 32.
+    # What stands here is what transformers counts, too.
     "llama-4-scout": (LLAMA4, 48, 5120, 8192, 40, {"num_local_experts": 16}, 107.77, 17.17),
     "llama-4-maverick": (LLAMA4, 48, 5120, 8192, 40,
                          {"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400.71, 17.18),
-    # 355 and 32, and with its draft layer 358.
     "glm-4.6": (GLM, 92, 5120, 12288, 96, {}, 352.80, 33.63),
 }  # fmt: skip
 
