@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
 from lolat.devices.sheets import Facts, read_facts
@@ -33,7 +33,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, UNKNOWN, merged, read, write
+from lolat.model.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
@@ -41,15 +41,19 @@ from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
 
+if TYPE_CHECKING:
+    from lolat.llm.gpu import Section
+
 # ---- `fit`: a model from tables, or from a model's own points.
 
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
 MODELS, EPOCHS = "models", "epochs"
+KERNELS, SERVED = "operations of language models", "served models"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a model file, alone or with tables of networks; or one table of "
+    "these two alone; or a model file, alone or with tables of networks or of served models; or one table of "
     "blocks; or one table of epochs"
 )
 
@@ -78,8 +82,12 @@ def fit(
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     contents = [(path, _content(path)) for path in paths]
     kinds, stem = [content for _, content in contents], Path(output or "model").stem
-    sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     tell = warn or (lambda text: None)
+    if {KERNELS, SERVED} & {*kinds} or (
+        not kinds and facts is not None and _of_language_models(facts)
+    ):
+        return _language_models(contents, output, name, facts)
+    sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
         document = _of_tables(contents, stem, name, sheet, said, tell)
     elif facts is not None:
@@ -106,9 +114,82 @@ def fit(
 def _content(path: str) -> str:
     """The rows of a table; MODELS for a file that is none."""
     if not is_table(path):
-        return MODELS
+        return SERVED if _is_benchmark(path) else MODELS
     columns = read_table(path).names
+    if "tpot_ms" in columns:
+        return SERVED
+    if (
+        "op" in columns
+        and {"kv_heads", "elements", "top_k"} & {*columns}
+        or columns[:2] == ("op", "dtype")
+    ):
+        return KERNELS
     return EPOCHS if "epoch_s" in columns else content_of(columns)
+
+
+def _is_benchmark(path: str) -> bool:
+    """Whether a file is what a benchmark of a server writes."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return '"total_output_tokens"' in file.read(100_000)
+    except (OSError, ValueError):
+        return False  # the reader of model files says what is wrong
+
+
+def _of_language_models(facts: AnyPath) -> bool:
+    return "bf16_tflops" in read_table(facts).names
+
+
+def _language_models(
+    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None
+) -> Model:
+    """A model file that knows language models: from a data sheet, tables of operations, served models."""
+    from lolat.llm.answer import find_decoder, section_of, to_dict
+    from lolat.llm.fit import frameworks_in, read_served, read_sheet, section_from, served_by
+
+    files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
+    if len(files[MODELS]) > 1 or len(contents) > sum(map(len, files.values())):
+        raise _not_together(contents)
+    if files[MODELS]:
+        document = read(find_model(files[MODELS][0]))
+        if "llm" not in document or facts is not None or files[KERNELS]:
+            raise _not_together(contents)
+        section = section_of(document, files[MODELS][0])
+    elif facts is None or name is None:
+        raise InputError(
+            f"operations of language models need the data sheet of their GPU; expected {arg('facts')} with a "
+            f"row of its {arg('name')}: device, multiprocessors, bandwidth_gb_s, memory_gib, bf16_tflops, "
+            "fp8_tflops, fp4_tflops, link_gb_s",
+            code="no-sheet",
+        )
+    else:
+        framework = frameworks_in(" ".join([*files[KERNELS], Path(output or "").stem]))
+        sheet = read_sheet(os.fspath(facts), name)
+        section = section_from(sheet, framework, files[KERNELS], _shipped_sections())
+        source = ", ".join(Path(p).name for p in [*files[KERNELS], *files[SERVED]]) or "data sheet"
+        where = {"device": "unknown", "source": source}
+        document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
+    rows = [row for path in files[SERVED] for row in read_served(path)]
+    if rows:
+        section = served_by(section, rows, find_decoder)
+    document = {**document, "llm": to_dict(section)}
+    if output is None:
+        return Model(document)
+    document = merged(output, document)
+    write(output, document)
+    return Model(document, os.fspath(output))
+
+
+def _shipped_sections() -> dict[str, Section]:
+    """What shipped models know of language models, by name."""
+    from lolat.llm.answer import section_of
+
+    found = {}
+    for name, path, _ in list_models():
+        document = read(path)
+        if "llm" in document:
+            found[name] = section_of(document, str(path))
+    return found
 
 
 def _not_together(contents: Contents) -> InputError:

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
+    "llm": ("lolat.cli.llm:llm", "How fast and how dear a language model is served."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": (

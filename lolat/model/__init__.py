@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lolat.fitting.predictors.formula import Formula
     from lolat.graph.analysis import Analysis
     from lolat.io.progress import Progress
+    from lolat.llm.answer import LanguageModel
+    from lolat.llm.gpu import Section
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction, Predictions
@@ -327,6 +329,63 @@ class Model(Result):
             price_per_hour=price_per_hour, prices=prices, memory_gib=memory_gib,
             input_size=input_size,
         )  # fmt: skip
+
+    # ---- Language models
+
+    def llm(
+        self,
+        config: Any,
+        input_tokens: int = 1024,
+        output_tokens: int = 512,
+        concurrency: int | Sequence[int] = (1, 8, 32, 128),
+        tensor_parallel: int | Sequence[int] = (),
+        *,
+        expert_parallel: int = 1,
+        dtype: str = "",
+        kv_dtype: str = "",
+        max_tpot_ms: float | None = None,
+        max_ttft_ms: float | None = None,
+        gpus: int | None = None,
+        price_per_hour: float | None = None,
+        prices: str | None = None,
+    ) -> LanguageModel:
+        """How fast a language model is served on such GPUs, and what a million tokens cost.
+
+        `config`: the path of a published config.json or its folder, its contents, or a known name
+        ("qwen3-32b"). `input_tokens`, `output_tokens`: of a request. `concurrency`: requests that are there
+        all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
+        `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
+        "fp8", "fp8_block", "nvfp4"); "": as published. `kv_dtype`: of the cache ("bfloat16", "fp8"); "": as
+        the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is then the one
+        with the fewest GPUs within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
+
+        Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for what
+        cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
+        operations of language models.
+        """
+        from lolat.llm.answer import Question, answer, find_decoder
+        from lolat.training.prices import rental_of
+
+        def several(value: int | Sequence[int]) -> tuple[int, ...]:
+            return (value,) if isinstance(value, int) else tuple(value)
+
+        asked = Question(
+            input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
+            dtype, kv_dtype, max_tpot_ms, max_ttft_ms, gpus,
+        )  # fmt: skip
+        rental = rental_of(self.document, price_per_hour, prices)
+        device = self.device.partition(" (")[0]
+        return answer(self.language_models, device, find_decoder(config), asked, rental)
+
+    @cached_property
+    def language_models(self) -> Section:
+        """What the file knows of language models; ModelFileError that says what adds it where nothing."""
+        from lolat.llm.answer import section_of
+        from lolat.model.file import OF_LANGUAGE_MODELS, lacks
+
+        if "llm" not in self.document:
+            raise lacks(self.document, self.source, OF_LANGUAGE_MODELS)
+        return section_of(self.document, self.source)
 
     # ---- Measuring on this machine
 

@@ -37,10 +37,11 @@ from lolat.units import shortened
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
-SECTIONS = ("training", "epochs", "spaces")
+SECTIONS = ("training", "epochs", "spaces", "llm")
 """The sections besides the latencies. `spaces` has a part for each space."""
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
+OF_LANGUAGE_MODELS = "operations of language models"
 UNKNOWN = "unknown"  # a device that nobody has named
 
 # ---- What a model file must hold.
@@ -94,6 +95,7 @@ class Sections(Struct, kw_only=True):
     warnings: list[str] | UnsetType = UNSET
     epochs: dict[str, Any] | UnsetType = UNSET
     spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
+    llm: dict[str, Any] | UnsetType = UNSET
 
 
 class ModelFile(Sections, kw_only=True):
@@ -154,6 +156,7 @@ def knows(document: Mapping[str, Any]) -> list[str]:
     known = [OF_INFERENCE] * ("predictors" in document)
     known += ["training, measured"] * ("training" in document)
     known += ["epochs of training"] * ("epochs" in document)
+    known += ["language models"] * ("llm" in document)
     return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
 
 
@@ -170,6 +173,11 @@ def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
     path, where = Path(source), document["environment"]
     is_shipped = path.resolve().parent == shipped_folder().resolve()  # and stays as it is
     file = quote(path.name if is_shipped else source)
+    if section == OF_LANGUAGE_MODELS:
+        return (
+            f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {file}`, from what "
+            "examples/time_operations.py writes"
+        )
     if section not in (OF_INFERENCE, OF_TRAINING):
         return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
     device = "gpu" if where.get("device") == "gpu" else "cpu"

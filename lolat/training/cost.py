@@ -16,10 +16,8 @@ from lolat.training.iteration import largest_batch, memory_bytes, optimizer_name
 from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.prices import Offer, Prices, Rental, device_of, find_rental, read_prices
+from lolat.training.prices import Prices, Rental, device_of, rental_of
 from lolat.units import dollars, duration, milliseconds, plain, plural
-
-GIVEN = "the price given"
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,10 +114,7 @@ def cost(
     available = _available_bytes(document, memory_gib)
     for devices in replicas or (0,):
         run.check_batch(devices)
-    rental = find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
-    if price_per_hour is not None:
-        offer = Offer("", "", 0, price_per_hour, source=GIVEN)
-        rental = Rental(device_of(document), (offer,), GIVEN)
+    rental = rental_of(document, price_per_hour, prices)
     graph = readers.read(network, input_size)  # last, as it takes long
     options = []
     for devices in replicas:

@@ -119,6 +119,8 @@ def _words(name: str) -> list[str]:
 
 # ---- What is rented.
 
+GIVEN = "the price given"
+
 
 @dataclass(frozen=True)
 class Rented:
@@ -178,6 +180,18 @@ def device_of(document: Mapping[str, Any]) -> str:
         return str(document["device"]).partition(" (")[0]
     # A GPU that was measured is "gpu" there; the model's device tells its name.
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
+
+
+def rental_of(
+    document: Mapping[str, Any], price_per_hour: float | None, prices: str | Prices | None
+) -> Rental | None:
+    """What is rented for a model's device: at the price given for one, or by a price list (see
+    `read_prices`); None where neither has one.
+    """
+    if price_per_hour is not None:
+        offer = Offer("", "", 0, price_per_hour, source=GIVEN)
+        return Rental(device_of(document), (offer,), GIVEN)
+    return find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
 
 
 def find_rental(document: Mapping[str, Any], prices: Prices) -> Rental | None:

@@ -1,0 +1,56 @@
+"""`lolat llm`: how fast and how dear a language model is served."""
+
+from __future__ import annotations
+
+import click
+
+from lolat.cli import common
+
+SEVERAL = common.List(common.WHOLE, "N[,N]", "1,8,32")
+
+
+@common.command(
+    "lolat llm h100-vllm qwen3-32b --dtype fp8 --input-tokens 2000 --output-tokens 500 --concurrency 50",
+    "lolat llm b200-vllm config.json --concurrency 1,8,32,128 --tensor-parallel 1,2,4",
+    "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --concurrency 64 --max-tpot-ms 20 --gpus 8",
+    answers={"llm": "lolat.llm.answer:LanguageModel"},
+)
+@common.model_argument
+@click.argument("config", metavar="CONFIG")
+@common.option("--input-tokens", type=common.WHOLE, default=1024, show_default=True, metavar="N",
+               help="Of a prompt.")  # fmt: skip
+@common.option("--output-tokens", type=common.WHOLE, default=512, show_default=True, metavar="N",
+               help="Of an answer.")  # fmt: skip
+@common.option("--concurrency", type=SEVERAL, default="1,8,32,128", show_default=True,
+               help="Requests that are there all the time.")  # fmt: skip
+@common.option("--tensor-parallel", type=SEVERAL, default=(),
+               help="GPUs over which the model is split; if not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
+@common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
+               help="Groups of these GPUs that share the experts whole.")  # fmt: skip
+@common.option("--dtype", default="", metavar="TYPE",
+               help="Of the weights: bfloat16, fp8, fp8_block, nvfp4; as published if not given.")  # fmt: skip
+@common.option("--kv-dtype", default="", metavar="TYPE",
+               help="Of the cache: bfloat16, fp8; as the framework usually has it if not given.")  # fmt: skip
+@common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
+               help="The longest time per output token.")  # fmt: skip
+@common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",
+               help="The longest time to the first token.")  # fmt: skip
+@common.option("--gpus", type=common.WHOLE, metavar="N",
+               help="The best on up to so many GPUs, of one model or several replicas.")  # fmt: skip
+@common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one GPU.")  # fmt: skip
+@common.json_option
+def llm(model: str, config: str, as_json: bool, **question: object) -> None:
+    """How fast the language model of CONFIG is served on GPUs as that of MODEL, and what a million tokens
+    cost: time to the first token, time per output token, memory, and what would help.
+
+    CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
+    known name such as qwen3-32b or llama-3.1-70b. With limits (--max-tpot-ms, --max-ttft-ms, --gpus) the
+    fewest GPUs that keep them; exit code 3 where none do.
+    """
+    import lolat
+    from lolat.report.llm import llm_lines
+
+    with common.json_of_no("llm", as_json):
+        answer = lolat.load(model).llm(config, **question)  # type: ignore[arg-type]
+    common.warn(answer.warnings)
+    common.answer("llm", answer, as_json, llm_lines(answer))

@@ -1,0 +1,445 @@
+"""`Model.llm`: how fast and how dear a language model is served, for each number of users and of GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.io.documents import converted
+from lolat.io.results import Result
+from lolat.llm.config import read_decoder
+from lolat.llm.decoder import Decoder
+from lolat.llm.gpu import GPU, Section
+from lolat.llm.serving import (
+    GIB,
+    PARTS,
+    RESERVED_GIB,
+    USABLE,
+    Layout,
+    Load,
+    Served,
+    Steps,
+    each_ms,
+    layout_of,
+    serve,
+    steps_of,
+    users_that_fit,
+)
+from lolat.units import did_you_mean, milliseconds, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.training.prices import Rental
+
+PUBLISHED = Path(__file__).parent / "published.json"
+"""Configurations of well-known models by name, the keys that say their sizes."""
+COVERAGE = 0.9
+MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
+SAME = 1.25
+"""A step that takes no more than this times the one of a single user costs further users next to nothing."""
+GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
+           "prompts")  # fmt: skip
+"""What an output token's time goes to: weights of dense layers read, their products beyond that, attention,
+routed experts, all-reduces, small operations, starts of kernels, a step's scheduling, other requests' prompts."""
+
+
+@dataclass(frozen=True, repr=False)
+class ServedModel(Result):
+    """One configuration of a served model.
+
+    `gpus`: `replicas` times `tensor_parallel`, which share the `concurrency`. `memory_gib`: of weights and
+    the cache of all requests, each GPU; `fits`: whether that is there; `largest_concurrency`: the most that
+    fits, 0 where not even the weights do: then there are no times. `tokens_per_s`: output tokens of all
+    GPUs. `dollars_per_million`: output tokens, their prompts included. `goes_to`: ms of an output token.
+    """
+
+    model: str
+    device: str
+    dtype: str
+    kv_dtype: str
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    tensor_parallel: int
+    replicas: int
+    gpus: int
+    fits: bool
+    memory_gib: float
+    largest_concurrency: int
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    tpot_interval_ms: tuple[float, float] | None = None
+    ttft_interval_ms: tuple[float, float] | None = None
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+    tokens_per_s: float | None = None
+    tokens_per_s_user: float | None = None
+    tokens_per_s_gpu: float | None = None
+    dollars_per_million: float | None = None
+    goes_to: Mapping[str, float] | None = None
+
+    def words(self) -> str:
+        """Users, GPUs, times."""
+        what = f"{plain(self.model)} on {plural(self.gpus, plain(self.device))}, {self.concurrency} at once"
+        if self.tpot_ms is None or self.ttft_ms is None:
+            return f"{what}: its weights do not fit"
+        return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
+
+
+@dataclass(frozen=True, repr=False)
+class LanguageModel(Result):
+    """The answer of `Model.llm`: its `served` rows, and the `best` of them.
+
+    `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
+    intervals. `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
+    for; `free_users`: up to so many at once a further one costs next to nothing, on the GPUs of the best or
+    else the first row that fits; `weights_gib`: that a step reads there.
+    """
+
+    model: str
+    device: str
+    framework: str
+    parameters: int
+    active: int
+    coverage: float
+    served: tuple[ServedModel, ...]
+    best: int | None
+    free_users: int | None
+    weights_gib: float | None
+    prices: str | None
+    warnings: tuple[str, ...]
+    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "rows=served", "best",
+            "free_users", "weights_gib", "prices", "warnings")  # fmt: skip
+
+    def words(self) -> str:
+        """The best row, or the first that fits."""
+        return self.chosen.words()
+
+    @property
+    def chosen(self) -> ServedModel:
+        """The best row, or the first that fits, or the first."""
+        if self.best is not None:
+            return self.served[self.best]
+        return next((row for row in self.served if row.fits), self.served[0])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each configuration; what the time goes to is a column each."""
+        found = []
+        for row in self.served:
+            cells = row.to_dict()
+            parts = cells.pop("goes_to") or {}
+            for name in ("tpot", "ttft"):
+                low, high = cells.pop(f"{name}_interval_ms") or (None, None)
+                cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
+            found.append(cells | {f"{part}_ms": ms for part, ms in parts.items()})
+        return found
+
+
+# ---- What is asked.
+
+
+def find_decoder(config: Any) -> Decoder:
+    """A decoder: of a configuration as a mapping, of a file or folder, or a published name.
+
+    InputError (code "decoder") where there is neither such a file nor such a name.
+    """
+    if isinstance(config, Decoder):
+        return config
+    if isinstance(config, Mapping):
+        return read_decoder(config)
+    if Path(config).exists():
+        return _read(str(config), Path(config).stat().st_mtime_ns)
+    known = published()
+    name = Path(str(config)).name.casefold().removesuffix(".json")
+    found = next((n for n in known if n == name or name.startswith(f"{n}-")), None)
+    if found is None:
+        near = did_you_mean(name, dict.fromkeys(known, ""), f"known by name are {', '.join(known)}")
+        raise InputError(
+            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published with "
+            f"the model; {near}",
+            code="decoder",
+        )
+    return replace(read_decoder(known[found]), name=found)
+
+
+@lru_cache(maxsize=64)
+def _read(path: str, changed: int) -> Decoder:
+    return read_decoder(path)
+
+
+@lru_cache(maxsize=1)
+def published() -> dict[str, dict[str, Any]]:
+    """Configurations by name, the longest name first."""
+    known: dict[str, dict[str, Any]] = msgspec.json.decode(PUBLISHED.read_bytes())
+    return dict(sorted(known.items(), key=lambda item: -len(item[0])))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a GPU; every combination of concurrency and tensor parallel is a row."""
+
+    input_tokens: int = 1024
+    output_tokens: int = 512
+    concurrency: tuple[int, ...] = (1, 8, 32, 128)
+    tensor_parallel: tuple[int, ...] = ()
+    expert_parallel: int = 1
+    dtype: str = ""
+    kv_dtype: str = ""
+    max_tpot_ms: float | None = None
+    max_ttft_ms: float | None = None
+    gpus: int | None = None
+
+    def check(self, decoder: Decoder) -> None:
+        """InputError for what cannot be."""
+        for name, values, most in (
+            ("input_tokens", (self.input_tokens,), MOST_TOKENS),
+            ("output_tokens", (self.output_tokens,), MOST_TOKENS),
+            ("concurrency", self.concurrency, MOST_USERS),
+            ("tensor_parallel", self.tensor_parallel, MOST_GPUS),
+            ("gpus", (self.gpus or 1,), MOST_GPUS),
+        ):
+            if not (values or name == "tensor_parallel") or not all(
+                isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= most for v in values
+            ):
+                raise InputError(
+                    f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}"
+                )
+        total = self.input_tokens + self.output_tokens
+        if decoder.context and total > decoder.context:
+            raise InputError(
+                f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} of output: "
+                f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"
+            )
+
+    @property
+    def limits(self) -> bool:
+        """Whether the best within limits is asked for."""
+        return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
+
+    def within(self, row: ServedModel) -> bool:
+        """Whether a row fits and keeps the limits."""
+        tpot, ttft = self.max_tpot_ms or math.inf, self.max_ttft_ms or math.inf
+        return row.fits and (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
+
+
+# ---- The answer.
+
+
+def answer(
+    section: Section, device: str, decoder: Decoder, asked: Question, rental: Rental | None = None
+) -> LanguageModel:
+    """The answer of a GPU. InputError for what cannot be; AnswerIsNo where no row keeps the limits."""
+    asked.check(decoder)
+    gpu = GPU(section)
+    rows: list[ServedModel] = []
+    for parallel in asked.tensor_parallel or _usual_parallel(section, decoder, asked):
+        layout = layout_of(
+            section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
+        )
+        rows += _rows(gpu, device, layout, asked, rental)
+    rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
+    if asked.limits:
+        rows = _fewest(rows, asked)
+    inside = [n for n, row in enumerate(rows) if asked.within(row)] if asked.limits else []
+    best = min(inside, key=lambda n: (rows[n].gpus, rows[n].tpot_ms)) if inside else None
+    made = LanguageModel(
+        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
+        tuple(rows), best, None, None, rental.prices if rental else None, (),
+    )  # fmt: skip
+    made = replace(
+        made, warnings=(*_remarks(section, made),), **_free(gpu, decoder, asked, made.chosen)
+    )
+    if asked.limits and best is None:
+        raise _no(made, asked)
+    return made
+
+
+def _usual_parallel(section: Section, decoder: Decoder, asked: Question) -> list[int]:
+    """1, 2, 4, 8 GPUs of a node that divide the model; of them those that hold its weights, if any."""
+    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
+    found = []
+    for parallel in (1 << n for n in range(most.bit_length()) if 1 << n <= most):
+        try:
+            layout = layout_of(
+                section, decoder, parallel, min(asked.expert_parallel, parallel), asked.dtype, asked.kv_dtype
+            )  # fmt: skip
+        except InputError as error:
+            if error.code != "tensor-parallel":
+                raise
+            continue
+        found.append((parallel, layout))
+    one = np.array([1.0])
+    fit = [parallel for parallel, layout in found if users_that_fit(section, layout, one)[0]]
+    return fit or [found[-1][0]]
+
+
+def _rows(
+    gpu: GPU, device: str, layout: Layout, asked: Question, rental: Rental | None
+) -> list[ServedModel]:
+    """Rows of one layout: each concurrency, with as many replicas as may be asked for."""
+    parallel = layout.tensor_parallel
+    most = (asked.gpus or int(gpu.section.sheet.gpus_per_node)) // parallel if asked.limits else 1
+    pairs = [
+        (users, replicas)
+        for users, replicas in itertools.product(asked.concurrency, range(1, max(most, 1) + 1))
+        if replicas <= users
+    ]
+    each = np.array([math.ceil(users / replicas) for users, replicas in pairs], float)
+    tokens = np.full(len(pairs), float(asked.input_tokens + asked.output_tokens))
+    inputs, outputs = (
+        np.full(len(pairs), float(n)) for n in (asked.input_tokens, asked.output_tokens)
+    )
+    load = Load(
+        inputs, outputs, each, users_that_fit(gpu.section, layout, tokens[:1]).repeat(len(pairs))
+    )
+    steps = steps_of(gpu, layout, load)
+    found = serve(gpu.section.ways, steps, load)
+    parts = _goes_to(gpu, layout, steps, found)
+    cache = layout.cache_bytes(asked.input_tokens + asked.output_tokens)
+    rows = []
+    for n, (users, replicas) in enumerate(pairs):
+        largest = int(load.users[n]) * replicas
+        row = ServedModel(
+            layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
+            asked.output_tokens, users, parallel, replicas, parallel * replicas, users <= largest,
+            (layout.weight_bytes + each[n] * cache) / GIB, largest,
+        )  # fmt: skip
+        rows.append(_timed(row, gpu.section, found, parts[n], n, rental) if largest else row)
+    return rows
+
+
+def _called(layout: Layout) -> str:
+    """The data type of a layout; of experts behind a +, where it is another one."""
+    differs = layout.decoder.experts and layout.expert_dtype != layout.dtype
+    return f"{layout.dtype}+{layout.expert_dtype}" if differs else layout.dtype
+
+
+def _timed(
+    row: ServedModel,
+    section: Section,
+    found: Served,
+    parts: np.ndarray,
+    n: int,
+    rental: Rental | None,
+) -> ServedModel:
+    """A row with its times, speeds and price."""
+    ttft, tpot, prompt, step, cycle = (float(column[n]) for column in found)
+    rate = 1e3 * row.concurrency * row.output_tokens / cycle
+    off, off_first = (math.exp(spread) for spread in section.spread)
+    price = rental.rented(row.gpus).price_per_hour / 3600.0 / rate * 1e6 if rental else None
+    return replace(
+        row, ttft_ms=ttft, tpot_ms=tpot, tpot_interval_ms=(tpot / off, tpot * off),
+        ttft_interval_ms=(ttft / off_first, ttft * off_first), prefill_ms=prompt, decode_ms=step,
+        tokens_per_s=rate, tokens_per_s_user=1e3 / tpot, tokens_per_s_gpu=rate / row.gpus,
+        dollars_per_million=price, goes_to=dict(zip(GOES_TO, parts.tolist(), strict=True)),
+    )  # fmt: skip
+
+
+def _goes_to(gpu: GPU, layout: Layout, steps: Steps, found: Served) -> np.ndarray:
+    """(rows, GOES_TO) ms of an output token."""
+    ms = steps.decode * each_ms(gpu.section.ways)
+    products, head, attention, experts, reduced, moved = ms[:, : len(PARTS)].T
+    kernels, fp8, blocks, fp4, layers, exchanges, step, parallel = ms[:, len(PARTS) :].T
+    dense = products + head
+    weights = np.minimum(layout.dense_bytes / gpu.bandwidth, dense)
+    return np.column_stack(
+        [weights, dense - weights, attention, experts, reduced + exchanges, moved,
+         kernels + fp8 + blocks + fp4 + layers, step + parallel, found.tpot_ms - found.step_ms]
+    )  # fmt: skip
+
+
+def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
+    """For each concurrency and tensor parallel the fewest replicas within the limits, else the most."""
+    found = []
+    for _, some in itertools.groupby(rows, key=lambda row: (row.concurrency, row.tensor_parallel)):
+        several = sorted(some, key=lambda row: row.gpus)
+        found.append(next(filter(asked.within, several), several[-1]))
+    return found
+
+
+def _free(gpu: GPU, decoder: Decoder, asked: Question, row: ServedModel) -> dict[str, Any]:
+    """Up to how many users a step costs no more than SAME times that of one, and the weights it reads."""
+    if row.tpot_ms is None:
+        return {}
+    layout = layout_of(
+        gpu.section,
+        decoder,
+        row.tensor_parallel,
+        asked.expert_parallel,
+        asked.dtype,
+        asked.kv_dtype,
+    )
+    users = 2.0 ** np.arange(0, 11, 0.5)
+    size = np.ones(len(users))
+    load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
+    step = steps_of(gpu, layout, load).decode @ each_ms(gpu.section.ways)
+    free = int(np.interp(SAME * step[0], np.maximum.accumulate(step), users))
+    return {"free_users": max(free, 1), "weights_gib": layout.weight_bytes / GIB}
+
+
+def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
+    near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
+    limits = [
+        f"{milliseconds(ms)} {what}"
+        for ms, what in (
+            (asked.max_tpot_ms, "per output token"),
+            (asked.max_ttft_ms, "to the first"),
+        )
+        if ms is not None
+    ]
+    return AnswerIsNo(
+        f"no configuration of up to {asked.gpus or max(r.gpus for r in made.served)} GPUs keeps "
+        f"{' and '.join(limits) or 'all requests in memory'}; nearest is {near.words()}",
+        made.to_dict(),
+    )
+
+
+def _remarks(section: Section, made: LanguageModel) -> list[str]:
+    """What a user must know of these rows."""
+    found = []
+    short = [row for row in made.served if not row.largest_concurrency]
+    if short:
+        least = short[0].memory_gib * short[0].tensor_parallel
+        room = USABLE * section.sheet.memory_gib - RESERVED_GIB
+        found.append(
+            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are free "
+            f"for them: at least {math.ceil(least / room)} GPUs"
+        )
+    waits = [row for row in made.served if row.largest_concurrency and not row.fits]
+    if waits:
+        found.append(
+            f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
+            "which the time to the first token has"
+        )
+    like = sorted(
+        {o.like for dtypes in section.operations.values() for o in dtypes.values() if o.like}
+    )
+    if like:
+        found.append(
+            f"not all operations were timed on this GPU; they are taken to be as on {', '.join(like)}"
+        )
+    if not section.served:
+        found.append(
+            "no served model of this GPU and framework is known: the ways are those of others"
+        )
+    return found
+
+
+def section_of(document: Mapping[str, Any], source: str) -> Section:
+    """The section of a model file, checked; ModelFileError where the file is damaged."""
+    section: Section = converted(document["llm"], Section, source, "$.llm")
+    return section
+
+
+def to_dict(section: Section) -> dict[str, Any]:
+    """A section as plain data."""
+    made: dict[str, Any] = msgspec.to_builtins(section)
+    return made

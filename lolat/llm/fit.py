@@ -1,0 +1,494 @@
+"""A GPU and a framework, fitted: operations to a few hundred that were timed, ways to served rows.
+
+Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the one of
+the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells, which is
+nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from scipy.optimize import least_squares
+
+from lolat.errors import InputError
+from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
+from lolat.llm.forms import FORMS, Facts, Rows
+from lolat.llm.gpu import (
+    GPU,
+    MOST_CHANGE,
+    Operation,
+    Section,
+    Sheet,
+    Ways,
+    bells,
+    facts_of,
+    lacks,
+    operation_ms,
+)
+from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+
+OFF = {"gemm": 0.05, "all_reduce": 0.04}
+OFF_OTHERS = 0.1
+"""An error, as a logarithm, from which on a row's pull grows no more with it."""
+CENTERS = 24
+AMPLITUDE, NOISE = 0.1, 0.07
+"""Of the correction, and of what it does not follow, as logarithms."""
+FOLDS = 5
+
+
+def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, facts: Facts) -> Operation:
+    """From (rows,) ms of timed rows."""
+    variants = FORMS[name].variants(dtype)
+    fits = [_fit_terms(name, dtype, variant, rows, ms, facts) for variant in variants]
+    _, operation = min(fits, key=lambda fit: fit[0])
+    left, fold = np.empty(len(ms)), np.arange(len(ms)) % FOLDS
+    for out in (fold == number for number in range(FOLDS if len(ms) > 2 * FOLDS else 0)):
+        _, some = _fit_terms(
+            name, dtype, operation.variant, _take(rows, ~out), ms[~out], facts, operation.terms
+        )
+        some = _corrected(name, dtype, some, _take(rows, ~out), ms[~out], facts)
+        left[out] = np.log(ms[out] / operation_ms(name, some, _take(rows, out), facts, dtype, True))
+    spread = float(np.quantile(np.abs(left), 0.9) / 1.645) if len(ms) > 2 * FOLDS else 0.3
+    operation = _corrected(name, dtype, operation, rows, ms, facts)
+    return msgspec.structs.replace(operation, spread=_short(spread), rows=len(ms))
+
+
+def _take(rows: Rows, which: np.ndarray) -> Rows:
+    return {column: values[which] for column, values in rows.items()}
+
+
+def _short(value: float) -> float:
+    """Four digits are enough."""
+    return float(f"{value:.4g}")
+
+
+def _fit_terms(
+    name: str, dtype: str, variant: str, rows: Rows, ms: np.ndarray, facts: Facts,
+    start: Mapping[str, float] | None = None,
+) -> tuple[float, Operation]:  # fmt: skip
+    """The cost, and the operation without a correction."""
+    form = FORMS[name]
+    centers = form.terms(dtype, variant)
+    middle, width = np.array([*centers.values()]).T
+    middle, logs, off = np.log(middle), np.log(ms), OFF.get(name, OFF_OTHERS)
+
+    def errors(unknowns: np.ndarray) -> np.ndarray:
+        terms = dict(zip(centers, np.exp(unknowns), strict=True))
+        with np.errstate(all="ignore"):
+            found = np.log(form.ms(terms, rows, facts, dtype, variant, True)) - logs
+        return np.concatenate(
+            [np.nan_to_num(found, nan=10.0, posinf=10.0) / off, (unknowns - middle) / width]
+        )
+
+    begin = middle if start is None else np.log([*start.values()])
+    found = least_squares(errors, begin, loss="soft_l1", diff_step=1e-3, max_nfev=60)
+    terms = {n: _short(v) for n, v in zip(centers, np.exp(found.x), strict=True)}
+    return float(found.cost), Operation(terms=terms, variant=variant)
+
+
+# ---- The correction.
+
+
+def _corrected(
+    name: str, dtype: str, operation: Operation, rows: Rows, ms: np.ndarray, facts: Facts
+) -> Operation:
+    """The same with a correction that follows what its terms leave over."""
+    form = FORMS[name]
+    if form.place is None or len(ms) < CENTERS:
+        return operation
+    left = np.log(ms / form.ms(operation.terms, rows, facts, dtype, operation.variant, True))
+    left = MOST_CHANGE * np.tanh(left / MOST_CHANGE)
+    places = form.place(rows).round(2)
+    near, trust, ridge = bells(places, places), np.ones(len(ms)), (NOISE / AMPLITUDE) ** 2
+    smooth = left
+    for _ in range(5):  # rows that are far off count less
+        smooth = near @ np.linalg.solve(near + np.diag(ridge / trust), left)
+        trust = 1.0 / (1.0 + ((left - smooth) / (2 * NOISE)) ** 2)
+    chosen, rest, part = list[int](), smooth, near[:, :0]
+    for _ in range(CENTERS):
+        gain = (near @ rest) ** 2 / (near**2).sum(0)
+        gain[chosen] = -1.0
+        chosen.append(int(gain.argmax()))
+        part = near[:, chosen]
+        rest = smooth - part @ np.linalg.solve(
+            part.T @ part + 1e-3 * np.eye(len(chosen)), part.T @ smooth
+        )
+    held = ridge * near[np.ix_(chosen, chosen)] + 1e-5 * np.eye(len(chosen))
+    weights = np.linalg.solve((part.T * trust) @ part + held, (part.T * trust) @ left)
+    return msgspec.structs.replace(
+        operation,
+        centers=tuple(tuple(map(float, place)) for place in places[chosen]),
+        weights=tuple(_short(weight) for weight in weights),
+    )
+
+
+# ---- Tables of operations.
+
+OPERATION_COLUMNS = "op, dtype, latency_ms, and the sizes of the operation"
+MOST_SIZE = 1e12
+
+
+def read_sheet(path: str | Path, device: str) -> Sheet:
+    """The data sheet of `device` in a table with the columns of `Sheet`; InputError."""
+    table = read_table(
+        path, ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops"), rows="device"
+    )
+    rows = {row["device"]: row for row in table}
+    if device not in rows:
+        raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
+    row, facts = rows[device], {}
+    for field in msgspec.structs.fields(Sheet):
+        if row.get(field.name):
+            facts[field.name] = row.number(
+                field.name, ABOVE_ZERO, expected=f"a number above 0 for {device}"
+            )
+    if (
+        "multiprocessors" not in facts
+    ):  # of NVIDIA's since 2020, some 1,500 dense TFLOPS each 100 of them
+        raise InputError(
+            f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
+            code="multiprocessors",
+        )
+    return Sheet(**facts)
+
+
+def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndarray]]]:
+    """By operation and data type: its sizes and (rows,) ms; InputError names the row that is wrong."""
+    table = read_table(
+        path, ("op", "dtype", "latency_ms"), expected=f"expected {OPERATION_COLUMNS}"
+    )
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for row in table:
+        name = row["op"]
+        if name not in FORMS:
+            raise row.wrong("op", f"one of {', '.join(FORMS)}")
+        dtype = row["dtype"]
+        if dtype not in WEIGHT_BYTES:
+            raise row.wrong("dtype", f"one of {', '.join(WEIGHT_BYTES)}")
+        if name.endswith("_attention"):
+            if row.get("kv_dtype") not in CACHE_BYTES:
+                raise row.wrong("kv_dtype", f"one of {', '.join(CACHE_BYTES)}")
+            dtype = f"{dtype}/{row['kv_dtype']}"
+        sizes = [_size(row, column) for column in FORMS[name].columns]
+        found.setdefault(name, {}).setdefault(dtype, []).append([*sizes, row.milliseconds()])
+    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
+    for name, dtypes in found.items():
+        for dtype, rows in dtypes.items():
+            *sizes, ms = np.array(rows).T
+            made.setdefault(name, {})[dtype] = (
+                dict(zip(FORMS[name].columns, sizes, strict=True)),
+                ms,
+            )
+    return made
+
+
+def _size(row: Any, column: str) -> float:
+    """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
+    if column == "skew":
+        text = row.get("distribution") or "balanced"
+        if text != "balanced" and not text.startswith("power_law_"):
+            raise row.wrong("distribution", "balanced, or power_law_ and its exponent")
+        return 0.0 if text == "balanced" else float(text.rpartition("_")[2])
+    least, default = (0.0, 0.0) if column == "window" else (1.0, None)
+    return float(row.number(column, least, MOST_SIZE, f"a number from {least:g}", default))
+
+
+def fit_operations(
+    timed: Mapping[str, Mapping[str, tuple[Rows, np.ndarray]]], sheet: Sheet
+) -> dict[str, dict[str, Operation]]:
+    """Every operation and data type of the tables, fitted."""
+    facts = facts_of(sheet)
+    return {
+        name: {dtype: fit_operation(name, dtype, *one, facts) for dtype, one in dtypes.items()}
+        for name, dtypes in timed.items()
+    }
+
+
+# ---- Served rows.
+
+SERVED = (
+    "expected a table with the columns model, input_tokens, output_tokens, concurrency, tensor_parallel, "
+    "tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the JSON of `vllm bench serve "
+    "--save-result` or of SGLang's bench_serving"
+)
+SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tpot_ms")
+USUAL = {
+    "vllm": Ways(
+        kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
+        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0, mixed=0.17,
+    ),
+    "trtllm": Ways(
+        kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
+        step_ms=0.31, parallel_ms=0.21, small=2.66, together=0.14, front_ms=60.0, mixed=0.7,
+    ),
+    "sglang": Ways(
+        kernel_ms=2.5e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=2e-3, experts_ms=5e-3, exchange_ms=3.1e-3,
+        step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=54.0, mixed=0.41,
+    ),
+}  # fmt: skip
+"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven models
+and data types on two GPUs. Those of a GPU are drawn to them."""
+WIDTHS = Ways(
+    kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4,
+)  # fmt: skip
+"""How far a way may be from where it was, at the price of a row that is off by OFF_TPOT."""
+MOST_OF_A_WAY = Ways(
+    kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
+    step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=500.0, mixed=1.0,
+)  # fmt: skip
+OFF_TPOT, OFF_TTFT = 0.05, 0.3
+A_GROUP = 40
+"""Rows of one model and data type beyond which more of them count no more."""
+WAITING = 0.5
+"""Requests that wait more than this share of their time wait for memory, and tell nothing of the ways."""
+
+
+@dataclass(frozen=True)
+class ServedRow:
+    """One served configuration; `ttft_ms` is 0 where it is unknown, `where` names the row in messages."""
+
+    model: str
+    input_tokens: float
+    output_tokens: float
+    concurrency: float
+    tpot_ms: float
+    ttft_ms: float = 0.0
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    dtype: str = ""
+    kv_dtype: str = ""
+    where: str = ""
+
+
+def read_served(path: str | Path) -> list[ServedRow]:
+    """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
+
+    Left out: rows whose attention is data parallel, which is not known.
+    """
+    return [*(_of_table if is_table(str(path)) else _of_json)(Path(path))]
+
+
+def _of_table(path: Path) -> Iterator[ServedRow]:
+    for row in read_table(path, SERVED_COLUMNS, expected=SERVED):
+        if row.number("attention_data_parallel", default=1.0) <= 1.0:
+            yield ServedRow(
+                row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
+                row.number("concurrency", 1.0, default=1.0), row.milliseconds("tpot_ms"),
+                row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
+                row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
+                row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
+            )  # fmt: skip
+
+
+def _of_json(path: Path) -> Iterator[ServedRow]:
+    """One object (vLLM), or one a line (SGLang)."""
+    try:
+        text = path.read_text("utf-8").strip()
+        lines = text.splitlines() if "\n{" in text else [text]
+        for found in map(json.loads, lines):
+            yield _of_benchmark(found, str(path))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+        raise InputError(
+            f"{path}: {error!r} is no benchmark of a server; {SERVED}", code="served"
+        ) from None
+
+
+def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
+    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info."""
+    info, done = found.get("server_info") or {}, found["completed"]
+    names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
+    parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
+    if not parallel:
+        raise InputError(
+            f"{where}: the number of GPUs is not in it; expected `vllm bench serve --metadata "
+            "tensor_parallel=N`, or add the key tensor_parallel",
+            code="tensor-parallel",
+        )
+    return ServedRow(
+        str(found.get("model_id") or info.get("model_path") or found["model"]),
+        found["total_input_tokens"] / done, found["total_output_tokens"] / done,
+        float(found.get("max_concurrency") or found["concurrency"]), float(found["mean_tpot_ms"]),
+        float(found["mean_ttft_ms"]), parallel[0], int(found.get("expert_parallel", 1)),
+        str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Served rows with their steps: (rows,) arrays; `group`: the model and data type of each."""
+
+    steps: Steps
+    load: Load
+    tpot_ms: np.ndarray
+    ttft_ms: np.ndarray
+    group: np.ndarray
+
+    def take(self, which: np.ndarray) -> Timed:
+        """Some of the rows."""
+        steps = Steps(*(column[which] for column in self.steps))
+        load = Load(*(column[which] for column in self.load))
+        return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
+
+
+def timed_steps(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """The steps of served rows that tell of the ways: those that did not wait for memory.
+
+    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    """
+    gpu, found = GPU(section), []
+    kinds: dict[Any, list[ServedRow]] = {}
+    for row in rows:
+        key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
+        kinds.setdefault(key, []).append(row)
+    for (model, dtype, kv_dtype, parallel, experts), some in kinds.items():
+        layout = layout_of(section, decoder_of(model), parallel, experts, dtype, kv_dtype)
+        columns = [
+            (r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in some
+        ]
+        inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
+        load = Load(
+            inputs, outputs, concurrency, users_that_fit(section, layout, inputs + outputs / 2.0)
+        )
+        steps, group = steps_of(gpu, layout, load), np.full(len(some), f"{model} {dtype}")
+        one = Timed(steps, load, tpot, ttft, group)
+        found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
+    if not sum(len(one.group) for one in found):
+        raise InputError(
+            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
+        )
+    steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
+    load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
+    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
+    return Timed(steps, load, *map(np.concatenate, columns))
+
+
+def fit_ways(timed: Timed, start: Ways) -> Ways:
+    """The ways by served rows, drawn to `start`."""
+    names, numbers = np.unique(timed.group, return_inverse=True)
+    weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
+    begin, width, most = (
+        np.array(msgspec.structs.astuple(w)) for w in (start, WIDTHS, MOST_OF_A_WAY)
+    )
+    tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
+    ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
+
+    def errors(unknowns: np.ndarray) -> np.ndarray:
+        found = serve(Ways(*unknowns), timed.steps, timed.load)
+        first = np.where(known, np.log(found.ttft_ms) - ttft, 0.0)
+        off = [(np.log(found.tpot_ms) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
+        return np.concatenate([*off, (unknowns - begin) / width])
+
+    inside = np.clip(begin, 1e-9, most * (1.0 - 1e-9))
+    found = least_squares(errors, inside, loss="soft_l1", bounds=(np.zeros(len(begin)), most))
+    return Ways(*map(_short, found.x))
+
+
+def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
+    """Within which, as logarithms, 90 % of (tpot, ttft) lie when their model or a fifth of it is left out."""
+    names, numbers = np.unique(timed.group, return_inverse=True)
+    parts = numbers if len(names) > 2 else np.arange(len(numbers)) % FOLDS
+    off = np.zeros((2, len(numbers)))
+    for part in np.unique(parts):
+        out = parts == part
+        found = serve(
+            fit_ways(timed.take(~out), start), timed.take(out).steps, timed.take(out).load
+        )
+        off[0, out] = np.log(found.tpot_ms / timed.tpot_ms[out])
+        off[1, out] = np.log(found.ttft_ms / np.maximum(timed.ttft_ms[out], 1e-6)) * (
+            timed.ttft_ms[out] > 0
+        )
+    tpot, ttft = np.quantile(np.abs(off), 0.9, axis=1)
+    return _short(tpot), _short(max(ttft, tpot))
+
+
+# ---- A section.
+
+LIKE = 0.5
+"""GPUs whose data sheets differ by less than this (the sum of logarithms, see `_unlike`) are taken alike."""
+SPREADS = {"served": (0.18, 0.4), "timed": (0.22, 0.5), "sheet": (0.3, 0.6)}
+"""Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
+LEAST_SERVED = 10
+
+
+def frameworks_in(text: str) -> str:
+    """The framework that a file's name says; vLLM where it says none."""
+    return next((name for name in USUAL if name in text.casefold()), "vllm")
+
+
+def complete(section: Section, others: Mapping[str, Section]) -> Section:
+    """The same with every operation that `others` have: those of a GPU that is alike, else the usual terms.
+
+    `others`: GPUs by name. Data types that the GPU lacks are left out.
+    """
+    known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
+    order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
+    for other, one in order:
+        for name, dtypes in one.operations.items():
+            for dtype, operation in dtypes.items():
+                types = dtype.split("/")
+                if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
+                    continue
+                if _unlike(section, one) >= LIKE:
+                    centers = FORMS[name].terms(dtype, operation.variant)
+                    terms = {term: center for term, (center, _) in centers.items()}
+                    operation = Operation(terms=terms, variant=operation.variant)
+                known.setdefault(name, {})[dtype] = msgspec.structs.replace(
+                    operation, rows=0, like=other
+                )
+    return msgspec.structs.replace(section, operations=known)
+
+
+def _unlike(a: Section, b: Section) -> float:
+    """How far two GPUs differ: what a multiprocessor computes and moves, data types, the framework."""
+
+    def place(section: Section) -> np.ndarray:
+        sheet = section.sheet
+        each = np.log(
+            [
+                sheet.bf16_tflops / sheet.multiprocessors,
+                sheet.bandwidth_gb_s / sheet.multiprocessors,
+            ]
+        )
+        return np.array([*each, sheet.fp8_tflops is not None, sheet.fp4_tflops is not None], float)
+
+    return float(np.abs(place(a) - place(b)).sum() + 0.25 * (a.framework != b.framework))
+
+
+def section_from(
+    sheet: Sheet, framework: str, tables: Sequence[str | Path], others: Mapping[str, Section]
+) -> Section:
+    """A GPU from its data sheet and tables of operations; what was not timed is as of `others`."""
+    timed: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
+    for path in tables:
+        for name, dtypes in read_operations(path).items():
+            timed.setdefault(name, {}).update(dtypes)
+    spread = SPREADS["timed" if timed else "sheet"]
+    section = Section(
+        sheet=sheet, operations=fit_operations(timed, sheet), ways=USUAL[framework], framework=framework,
+        spread=spread,
+    )  # fmt: skip
+    return complete(section, others)
+
+
+def served_by(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Section:
+    """The same with its ways fitted to served rows; from LEAST_SERVED on they say how far off it is too."""
+    timed = timed_steps(section, rows, decoder_of)
+    number = len(timed.group)
+    spread = spread_of(timed, section.ways) if number >= LEAST_SERVED else SPREADS["served"]
+    ways = fit_ways(timed, section.ways)
+    return msgspec.structs.replace(
+        section, ways=ways, served=section.served + number, spread=spread
+    )

@@ -1,0 +1,177 @@
+"""A GPU that serves language models: the section `llm` of a model file, and ms of its operations."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.errors import InputError, arg
+from lolat.io.documents import NotNegative, Number, Positive
+from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
+
+MOST_CHANGE = 0.4
+"""No correction of a logarithm is larger."""
+SKEW = 1.2
+"""How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One operation in one data type on one GPU.
+
+    `terms`, `variant`: of its form; `centers`, `weights`: of the correction of the logarithm; `spread`:
+    standard deviation of the logarithm on rows left out; `rows`: how many it is fitted to; `like`: the GPU
+    whose terms these are, where it was not timed on this one.
+    """
+
+    terms: dict[str, Positive]
+    variant: str
+    centers: tuple[tuple[Number, ...], ...] = ()
+    weights: tuple[Number, ...] = ()
+    spread: NotNegative = 0.3
+    rows: int = 0
+    like: str = ""
+
+
+class Ways(msgspec.Struct, frozen=True, kw_only=True):
+    """How a framework runs steps, the same for all models; `fit_ways` finds it from served rows.
+
+    `kernel_ms`: from a kernel of a CUDA graph to the next; `fp8_ms`, `block_ms`, `fp4_ms`: a further kernel
+    that quantizes the input of a product; `experts_ms`: the further kernels of a layer of experts;
+    `exchange_ms`: what an all-reduce waits for the slowest GPU; `step_ms`: scheduling and sampling,
+    `parallel_ms`: the same more on several GPUs; `small`: how many times the bytes of small operations are
+    moved; `together`: the share of requests that arrive at once; `front_ms`: from the request to the
+    scheduler and from the token to the user; `mixed`: the share of prompts whose tokens are computed in a
+    step with those of others.
+    """
+
+    kernel_ms: NotNegative
+    fp8_ms: NotNegative
+    block_ms: NotNegative
+    fp4_ms: NotNegative
+    experts_ms: NotNegative
+    exchange_ms: NotNegative
+    step_ms: NotNegative
+    parallel_ms: NotNegative
+    small: NotNegative
+    together: NotNegative
+    front_ms: NotNegative
+    mixed: NotNegative
+
+
+class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Facts of a data sheet; rates without sparsity, `link_gb_s` one direction of one GPU."""
+
+    multiprocessors: Positive
+    bandwidth_gb_s: Positive
+    memory_gib: Positive
+    bf16_tflops: Positive
+    fp8_tflops: Positive | None = None
+    fp4_tflops: Positive | None = None
+    link_gb_s: Positive | None = None
+    gpus_per_node: Positive = 8
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model file knows of language models.
+
+    `operations`: by name of FORMS and data type, of attention queries/cache; `spread`: 90 % of served rows
+    left out were within these of the prediction, as logarithms, (per output token, to the first); `served`:
+    rows that the ways are fitted to.
+    """
+
+    sheet: Sheet
+    operations: dict[str, dict[str, Operation]]
+    ways: Ways
+    framework: str = ""
+    spread: tuple[Positive, Positive] = (0.2, 0.4)
+    served: int = 0
+
+
+def facts_of(sheet: Sheet) -> Facts:
+    """Per ms; a rate that the GPU lacks is that of half precision, as it computes in it."""
+    rates = {name: 1e9 * (getattr(sheet, name) or sheet.bf16_tflops) for name in {*PEAKS.values()}}
+    link = sheet.link_gb_s or 32.0
+    return Facts(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
+
+
+def lacks(sheet: Sheet, dtype: str) -> bool:
+    """Whether the GPU cannot compute products of a data type (4-bit weights alone need no such rate)."""
+    return getattr(sheet, PEAKS[dtype]) is None
+
+
+def operation_ms(
+    name: str, operation: Operation, rows: Rows, facts: Facts, dtype: str, alone: bool
+) -> Any:
+    """(rows,) ms, corrected; `alone`: as it was timed, else as it runs in a served model.
+
+    Of a row that is all launch when timed alone the correction says nothing of how it runs in a model.
+    """
+    form = FORMS[name]
+    ms = form.ms(operation.terms, rows, facts, dtype, operation.variant, alone)
+    if not operation.centers or form.place is None:
+        return ms
+    change = correction(operation, form.place(rows))
+    if not alone:
+        start = operation.terms.get("launch", operation.terms.get("start", 0.0))
+        change = change * ms / (ms + start)
+    return ms * np.exp(change)
+
+
+def correction(operation: Operation, places: np.ndarray) -> np.ndarray:
+    """(rows,) logarithms."""
+    change = bells(places, np.array(operation.centers)) @ np.array(operation.weights)
+    return np.minimum(np.maximum(change, -MOST_CHANGE), MOST_CHANGE)
+
+
+def bells(places: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """(rows, centers) values of a bell of width 1 around each center."""
+    far = (places**2).sum(1)[:, None] + (centers**2).sum(1) - 2.0 * places @ centers.T
+    return np.exp(-0.5 * np.maximum(far, 0.0))
+
+
+class GPU:
+    """Ms of operations as they run in a served model; sizes are numbers or (rows,) arrays."""
+
+    def __init__(self, section: Section) -> None:
+        self.section, self.facts = section, facts_of(section.sheet)
+
+    def ms(self, name: str, dtype: str, *sizes: Any) -> Any:
+        """(rows,) ms of the operation `name`; `sizes`: the columns of its form.
+
+        InputError (code "not-timed") where nothing like it was timed.
+        """
+        operation = self.operation(name, dtype)
+        columns = np.broadcast_arrays(*(np.asarray(size, float) for size in sizes))
+        flat = dict(zip(FORMS[name].columns, (column.ravel() for column in columns), strict=True))
+        ms = operation_ms(name, operation, flat, self.facts, self.key(name, dtype), alone=False)
+        return ms.reshape(columns[0].shape)
+
+    def operation(self, name: str, dtype: str) -> Operation:
+        """The fitted operation; of attention `dtype` is that of the cache."""
+        known = self.section.operations.get(name, {})
+        wanted = self.key(name, dtype)
+        if wanted not in known:
+            raise InputError(
+                f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
+                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, or "
+                f"give another {arg('dtype')}",
+                code="not-timed",
+            )
+        return known[wanted]
+
+    def key(self, name: str, dtype: str) -> str:
+        """The data type's name in the section: a product of 4-bit weights is computed in bfloat16, queries
+        are of eight bits where the framework computes attention so.
+        """
+        known = self.section.operations.get(name, {})
+        if name.endswith("_attention"):
+            return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)
+        return dtype
+
+    @cached_property
+    def bandwidth(self) -> float:
+        """Bytes a ms."""
+        return self.facts.bandwidth
