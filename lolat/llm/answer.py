@@ -44,11 +44,12 @@ PUBLISHED = Path(__file__).parent / "published.json"
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
 SAME = 1.25
-"""A step that takes no more than this times the one of a single user costs further users next to nothing."""
+"""Users cost next to nothing as long as a step takes no more than this times that of a single one."""
 GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
            "prompts")  # fmt: skip
-"""What an output token's time goes to: weights of dense layers read, their products beyond that, attention,
-routed experts, all-reduces, small operations, starts of kernels, a step's scheduling, other requests' prompts."""
+"""What an output token's time goes to: weights of dense layers read, their products beyond that,
+attention, routed experts, all-reduces, small operations, starts of kernels, a step's scheduling, other
+requests' prompts."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,8 +164,8 @@ def find_decoder(config: Any) -> Decoder:
     if found is None:
         near = did_you_mean(name, dict.fromkeys(known, ""), f"known by name are {', '.join(known)}")
         raise InputError(
-            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published with "
-            f"the model; {near}",
+            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published "
+            f"with the model; {near}",
             code="decoder",
         )
     return replace(read_decoder(known[found]), name=found)
@@ -268,9 +269,8 @@ def _usual_parallel(section: Section, decoder: Decoder, asked: Question) -> list
     found = []
     for parallel in (1 << n for n in range(most.bit_length()) if 1 << n <= most):
         try:
-            layout = layout_of(
-                section, decoder, parallel, min(asked.expert_parallel, parallel), asked.dtype, asked.kv_dtype
-            )  # fmt: skip
+            experts = min(asked.expert_parallel, parallel)
+            layout = layout_of(section, decoder, parallel, experts, asked.dtype, asked.kv_dtype)
         except InputError as error:
             if error.code != "tensor-parallel":
                 raise
@@ -410,8 +410,8 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
         least = short[0].memory_gib * short[0].tensor_parallel
         room = USABLE * section.sheet.memory_gib - RESERVED_GIB
         found.append(
-            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are free "
-            f"for them: at least {math.ceil(least / room)} GPUs"
+            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are "
+            f"free for them: at least {math.ceil(least / room)} GPUs"
         )
     waits = [row for row in made.served if row.largest_concurrency and not row.fits]
     if waits:

@@ -1,8 +1,8 @@
 """A GPU and a framework, fitted: operations to a few hundred that were timed, ways to served rows.
 
-Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the one of
-the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells, which is
-nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
+Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the
+one of the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells,
+which is nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
 """
 
 from __future__ import annotations
@@ -223,7 +223,8 @@ SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tpot
 USUAL = {
     "vllm": Ways(
         kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0, mixed=0.17,
+        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0,
+        mixed=0.17,
     ),
     "trtllm": Ways(
         kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
@@ -234,8 +235,8 @@ USUAL = {
         step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=54.0, mixed=0.41,
     ),
 }  # fmt: skip
-"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven models
-and data types on two GPUs. Those of a GPU are drawn to them."""
+"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven
+models and data types on two GPUs. Those of a GPU are drawn to them."""
 WIDTHS = Ways(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4,
@@ -369,8 +370,11 @@ def timed_steps(
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
-    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
-    return Timed(steps, load, *map(np.concatenate, columns))
+    tpot, ttft, group = (
+        np.concatenate([getattr(one, name) for one in found])
+        for name in ("tpot_ms", "ttft_ms", "group")
+    )
+    return Timed(steps, load, tpot, ttft, group)
 
 
 def fit_ways(timed: Timed, start: Ways) -> Ways:
@@ -395,7 +399,10 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
 
 
 def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
-    """Within which, as logarithms, 90 % of (tpot, ttft) lie when their model or a fifth of it is left out."""
+    """Within which 90 % of (tpot, ttft) lie when their model, or a fifth of the rows, is left out.
+
+    As logarithms.
+    """
     names, numbers = np.unique(timed.group, return_inverse=True)
     parts = numbers if len(names) > 2 else np.arange(len(numbers)) % FOLDS
     off = np.zeros((2, len(numbers)))
@@ -415,7 +422,7 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 # ---- A section.
 
 LIKE = 0.5
-"""GPUs whose data sheets differ by less than this (the sum of logarithms, see `_unlike`) are taken alike."""
+"""GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
 SPREADS = {"served": (0.18, 0.4), "timed": (0.22, 0.5), "sheet": (0.3, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10

@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     like: str = ""
 
 
-class Ways(msgspec.Struct, frozen=True, kw_only=True):
+class Ways(msgspec.Struct, frozen=True):
     """How a framework runs steps, the same for all models; `fit_ways` finds it from served rows.
 
     `kernel_ms`: from a kernel of a CUDA graph to the next; `fp8_ms`, `block_ms`, `fp4_ms`: a further kernel
@@ -156,8 +156,8 @@ class GPU:
         if wanted not in known:
             raise InputError(
                 f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
-                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, or "
-                f"give another {arg('dtype')}",
+                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
+                f"or give another {arg('dtype')}",
                 code="not-timed",
             )
         return known[wanted]
