@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     like: str = ""
 
 
-class Ways(msgspec.Struct, frozen=True, kw_only=True):
+class Ways(msgspec.Struct, frozen=True):
     """How a framework runs steps, the same for all models; `fit_ways` finds it from served rows.
 
     `kernel_ms`: from a kernel of a CUDA graph to the next; `fp8_ms`, `block_ms`, `fp4_ms`: a further kernel
