@@ -395,7 +395,7 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
 
     inside = np.clip(begin, 1e-9, most * (1.0 - 1e-9))
     found = least_squares(errors, inside, loss="soft_l1", bounds=(np.zeros(len(begin)), most))
-    return Ways(*map(_short, found.x))
+    return Ways(*(_short(way) if way > 1e-6 else 0.0 for way in found.x))
 
 
 def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
