@@ -165,7 +165,8 @@ def _language_models(
         source = ", ".join(Path(p).name for p in [*files[KERNELS], *files[SERVED]]) or "data sheet"
         where = {"device": "unknown", "source": source}
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
-    rows = [row for path in files[SERVED] for row in read_served(path)]
+    device = str(document["device"]).partition(" (")[0]
+    rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
     if rows:
         section = served_by(section, rows, find_decoder)
     document = {**document, "llm": to_dict(section)}

@@ -270,20 +270,24 @@ class ServedRow:
     where: str = ""
 
 
-def read_served(path: str | Path) -> list[ServedRow]:
+def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
     """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
 
-    Left out: rows whose attention is data parallel, which is not known.
+    Left out: rows that name another device or framework, and those whose attention is data parallel, which
+    is not known.
     """
-    return [*(_of_table if is_table(str(path)) else _of_json)(Path(path))]
+    if not is_table(str(path)):
+        return [*_of_json(Path(path))]
+    return [*_of_table(Path(path), {"device": device, "framework": framework})]
 
 
-def _of_table(path: Path) -> Iterator[ServedRow]:
+def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
     for row in read_table(path, SERVED_COLUMNS, expected=SERVED):
-        if row.number("attention_data_parallel", default=1.0) <= 1.0:
+        others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
+        if not others and row.number("attention_data_parallel", default=1.0) <= 1.0:
             yield ServedRow(
                 row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-                row.number("concurrency", 1.0, default=1.0), row.milliseconds("tpot_ms"),
+                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0), row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
                 row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
@@ -395,7 +399,7 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
 
     inside = np.clip(begin, 1e-9, most * (1.0 - 1e-9))
     found = least_squares(errors, inside, loss="soft_l1", bounds=(np.zeros(len(begin)), most))
-    return Ways(*map(_short, found.x))
+    return Ways(*(_short(way) if way > 1e-6 else 0.0 for way in found.x))
 
 
 def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
