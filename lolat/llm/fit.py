@@ -287,7 +287,8 @@ def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
         if not others and row.number("attention_data_parallel", default=1.0) <= 1.0:
             yield ServedRow(
                 row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0), row.milliseconds("tpot_ms"),
+                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0),
+                row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
                 row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
