@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,10 +99,9 @@ class ServedModel(Result):
 class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
-    `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
+    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
     intervals. `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
-    for; `free_users`: up to so many at once a further one costs next to nothing, on the GPUs of the best or
-    else the first row that fits; `weights_gib`: that a step reads there.
+    for.
     """
 
     model: str
@@ -113,10 +112,10 @@ class LanguageModel(Result):
     coverage: float
     served: tuple[ServedModel, ...]
     best: int | None
-    free_users: int | None
-    weights_gib: float | None
     prices: str | None
     warnings: tuple[str, ...]
+    gpu: GPU
+    layout: Layout
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "rows=served", "best",
             "free_users", "weights_gib", "prices", "warnings")  # fmt: skip
 
@@ -130,6 +129,23 @@ class LanguageModel(Result):
         if self.best is not None:
             return self.served[self.best]
         return next((row for row in self.served if row.fits), self.served[0])
+
+    @cached_property
+    def weights_gib(self) -> float:
+        """Of the weights on each GPU of the chosen row."""
+        return self.layout.weight_bytes / GIB
+
+    @cached_property
+    def free_users(self) -> int | None:
+        """Up to how many users a step takes no more than SAME times that of one; None without times."""
+        row = self.chosen
+        if row.tpot_ms is None:
+            return None
+        users = 2.0 ** np.arange(0, 11, 0.5)
+        size = np.ones(len(users))
+        load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
+        step = steps_of(self.gpu, self.layout, load).decode @ each_ms(self.gpu.section.ways)
+        return max(int(np.interp(SAME * step[0], np.maximum.accumulate(step), users)), 1)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each configuration; what the time goes to is a column each."""
@@ -160,15 +176,20 @@ def find_decoder(config: Any) -> Decoder:
         return _read(str(config), Path(config).stat().st_mtime_ns)
     known = published()
     name = Path(str(config)).name.casefold().removesuffix(".json")
-    found = next((n for n in known if n == name or name.startswith(f"{n}-")), None)
-    if found is None:
+    found = next((n for n in known if n == name or name.startswith(f"{n}-")), "")
+    if not found:
         near = did_you_mean(name, dict.fromkeys(known, ""), f"known by name are {', '.join(known)}")
         raise InputError(
             f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published "
             f"with the model; {near}",
             code="decoder",
         )
-    return replace(read_decoder(known[found]), name=found)
+    return _published(found)
+
+
+@lru_cache(maxsize=64)
+def _published(name: str) -> Decoder:
+    return replace(read_decoder(published()[name]), name=name)
 
 
 @lru_cache(maxsize=64)
@@ -253,11 +274,10 @@ def answer(
     best = min(inside, key=lambda n: (rows[n].gpus, rows[n].tpot_ms)) if inside else None
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        tuple(rows), best, None, None, rental.prices if rental else None, (),
+        tuple(rows), best, rental.prices if rental else None, (), gpu, layout,
     )  # fmt: skip
-    made = replace(
-        made, warnings=(*_remarks(section, made),), **_free(gpu, decoder, asked, made.chosen)
-    )
+    layout = replace(layout, tensor_parallel=made.chosen.tensor_parallel)
+    made = replace(made, warnings=(*_remarks(section, made),), layout=layout)
     if asked.limits and best is None:
         raise _no(made, asked)
     return made
@@ -304,15 +324,52 @@ def _rows(
     found = serve(gpu.section.ways, steps, load)
     parts = _goes_to(gpu, layout, steps, found)
     cache = layout.cache_bytes(asked.input_tokens + asked.output_tokens)
+    largest = load.users * np.array([replicas for _, replicas in pairs])
+    memory = (layout.weight_bytes + each * cache) / GIB
+    rate = 1e3 * asked.output_tokens * np.array([users for users, _ in pairs]) / found.cycle_ms
+    columns = (
+        largest,
+        memory,
+        found.ttft_ms,
+        found.tpot_ms,
+        found.prompt_ms,
+        found.step_ms,
+        rate,
+        parts,
+    )
+    numbers = {replicas for _, replicas in pairs} if rental else set[int]()
+    rented = {r: rental.rented(parallel * r).price_per_hour for r in numbers if rental}
+    off, off_first = (math.exp(spread) for spread in gpu.section.spread)
+    what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
+            asked.output_tokens)  # fmt: skip
     rows = []
-    for n, (users, replicas) in enumerate(pairs):
-        largest = int(load.users[n]) * replicas
-        row = ServedModel(
-            layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
-            asked.output_tokens, users, parallel, replicas, parallel * replicas, users <= largest,
-            (layout.weight_bytes + each[n] * cache) / GIB, largest,
-        )  # fmt: skip
-        rows.append(_timed(row, gpu.section, found, parts[n], n, rental) if largest else row)
+    for (users, replicas), *row in zip(
+        pairs, *(column.tolist() for column in columns), strict=True
+    ):
+        most, gib, ttft, tpot, prompt, step, speed, goes_to = row
+        gpus = parallel * replicas
+        where = (users, parallel, replicas, gpus, users <= most, gib, int(most))
+        if not most:
+            rows.append(ServedModel(*what, *where))
+            continue
+        price = rented[replicas] / 3600.0 / speed * 1e6 if rented else None
+        rows.append(
+            ServedModel(
+                *what,
+                *where,
+                ttft,
+                tpot,
+                (tpot / off, tpot * off),
+                (ttft / off_first, ttft * off_first),
+                prompt,
+                step,
+                speed,
+                1e3 / tpot,
+                speed / gpus,
+                price,
+                dict(zip(GOES_TO, goes_to, strict=True)),
+            )  # fmt: skip
+        )
     return rows
 
 
@@ -320,27 +377,6 @@ def _called(layout: Layout) -> str:
     """The data type of a layout; of experts behind a +, where it is another one."""
     differs = layout.decoder.experts and layout.expert_dtype != layout.dtype
     return f"{layout.dtype}+{layout.expert_dtype}" if differs else layout.dtype
-
-
-def _timed(
-    row: ServedModel,
-    section: Section,
-    found: Served,
-    parts: np.ndarray,
-    n: int,
-    rental: Rental | None,
-) -> ServedModel:
-    """A row with its times, speeds and price."""
-    ttft, tpot, prompt, step, cycle = (float(column[n]) for column in found)
-    rate = 1e3 * row.concurrency * row.output_tokens / cycle
-    off, off_first = (math.exp(spread) for spread in section.spread)
-    price = rental.rented(row.gpus).price_per_hour / 3600.0 / rate * 1e6 if rental else None
-    return replace(
-        row, ttft_ms=ttft, tpot_ms=tpot, tpot_interval_ms=(tpot / off, tpot * off),
-        ttft_interval_ms=(ttft / off_first, ttft * off_first), prefill_ms=prompt, decode_ms=step,
-        tokens_per_s=rate, tokens_per_s_user=1e3 / tpot, tokens_per_s_gpu=rate / row.gpus,
-        dollars_per_million=price, goes_to=dict(zip(GOES_TO, parts.tolist(), strict=True)),
-    )  # fmt: skip
 
 
 def _goes_to(gpu: GPU, layout: Layout, steps: Steps, found: Served) -> np.ndarray:
@@ -363,26 +399,6 @@ def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
         several = sorted(some, key=lambda row: row.gpus)
         found.append(next(filter(asked.within, several), several[-1]))
     return found
-
-
-def _free(gpu: GPU, decoder: Decoder, asked: Question, row: ServedModel) -> dict[str, Any]:
-    """Up to how many users a step costs no more than SAME times that of one, and the weights it reads."""
-    if row.tpot_ms is None:
-        return {}
-    layout = layout_of(
-        gpu.section,
-        decoder,
-        row.tensor_parallel,
-        asked.expert_parallel,
-        asked.dtype,
-        asked.kv_dtype,
-    )
-    users = 2.0 ** np.arange(0, 11, 0.5)
-    size = np.ones(len(users))
-    load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
-    step = steps_of(gpu, layout, load).decode @ each_ms(gpu.section.ways)
-    free = int(np.interp(SAME * step[0], np.maximum.accumulate(step), users))
-    return {"free_users": max(free, 1), "weights_gib": layout.weight_bytes / GIB}
 
 
 def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:

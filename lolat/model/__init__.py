@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lolat.model.state import State
     from lolat.training.cost import Cost
 
+MOST_KEPT = 1000  # answers of `llm`
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
 InputSize = int | Sequence[int] | None
@@ -64,6 +65,7 @@ class Model(Result):
         }
         self.default: str = document.get("default", "")
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # of `predict_counts`
+        self._served: dict[Any, LanguageModel] = {}  # of `llm`
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -373,9 +375,16 @@ class Model(Result):
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
             dtype, kv_dtype, max_tpot_ms, max_ttft_ms, gpus,
         )  # fmt: skip
-        rental = rental_of(self.document, price_per_hour, prices)
-        device = self.device.partition(" (")[0]
-        return answer(self.language_models, device, find_decoder(config), asked, rental)
+        # The last answers stay: a loop that asks again has them in microseconds.
+        decoder = find_decoder(config)
+        key = (decoder, asked, price_per_hour, prices)
+        if key not in self._served:
+            if len(self._served) >= MOST_KEPT:
+                self._served.clear()
+            rental = rental_of(self.document, price_per_hour, prices)
+            device = self.device.partition(" (")[0]
+            self._served[key] = answer(self.language_models, device, decoder, asked, rental)
+        return self._served[key]
 
     @cached_property
     def language_models(self) -> Section:

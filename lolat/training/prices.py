@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,20 @@ def read_prices(path: str | Path | None = None) -> Prices:
     Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
     a price, with a fraction of an accelerator, or with a name or a number of accelerators alone.
     """
-    table = read_table(path or BUILT_IN, COLUMNS, rows="instance")
-    # Zones of a region have the same price: once is enough.
-    rows = (_offer(row, Path(path or BUILT_IN).name) for row in table)
-    offers = tuple(dict.fromkeys(offer for offer in rows if offer is not None))
-    if path is not None:
-        return Prices(table.source, offers)
+    return _built_in() if path is None else _read(path)
+
+
+@cache
+def _built_in() -> Prices:
+    offers = _read(BUILT_IN).offers
     return Prices(f"the built-in table of {max(o.date for o in offers)}", offers)
+
+
+def _read(path: str | Path) -> Prices:
+    table = read_table(path, COLUMNS, rows="instance")
+    # Zones of a region have the same price: once is enough.
+    rows = (_offer(row, Path(path).name) for row in table)
+    return Prices(table.source, tuple(dict.fromkeys(offer for offer in rows if offer is not None)))
 
 
 def _offer(row: Row, file_name: str) -> Offer | None:
