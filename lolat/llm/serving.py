@@ -290,7 +290,11 @@ def layout_of(
     not divide the model.
     """
     decoder.check_tensor_parallel(tensor_parallel)
-    if tensor_parallel % expert_parallel or (decoder.experts and decoder.experts % expert_parallel):
+    if (
+        expert_parallel < 1
+        or tensor_parallel % expert_parallel
+        or (decoder.experts and decoder.experts % expert_parallel)
+    ):
         raise InputError(
             f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {tensor_parallel} GPUs and "
             f"of {decoder.experts} experts"
