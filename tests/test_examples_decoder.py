@@ -68,9 +68,9 @@ def of(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("example", [name], indirect=True)
 
 
-operations, decoder = of("time_decoder_operations"), of("time_decoder")
+operations, decoder = of("time_operations"), of("time_decoder")
 both = pytest.mark.parametrize(
-    "example", ["time_decoder_operations", "time_decoder"], indirect=True
+    "example", ["time_operations", "time_decoder"], indirect=True
 )
 
 
