@@ -21,7 +21,7 @@ from benchmarks import runner, tables
 MODULES = (
     "zoo.judge", "zoo.ablation", "zoo.kinds", "plain", "compare", "query", "nas", "nas_few",
     "gpus", "networks", "learning_curve", "published_networks", "kernels_ablation", "justus",
-    "training_runs", "training_epochs", "training_estimate", "published",
+    "training_runs", "training_epochs", "training_estimate", "published", "llm",
 )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def test_the_page_shows_what_the_callback_prints() -> None:
     assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC
 
 
-# ---- The example networks are what they say; time_operations.py writes a table that `lolat fit` takes.
+# ---- The example networks are what they say; time_network_operations.py writes a table that `lolat fit` takes.
 
 
 NETWORKS = ("unet", "vit", "transformer", "transfer", "sound", "recurrent", "deep", "wide",
@@ -218,7 +218,7 @@ def test_an_example_reads_without_warnings(name: str) -> None:
     assert count(graph).total().flops == MACS.get(name, count(graph).total().flops)
 
 
-SCRIPT = EXAMPLES / "time_operations.py"
+SCRIPT = EXAMPLES / "time_network_operations.py"
 
 
 @pytest.fixture

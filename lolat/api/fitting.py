@@ -33,7 +33,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, UNKNOWN, made, merged, read, write
+from lolat.model.file import SECTIONS, answers_for, UNKNOWN, made, merged, read, write
 from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
@@ -298,12 +298,15 @@ def _points_of_networks(
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model that can be named. `problem`: why it cannot be read, None where it can."""
+    """A model that can be named. `answers_for`: what it knows, in a word each; `problem`: why it cannot be
+    read, None where it can.
+    """
 
     name: str
     file: str
     origin: str
     device: str | None = None
+    answers_for: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -334,6 +337,7 @@ def models() -> Models:
 
 def _listed(name: str, path: Path, origin: str) -> ListedModel:
     try:
-        return ListedModel(name, str(path), origin, read(path)["device"])
+        document = read(path)
+        return ListedModel(name, str(path), origin, document["device"], answers_for(document))
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))

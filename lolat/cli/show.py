@@ -36,13 +36,17 @@ def show(model: str, formula: bool, as_json: bool) -> None:
 @common.command("lolat models", answers={"models": "lolat.api.fitting:Models"})
 @common.json_option
 def models(as_json: bool) -> None:
-    """The models that can be named: learned here, and shipped with LoLat."""
+    """The models that can be named, learned here or shipped with LoLat, by what they answer for."""
     from lolat.report.tables import table_lines
 
     listed = lolat.models()
-    rows = [(m.name, m.origin, m.device or f"cannot be read: {m.problem}") for m in listed]
+    found = sorted(listed, key=lambda m: m.answers_for[:1])
+    rows = [
+        (m.name, m.origin, ", ".join(m.answers_for), m.device or f"cannot be read: {m.problem}")
+        for m in found
+    ]
     none = ["no models yet: learn one with `lolat learn cpu`"]
-    table: Sequence[str] = table_lines([""] * 3, rows, left={0, 1, 2}) if rows else none
+    table: Sequence[str] = table_lines([""] * 4, rows, left={0, 1, 2, 3}) if rows else none
     common.answer("models", listed, as_json, table)
 
 

@@ -52,16 +52,16 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, facts: Fact
     left, fold = np.empty(len(ms)), np.arange(len(ms)) % FOLDS
     for out in (fold == number for number in range(FOLDS if len(ms) > 2 * FOLDS else 0)):
         _, some = _fit_terms(
-            name, dtype, operation.variant, _take(rows, ~out), ms[~out], facts, operation.terms
+            name, dtype, operation.variant, take(rows, ~out), ms[~out], facts, operation.terms
         )
-        some = _corrected(name, dtype, some, _take(rows, ~out), ms[~out], facts)
-        left[out] = np.log(ms[out] / operation_ms(name, some, _take(rows, out), facts, dtype, True))
+        some = _corrected(name, dtype, some, take(rows, ~out), ms[~out], facts)
+        left[out] = np.log(ms[out] / operation_ms(name, some, take(rows, out), facts, dtype, True))
     spread = float(np.quantile(np.abs(left), 0.9) / 1.645) if len(ms) > 2 * FOLDS else 0.3
     operation = _corrected(name, dtype, operation, rows, ms, facts)
     return msgspec.structs.replace(operation, spread=_short(spread), rows=len(ms))
 
 
-def _take(rows: Rows, which: np.ndarray) -> Rows:
+def take(rows: Rows, which: np.ndarray) -> Rows:
     return {column: values[which] for column, values in rows.items()}
 
 
@@ -246,7 +246,7 @@ MOST_OF_A_WAY = Ways(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
     step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=500.0, mixed=1.0,
 )  # fmt: skip
-OFF_TPOT, OFF_TTFT = 0.05, 0.3
+OFF_TPOT, OFF_TTFT = 0.05, 0.1
 A_GROUP = 40
 """Rows of one model and data type beyond which more of them count no more."""
 WAITING = 0.5

@@ -42,6 +42,7 @@ SECTIONS = ("training", "epochs", "spaces", "llm")
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
+PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
 UNKNOWN = "unknown"  # a device that nobody has named
 
 # ---- What a model file must hold.
@@ -160,10 +161,21 @@ def knows(document: Mapping[str, Any]) -> list[str]:
     return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
 
 
+def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a model file is asked for: "language models", "networks", "training", "spaces"."""
+    known = {
+        "language models": "llm" in document,
+        "networks": "predictors" in document,
+        "training": bool({"training", "epochs"} & {*document}),
+        "spaces": bool(document.get("spaces")),
+    }
+    return tuple(name for name, is_known in known.items() if is_known)
+
+
 def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileError:
-    """The error where a file lacks OF_INFERENCE, OF_TRAINING, or the space of the name `section`."""
+    """The error where a file lacks one of PARTS, or the space of the name `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
-    lacking = section if section in (OF_INFERENCE, OF_TRAINING) else f"networks of {section}"
+    lacking = section if section in PARTS else f"networks of {section}"
     command = how_to_add(document, source, section)
     return ModelFileError(f"{source} knows {known}, but no {lacking}; add them with {command}")
 

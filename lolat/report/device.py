@@ -142,11 +142,32 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"error {percent(error)}; {plain(', '.join(part['optimizers']))}"
         )
         yield from _titled("epochs of training (`lolat cost`)", [line])
+    if part := document.get("llm"):
+        yield from _titled("language models (`lolat llm`)", _language_models(part))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
         for name, part in document.get("spaces", {}).items()
     ]
     yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)
+
+
+def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
+    """The operations that are known with how far off they are, and what the framework's ways are fitted to."""
+    for name, dtypes in part["operations"].items():
+        timed = {dtype: one for dtype, one in dtypes.items() if "like" not in one}
+        told = [
+            f"{dtype} {percent(one.get('spread', 0.3))} of {one['rows']:,}"
+            for dtype, one in timed.items()
+        ]
+        others = [dtype for dtype in dtypes if dtype not in timed]
+        told += [f"as on other GPUs {', '.join(others)}"] if others else []
+        yield plain(f"{name} (standard deviation left out): {'; '.join(told)}")
+    served, (tpot, _) = part.get("served", 0), part.get("spread", (0.2, 0.4))
+    rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
+    yield (
+        f"{plain(part.get('framework', ''))}: its ways are {rows}; time per output token, models left out: "
+        f"90 % within {percent(math.expm1(tpot))}"
+    )
 
 
 # ---- The formulas

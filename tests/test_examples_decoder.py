@@ -1,0 +1,555 @@
+"""The examples that time language models: their tables, what is left out, and how a GPU would be asked."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import inspect
+import itertools
+import json
+import math
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROW = (
+    "op,dtype,latency_ms,m,n,k,kv_dtype,batch,length,heads,kv_heads,head_dim,window,tokens,hidden,intermediate,"
+    "top_k,experts,tensor_parallel,expert_parallel,distribution,gpus,elements"
+)
+DEVICE = (
+    "device,multiprocessors,bandwidth_gb_s,memory_gib,bf16_tflops,fp8_tflops,fp4_tflops,power_w,link_gb_s,"
+    "gpus_per_node"
+)
+ATTENTION = {"kv_dtype", "batch", "length", "heads", "kv_heads", "head_dim", "window"}
+FILLED = {
+    "gemm": {"m", "n", "k"},
+    "prefill_attention": ATTENTION,
+    "decode_attention": ATTENTION,
+    "moe": {"tokens", "hidden", "intermediate", "top_k", "experts", "tensor_parallel", "expert_parallel",
+            "distribution"},
+    "all_reduce": {"gpus", "elements"},
+}  # fmt: skip
+Run = Callable[..., tuple[int, list[str], list[str]]]
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest) -> Iterator[Any]:
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    yield importlib.import_module(f"examples.{request.param}")
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, what is printed, and what is told besides, a line each."""
+
+    def called(*arguments: object) -> tuple[int, list[str], list[str]]:
+        monkeypatch.setattr(sys, "argv", ["example", *map(str, arguments)])
+        try:
+            code = example.main()
+        except SystemExit as end:
+            code = end.code
+        found = capsys.readouterr()
+        return code, found.out.splitlines(), found.err.splitlines()
+
+    return called
+
+
+def of(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("example", [name], indirect=True)
+
+
+operations, decoder = of("time_operations"), of("time_decoder")
+both = pytest.mark.parametrize(
+    "example", ["time_operations", "time_decoder"], indirect=True
+)
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check(rows: list[dict[str, str]]) -> None:
+    """They are whole rows, with a time and what belongs to their operation."""
+    for row in rows:
+        assert 0 < float(row["latency_ms"]) < math.inf
+        values = {name for name, value in row.items() if value} - {"op", "dtype", "latency_ms"}
+        assert values == FILLED[row["op"]]
+
+
+# ---- Operations.
+
+
+@operations
+def test_the_table_of_operations(tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "mine.csv"
+    code, said, told = run(out, "--device", "cpu", "--name", "trial")
+    assert code == 0
+    assert out.read_text().splitlines()[0] == ROW
+    rows = table(out)
+    check(rows)
+    kinds = Counter((row["op"], row["dtype"]) for row in rows)
+    assert kinds.pop(("gemm", "fp8"), 4) == 4  # where PyTorch has it on this processor
+    expected = [(op, "bfloat16") for op in FILLED if op != "all_reduce"]
+    assert kinds == dict.fromkeys(expected, 4)
+    facts = tmp_path / "mine-device.csv"
+    assert facts.read_text().splitlines()[0] == DEVICE
+    (device,) = table(facts)
+    assert device["device"] == "trial"
+    assert float(device["bf16_tflops"]) > 0
+    assert float(device["bandwidth_gb_s"]) > 0
+    assert sorted(tmp_path.iterdir()) == [facts, out]
+    assert said[-1] == f"lolat fit {out} --facts {facts} --device trial --output trial.json"
+    assert any("to try the script" in line for line in said)
+    assert any(line.startswith("moe bfloat16") and "4 of 4" in line for line in said)
+    assert "20 operations" in told[0] or "16 operations" in told[0]
+
+
+@operations
+def test_ctrl_c_writes_what_was_timed(
+    tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = itertools.count(1)
+
+    def timed(*_: object) -> float:
+        if next(calls) == 7:
+            signal.raise_signal(signal.SIGINT)
+        return 0.25
+
+    monkeypatch.setattr(example.Bench, "timed", timed)
+    out = tmp_path / "mine.csv"
+    code, _, _ = run(out, "--device", "cpu")
+    assert code == 130
+    rows = table(out)
+    check(rows)
+    assert len(rows) == 6
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@operations
+def test_what_does_not_fit_into_the_minutes_is_left_out(
+    tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=seconds.__next__, perf_counter=time.perf_counter)
+    monkeypatch.setattr(example, "time", clock)
+    times = itertools.count(1)
+    monkeypatch.setattr(example.Bench, "timed", lambda *_: float(next(times)))
+    out = tmp_path / "mine.csv"
+    code, said, _ = run(out, "--device", "cpu", "--minutes", 0.5)
+    assert code == 0
+    rows = table(out)
+    check(rows)
+    assert 3 < len(rows) < 16
+    assert sum(int(line.split()[2]) for line in said[:5] if " of 4" in line) == len(rows)
+    # Some are timed a second time, and their median is written.
+    assert any(float(row["latency_ms"]) % 1 == 0.5 for row in rows)
+    out.unlink()
+    code, _, told = run(out, "--device", "cpu", "--minutes", 1e-9)
+    assert (code, told[-1], out.exists()) == (1, "nothing was timed, nothing is written", False)
+
+
+@operations
+def test_what_pytorch_refuses_is_counted(
+    tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    call_of = example.call_of
+
+    def refused(row: dict[str, Any], bench: Any) -> Any:
+        if row["op"] == "decode_attention":
+            raise torch.OutOfMemoryError("not so much")
+        if row["op"] == "moe":
+            raise RuntimeError("no kernel\nC++ frames")
+        return call_of(row, bench)
+
+    monkeypatch.setattr(example, "call_of", refused)
+    out = tmp_path / "mine.csv"
+    code, said, _ = run(out, "--device", "cpu")
+    assert code == 0
+    assert "decode_attention bfloat16: too large for the memory (4)" in said
+    assert "moe bfloat16: no kernel (4)" in said
+    assert {row["op"] for row in table(out)} == {"gemm", "prefill_attention"}
+
+
+@operations
+def test_a_table_that_cannot_be_written_leaves_none(tmp_path: Path, example: Any) -> None:
+    out = tmp_path / "mine.csv"
+    with pytest.raises(AttributeError):
+        example.write(out, ["op"], [{"op": "gemm"}, None])
+    assert list(tmp_path.iterdir()) == []
+
+
+@operations
+def test_experts_are_the_products_of_each_token(example: Any) -> None:
+    import torch
+
+    bench = example.Bench(torch.device("cpu"), 2**22)
+    bench.cache = 2**20
+    for grouped in {bench.grouped, False}:
+        bench.grouped = grouped
+        call, copies = example.moe(bench, 5, 64, 32, 8, 2)
+        inside = inspect.getclosurevars(call).nonlocals
+        x, (up, down) = inside["x"].float(), inside["weights"][copies - 1]
+        expected = torch.zeros(5, 64)
+        for token, place in itertools.product(range(5), range(2)):
+            expert = (2 * token + place) % 8
+            gate, value = (up[expert].float() @ x[token]).chunk(2)
+            y = down[expert].float() @ (torch.nn.functional.silu(gate) * value)
+            expected[token] += inside["shares"][token, place].float() * y
+        found = call(copies - 1).float()
+        assert torch.allclose(found, expected, rtol=0.05, atol=0.02 * expected.abs().max())
+        assert call(0).ne(call(1)).any()  # another copy of the weights
+
+
+@operations
+def test_fp8_is_the_same_product(example: Any) -> None:
+    import torch
+
+    bench = example.Bench(torch.device("cpu"), 2**22)
+    if "fp8" not in bench.numbers:
+        pytest.skip("PyTorch has no FP8 on this processor")
+    call, copies = example.gemm(bench, True, 3, 32, 64)
+    inside = inspect.getclosurevars(call).nonlocals
+    expected = inside["x"].float() @ inside["weights"][1][0].float().t()
+    assert copies > 1
+    assert (call(1) - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+@operations
+def test_copies_are_more_than_the_cache_holds(example: Any) -> None:
+    import torch
+
+    bench = example.Bench(torch.device("cpu"), 2**22)
+    bench.cache = 2**18
+    found = bench.copies((32, 64), (16, 64))
+    assert [[t.shape for t in copy] for copy in found] == [[(32, 64), (16, 64)]] * len(found)
+    starts = {t.data_ptr() for copy in found for t in copy}
+    assert len(starts) == 2 * len(found)
+    assert 2 * 48 * 64 * len(found) >= 3 * 2**18
+    assert len(bench.copies((32, 64), (16, 64), used=0.5)) == pytest.approx(2 * len(found), abs=1)
+    with pytest.raises(MemoryError):
+        bench.copies((2**11, 2**11))
+
+
+@operations
+def test_sizes_are_those_of_models(example: Any) -> None:
+    numbers = 2**32
+    for op in ("gemm", "prefill_attention", "decode_attention", "moe"):
+        for row in (example.drawn(op, example.LARGE, numbers) for _ in range(300)):
+            assert set(row) == FILLED[op]
+            if op == "gemm":
+                assert 1 <= row["m"] <= 8192
+                assert row["n"] % 16 == row["k"] % 16 == 0
+            elif op == "moe":
+                assert row["intermediate"] % 8 == 0
+                assert row["top_k"] <= row["experts"]
+            else:
+                assert row["heads"] % row["kv_heads"] == 0
+                assert 1 <= row["batch"] <= 256
+                cache = row["batch"] * row["length"] * row["kv_heads"] * row["head_dim"]
+                assert 2 * cache <= numbers or row["length"] <= 128
+
+
+@operations
+def test_all_reduce_over_two_processes(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("torch.distributed")
+    if not (distributed.is_available() and distributed.is_gloo_available()):
+        pytest.skip("PyTorch without gloo")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    rows: list[dict[str, Any]] = []
+    assert example.reduced(2, "cpu", [64, 4096], time.monotonic() + 100, rows) == ""
+    assert [(row["gpus"], row["elements"]) for row in rows] == [(2, 64), (2, 4096)]
+    assert all(row["latency_ms"] > 0 for row in rows)
+    rows.clear()
+    late = example.reduced(2, "cpu", [64], time.monotonic(), rows)
+    assert (late, rows) == ("all_reduce over 2 GPUs: the time was up", [])
+    wrong = example.reduced(2, "cpu", [-1], time.monotonic() + 100, rows)
+    assert "negative" in wrong
+
+
+@operations
+@pytest.mark.parametrize(
+    ("title", "rates"),
+    [
+        ("NVIDIA H100 80GB HBM3", (3352, 989, 1978, 700, 450)),
+        ("NVIDIA H100 PCIe", (3352, 756, 1513, 350, 64)),
+        ("NVIDIA A100-SXM4-40GB", (3352, 312, None, 400, 300)),
+        ("NVIDIA L4", (3352, 121, 242, 72, 32)),
+        ("NVIDIA L40S", (3352, 362, 733, 350, 32)),
+        ("NVIDIA GeForce RTX 4090", (3352, 165, 330, 450, 32)),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", (3352, "2000", None, None, "300")),
+    ],
+)
+def test_facts_of_a_gpu(
+    example: Any, monkeypatch: pytest.MonkeyPatch, title: str, rates: tuple[object, ...]
+) -> None:
+    import torch
+
+    known = SimpleNamespace(
+        multi_processor_count=132, total_memory=80 * 2**30, memory_clock_rate=2619000,
+        memory_bus_width=5120,
+    )  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: known)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    rows = [
+        {"op": "gemm", "dtype": "bfloat16", "m": 1000, "n": 1000, "k": 1000, "latency_ms": 0.001},
+        {"op": "gemm", "dtype": "bfloat16", "m": 1000, "n": 1000, "k": 1000, "latency_ms": 0.002},
+        {"op": "all_reduce", "dtype": "bfloat16", "gpus": 4, "elements": 10**8, "latency_ms": 1.0},
+    ]
+    found, guessed = example.facts_of(torch.device("cuda", 0), title, rows)
+    names = ("bandwidth_gb_s", "bf16_tflops", "fp8_tflops", "power_w", "link_gb_s")
+    assert tuple(map(found.get, names)) == rates
+    assert (found["multiprocessors"], found["memory_gib"], found["gpus_per_node"]) == (132, 80, 4)
+    assert guessed == [
+        name for name, rate in zip(names, rates, strict=True) if isinstance(rate, str)
+    ]
+
+
+class Gpu:
+    """Stands for torch.cuda: calls are made at once, graphs are lists of them."""
+
+    def __init__(self, torch: Any, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
+        self.mode, self.captured, self.replays = "default", 0, 0
+        gpu = self
+
+        class Graph:
+            def replay(self) -> None:
+                gpu.replays += 1
+                time.sleep(1e-4)
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                self.at = time.perf_counter()
+
+            def elapsed_time(self, later: Any) -> float:
+                return 1e3 * (later.at - self.at)
+
+        @contextlib.contextmanager
+        def graph(_: Graph, stream: object, capture_error_mode: str) -> Iterator[None]:
+            assert (stream, capture_error_mode, self.mode) == ("S", "thread_local", "default")
+            self.captured += 1
+            yield
+            if fails:
+                raise RuntimeError("capture was invalidated")
+
+        fakes = {
+            "CUDAGraph": Graph, "Event": Event, "graph": graph, "synchronize": lambda _: None,
+            "set_sync_debug_mode": lambda mode: setattr(self, "mode", mode),
+        }  # fmt: skip
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+
+    def bench(self, example: Any, torch: Any) -> Any:
+        bench = example.Bench(torch.device("cpu"), 2**20)
+        bench.on_gpu, bench.graphs, bench.stream = True, True, "S"
+        return bench
+
+
+@operations
+def test_calls_are_timed_in_a_graph(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    gpu = Gpu(torch, monkeypatch)
+    bench, seen = gpu.bench(example, torch), Counter[int]()
+    ms = bench.timed("gemm", lambda i: seen.update([i]), 5)
+    # The graph holds 1024 calls, which the stand-in replays in a tenth of a millisecond and more.
+    assert 0 < ms < 1
+    assert (gpu.captured, gpu.mode, bench.eager) == (1, "default", set())
+    assert gpu.replays >= 3 + 4
+    assert sum(seen.values()) > 1024
+    assert set(seen) == set(range(5))
+
+
+@operations
+def test_a_call_that_waits_is_timed_without_a_graph(
+    example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    gpu = Gpu(torch, monkeypatch)
+    bench = gpu.bench(example, torch)
+
+    def waits(_: int) -> None:
+        if gpu.mode == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+
+    assert bench.timed("moe", waits, 1) > 0
+    assert (gpu.captured, gpu.mode, bench.eager, bench.graphs) == (0, "default", {"moe"}, True)
+    assert bench.timed("gemm", lambda _: None, 1) > 0
+    assert (gpu.captured, bench.eager) == (1, {"moe"})
+
+
+@operations
+def test_after_a_capture_that_failed_there_is_no_other(
+    example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    gpu = Gpu(torch, monkeypatch, fails=True)
+    bench = gpu.bench(example, torch)
+    for kind in ("gemm", "moe"):
+        assert bench.timed(kind, lambda _: None, 1) > 0
+    assert (gpu.captured, bench.eager, bench.graphs) == (1, {"gemm", "moe"}, False)
+
+
+# ---- A decoder.
+
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+         "intermediate_size": 96, "num_hidden_layers": 4, "vocab_size": 250}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SIZES))
+    return path
+
+
+@decoder
+def test_the_table_of_a_decoder(tmp_path: Path, config: Path, run: Run) -> None:
+    out = tmp_path / "steps.csv"
+    few = ["--device", "cpu", "--batch", "1,3", "--context", "16,1"]
+    code, said, _ = run(config, out, *few)
+    assert code == 0
+    assert said == [f"written: {out} (4 rows)"]
+    assert out.read_text().splitlines()[0] == "batch,context,step_ms,prefill_ms"
+    rows = table(out)
+    assert [(row["batch"], row["context"]) for row in rows] == [
+        ("1", "16"), ("3", "16"), ("1", "1"), ("3", "1")]  # fmt: skip
+    assert all(float(row["step_ms"]) > 0 and float(row["prefill_ms"]) > 0 for row in rows)
+    assert sorted(tmp_path.iterdir()) == [config, out]
+
+
+@decoder
+def test_few_layers_are_scaled_up(
+    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        example.Decoder, "call", lambda self, b, t, c, layers: b * t * (5 + 2 * layers)
+    )
+    monkeypatch.setattr(example, "timed", lambda run, device: run)
+    out, few = tmp_path / "steps.csv", ["--device", "cpu", "--batch", "2", "--context", "10"]
+    for layers in ("1", "3", "4"):
+        _, said, _ = run(config, out, *few, "--layers", layers)
+        assert out.read_text().splitlines()[1] == "2,10,26,130"
+        told = f"{layers} of 4 layers were timed, the times are scaled up"
+        assert (told in said) == (layers != "4")
+
+
+@decoder
+@pytest.mark.parametrize(("batch", "tokens"), [(3, 1), (1, 20)])
+def test_a_decoder_computes_what_its_sizes_say(example: Any, batch: int, tokens: int) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    made = example.Decoder(SIZES, 2, torch.device("cpu"))
+    run = made.call(batch, tokens, 20, 2)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        assert run().shape == (batch,)
+    a_layer = 64 * (4 + 2 + 2) * 32 + 4 * 32 * 64 + 3 * 64 * 96
+    products = 2 * batch * (2 * tokens * a_layer + 64 * 250)
+    counted = counter.get_flop_counts()["Global"]
+    assert sum(n for op, n in counted.items() if "attention" not in str(op)) == products
+
+
+@decoder
+def test_a_step_goes_on_from_a_prefill(example: Any) -> None:
+    """The last of five tokens at once, and alone after the other four, follow from the same cache."""
+    import torch
+
+    made = example.Decoder(SIZES, 3, torch.device("cpu"))
+    for weights in (
+        made.embedding,
+        made.head,
+        *(w for layer in made.layers for w in layer.values()),
+    ):
+        weights.mul_(10)  # so that each token counts
+    with torch.no_grad():
+        prefill, step = made.call(1, 5, 5, 3), made.call(1, 1, 5, 3)
+        whole, alone = (inspect.getclosurevars(run).nonlocals for run in (prefill, step))
+        prefill()
+        for before, after in zip(whole["cache"], alone["cache"], strict=True):
+            after.copy_(before)
+            after[:, :, :, 4:] = 0
+        alone["ids"].copy_(whole["ids"][:, 4:])
+        step()
+    for before, after in zip(whole["cache"], alone["cache"], strict=True):
+        assert torch.allclose(
+            before.float(), after.float(), rtol=0.05, atol=0.05 * float(before.abs().max())
+        )
+
+
+@decoder
+def test_a_decoder_stopped_or_too_large(
+    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def timed(shape: tuple[int, ...], _: object) -> float:
+        if shape[0] == 8:
+            raise torch.OutOfMemoryError("not so much")
+        if shape[0] == 9:
+            signal.raise_signal(signal.SIGINT)
+        return 1.0
+
+    monkeypatch.setattr(example.Decoder, "call", lambda self, *shape: shape)
+    monkeypatch.setattr(example, "timed", timed)
+    out, few = tmp_path / "steps.csv", ["--device", "cpu", "--context", "16"]
+    code, said, _ = run(config, out, *few, "--batch", "1,8,2")
+    assert (code, len(table(out)), said[-1]) == (0, 2, "too large for the memory: 1 of 3")
+    code, _, _ = run(config, out, *few, "--batch", "1,9,2")
+    assert (code, len(table(out))) == (130, 1)
+    out.unlink()
+    code, said, _ = run(config, out, *few, "--batch", "8")
+    assert (code, out.exists(), said) == (1, False, ["too large for the memory: 1 of 1"])
+    monkeypatch.setattr(example.Decoder, "new", lambda self, *shape: timed((8,), None))
+    code, _, told = run(config, out, *few)
+    assert (code, told) == (2, ["4 layers do not fit in the memory; time fewer: --layers N"])
+
+
+@decoder
+def test_a_decoder_is_asked_wrongly(tmp_path: Path, config: Path, run: Run) -> None:
+    mixture, none = tmp_path / "mixture.json", tmp_path / "none.json"
+    mixture.write_text(json.dumps(SIZES | {"num_local_experts": 8}))
+    out, few = tmp_path / "steps.csv", ["--device", "cpu"]
+    for wrong, said in (
+        ([config, out, "--layers", "5"], "1 to 4 layers"),
+        ([config, out, "--batch", "1,0"], "above 0"),
+        ([config, tmp_path / "no" / "steps.csv"], "folder"),
+        ([none, out], "none.json"),
+        ([mixture, out], "mixture of experts"),
+    ):
+        code, _, (line,) = run(*wrong, *few)
+        assert code == 2
+        assert said in line
+    assert not out.exists()
+
+
+@both
+def test_without_a_gpu_one_line(
+    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    more = [config] if example.__name__ == "examples.time_decoder" else []
+    code, said, told = run(*more, tmp_path / "out.csv")
+    assert (code, said, len(told)) == (2, [], 1)
+    assert "no GPU" in told[0]
+    assert "--device cpu" in told[0]
