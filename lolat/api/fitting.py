@@ -33,7 +33,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, answers_for, UNKNOWN, made, merged, read, write
+from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
 from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.children import Said

@@ -99,9 +99,9 @@ class ServedModel(Result):
 class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
-    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
-    intervals. `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
-    for.
+    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose
+    ways these are; `coverage`: of the intervals. `best`: its number in `rows`, the fewest GPUs within the
+    limits, None where none was asked for.
     """
 
     model: str
@@ -226,6 +226,7 @@ class Question:
             ("output_tokens", (self.output_tokens,), MOST_TOKENS),
             ("concurrency", self.concurrency, MOST_USERS),
             ("tensor_parallel", self.tensor_parallel, MOST_GPUS),
+            ("expert_parallel", (self.expert_parallel,), MOST_GPUS),
             ("gpus", (self.gpus or 1,), MOST_GPUS),
         ):
             if not (values or name == "tensor_parallel") or not all(
@@ -234,6 +235,9 @@ class Question:
                 raise InputError(
                     f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}"
                 )
+        for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
+            if ms is not None and not 0 < ms < math.inf:
+                raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")
         total = self.input_tokens + self.output_tokens
         if decoder.context and total > decoder.context:
             raise InputError(
@@ -249,7 +253,8 @@ class Question:
     def within(self, row: ServedModel) -> bool:
         """Whether a row fits and keeps the limits."""
         tpot, ttft = self.max_tpot_ms or math.inf, self.max_ttft_ms or math.inf
-        return row.fits and (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
+        times = (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
+        return row.fits and times and row.gpus <= (self.gpus or MOST_GPUS)
 
 
 # ---- The answer.
@@ -286,19 +291,23 @@ def answer(
 def _usual_parallel(section: Section, decoder: Decoder, asked: Question) -> list[int]:
     """1, 2, 4, 8 GPUs of a node that divide the model; of them those that hold its weights, if any."""
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    found = []
-    for parallel in (1 << n for n in range(most.bit_length()) if 1 << n <= most):
+    found, refused, one = list[int](), None, np.array([1.0])
+    fit = list[int]()
+    for parallel in (1 << n for n in range(most.bit_length())):
         try:
-            experts = min(asked.expert_parallel, parallel)
-            layout = layout_of(section, decoder, parallel, experts, asked.dtype, asked.kv_dtype)
+            layout = layout_of(
+                section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
+            )
         except InputError as error:
-            if error.code != "tensor-parallel":
+            if error.code not in ("tensor-parallel", "expert-parallel"):
                 raise
+            refused = error
             continue
-        found.append((parallel, layout))
-    one = np.array([1.0])
-    fit = [parallel for parallel, layout in found if users_that_fit(section, layout, one)[0]]
-    return fit or [found[-1][0]]
+        found.append(parallel)
+        fit += [parallel] * bool(users_that_fit(section, layout, one)[0])
+    if not found and refused is not None:
+        raise refused
+    return fit or found[-1:]
 
 
 def _rows(
@@ -343,33 +352,20 @@ def _rows(
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
     rows = []
-    for (users, replicas), *row in zip(
-        pairs, *(column.tolist() for column in columns), strict=True
-    ):
-        most, gib, ttft, tpot, prompt, step, speed, goes_to = row
+    for (users, replicas), *cells in zip(pairs, *(c.tolist() for c in columns), strict=True):
+        most, gib, ttft, tpot, prompt, step, speed, goes_to = cells
         gpus = parallel * replicas
         where = (users, parallel, replicas, gpus, users <= most, gib, int(most))
         if not most:
             rows.append(ServedModel(*what, *where))
             continue
         price = rented[replicas] / 3600.0 / speed * 1e6 if rented else None
-        rows.append(
-            ServedModel(
-                *what,
-                *where,
-                ttft,
-                tpot,
-                (tpot / off, tpot * off),
-                (ttft / off_first, ttft * off_first),
-                prompt,
-                step,
-                speed,
-                1e3 / tpot,
-                speed / gpus,
-                price,
-                dict(zip(GOES_TO, goes_to, strict=True)),
-            )  # fmt: skip
-        )
+        row = ServedModel(
+            *what, *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
+            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
+            dict(zip(GOES_TO, goes_to, strict=True)),
+        )  # fmt: skip
+        rows.append(row)
     return rows
 
 

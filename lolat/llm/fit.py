@@ -62,6 +62,7 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, facts: Fact
 
 
 def take(rows: Rows, which: np.ndarray) -> Rows:
+    """Some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
 
