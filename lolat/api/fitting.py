@@ -167,7 +167,7 @@ def _language_models(
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
     device = str(document["device"]).partition(" (")[0]
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
-    if rows:
+    if files[SERVED]:
         section = served_by(section, rows, find_decoder)
     document = {**document, "llm": to_dict(section)}
     if output is None:

@@ -34,6 +34,7 @@ from lolat.llm.gpu import (
     operation_ms,
 )
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+from lolat.units import as_number, one_line
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -134,7 +135,7 @@ def _corrected(
 # ---- Tables of operations.
 
 OPERATION_COLUMNS = "op, dtype, latency_ms, and the sizes of the operation"
-MOST_SIZE = 1e12
+MOST_SIZE, MOST_SKEW = 1e12, 4.0
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
@@ -195,9 +196,12 @@ def _size(row: Any, column: str) -> float:
     """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
-        if text != "balanced" and not text.startswith("power_law_"):
+        kind, _, exponent = text.rpartition("_")
+        value = as_number(exponent) if kind == "power_law" else 0.0 if text == "balanced" else -1.0
+        if not 0.0 <= value <= MOST_SKEW:
             raise row.wrong("distribution", "balanced, or power_law_ and its exponent")
-        return 0.0 if text == "balanced" else float(text.rpartition("_")[2])
+        # Of whole exponents the integrals of `Loads` are logarithms.
+        return value + 1e-3 if value in (1.0, 2.0, 3.0) else value
     least, default = (0.0, 0.0) if column == "window" else (1.0, None)
     return float(row.number(column, least, MOST_SIZE, f"a number from {least:g}", default))
 
@@ -304,9 +308,8 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(
-            f"{path}: {error!r} is no benchmark of a server; {SERVED}", code="served"
-        ) from None
+        why = f"no result of a benchmark of a server ({one_line(repr(error))})"
+        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
 def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
@@ -320,11 +323,15 @@ def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
             "tensor_parallel=N`, or add the key tensor_parallel",
             code="tensor-parallel",
         )
-    return ServedRow(
-        str(found.get("model_id") or info.get("model_path") or found["model"]),
+    numbers = (
         found["total_input_tokens"] / done, found["total_output_tokens"] / done,
         float(found.get("max_concurrency") or found["concurrency"]), float(found["mean_tpot_ms"]),
         float(found["mean_ttft_ms"]), parallel[0], int(found.get("expert_parallel", 1)),
+    )  # fmt: skip
+    if not all(0 < number <= MOST_SIZE for number in numbers):
+        raise ValueError("numbers above 0 are expected")
+    return ServedRow(
+        str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
         str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
     )  # fmt: skip
 
@@ -372,7 +379,8 @@ def timed_steps(
         found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
+            f"no row tells of the framework: of other GPUs, or all wait for memory; {SERVED}",
+            code="served",
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
