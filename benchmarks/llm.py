@@ -40,7 +40,7 @@ def section(data: Path, device: str, framework: str) -> Section:
 # ---- Operations.
 
 
-@benchmark("llm-operations", "llm", "", FILES)
+@benchmark("llm-operations", "llm", "language-models", FILES)
 def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
     """Operations of language models left out, from 200 rows of each kind (all-reduce: half of them)."""
     lines = []
@@ -105,17 +105,15 @@ def groups(timed: fit.Timed) -> Iterator[tuple[str, np.ndarray]]:
         yield str(group), timed.group == group
 
 
-@benchmark("llm-served", "llm", "", FILES)
+@benchmark("llm-served", "llm", "language-models", FILES)
 def served_models(data: Path) -> Tables:
     """Time per output token of served models: as shipped, the model left out, ten of its rows given."""
     ships, outs, tens = [], [], []
     for device, framework in GPUS:
         one = section(data, device, framework)
-        try:
-            timed = served(data, one, device)
-        except Exception as error:  # noqa: BLE001 - a GPU of which nothing was served
-            print(f"{device} {framework}: {error}")
+        if not fit.read_served(data / "serving.csv", device, framework):
             continue
+        timed = served(data, one, device)
         ways, spread = fit.fit_ways(timed, one.ways), fit.spread_of(timed, one.ways)
         for group, which in groups(timed):
             title, rows = [device, framework, group], timed.take(which)
@@ -133,7 +131,31 @@ def served_models(data: Path) -> Tables:
     }  # fmt: skip
 
 
-@benchmark("llm-untimed", "llm", "", FILES)
+@benchmark("llm-plot", "llm", "language-models", FILES)
+def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
+    """Draws predicted against measured time per output token of the shipped models: an SVG file."""
+    from matplotlib import pyplot
+
+    keys = [key for key in GPUS if fit.read_served(data / "serving.csv", *key)]
+    made, panels = pyplot.subplots(1, len(keys), figsize=(3 * len(keys), 3.4), sharex=True, sharey=True)
+    for panel, (device, framework) in zip(panels, keys, strict=True):
+        one = section(data, device, framework)
+        timed = served(data, one, device)
+        found = serve(fit.fit_ways(timed, one.ways), timed.steps, timed.load)
+        for group, which in groups(timed):
+            panel.loglog(timed.tpot_ms[which], found.tpot_ms[which], ".", ms=4, label=group)
+        ends = np.array([2.0, 200.0])
+        panel.plot(ends, ends, "k-", lw=0.7)
+        panel.fill_between(ends, 0.9 * ends, 1.1 * ends, color="k", alpha=0.1)
+        panel.set(title=f"{device}, {framework}", xlabel="measured, ms an output token")
+        panel.legend(fontsize=6)
+    panels[0].set_ylabel("predicted, ms")
+    made.tight_layout()
+    made.savefig(figure)
+    return {}
+
+
+@benchmark("llm-untimed", "llm", "language-models", FILES)
 def untimed(data: Path) -> Tables:
     """A GPU that was never timed: its data sheet, and the ways of vLLM fitted to the other GPU's rows."""
     lines = []
@@ -155,7 +177,7 @@ def untimed(data: Path) -> Tables:
     return {"llm-untimed": (("GPU", "ways of", "model", *FIGURES), lines)}
 
 
-@benchmark("llm-models", "llm", "", FILES)
+@benchmark("llm-models", "llm", "language-models", FILES)
 def models(data: Path, folder: str = "models") -> Tables:
     """Makes the shipped models of GPUs that serve language models."""
     sections = {name: section(data, *key) for key, name in GPUS.items()}
