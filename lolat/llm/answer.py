@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, Section
+from lolat.llm.gpu import GPU, Section, is_whole
 from lolat.llm.serving import (
     GIB,
     PARTS,
@@ -89,7 +89,9 @@ class ServedModel(Result):
 
     def words(self) -> str:
         """Users, GPUs, times."""
-        what = f"{plain(self.model)} on {plural(self.gpus, plain(self.device))}, {self.concurrency} at once"
+        what = (
+            f"{plain(self.model)} on {self.gpus} x {plain(self.device)}, {self.concurrency} at once"
+        )
         if self.tpot_ms is None or self.ttft_ms is None:
             return f"{what}: its weights do not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
@@ -448,6 +450,13 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
 def section_of(document: Mapping[str, Any], source: str) -> Section:
     """The section of a model file, checked; ModelFileError where the file is damaged."""
     section: Section = converted(document["llm"], Section, source, "$.llm")
+    for name, dtypes in section.operations.items():
+        for dtype, operation in dtypes.items():
+            if not is_whole(name, dtype, operation):
+                raise ModelFileError(
+                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
+                    "its form; fit the model again with `lolat fit`"
+                )
     return section
 
 

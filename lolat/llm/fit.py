@@ -308,7 +308,7 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        why = f"no result of a benchmark of a server ({one_line(repr(error))})"
+        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
