@@ -338,16 +338,8 @@ def _rows(
     largest = load.users * np.array([replicas for _, replicas in pairs])
     memory = (layout.weight_bytes + each * cache) / GIB
     rate = 1e3 * asked.output_tokens * np.array([users for users, _ in pairs]) / found.cycle_ms
-    columns = (
-        largest,
-        memory,
-        found.ttft_ms,
-        found.tpot_ms,
-        found.prompt_ms,
-        found.step_ms,
-        rate,
-        parts,
-    )
+    columns = (largest, memory, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms, rate,
+               parts)  # fmt: skip
     numbers = {replicas for _, replicas in pairs} if rental else set[int]()
     rented = {r: rental.rented(parallel * r).price_per_hour for r in numbers if rental}
     off, off_first = (math.exp(spread) for spread in gpu.section.spread)

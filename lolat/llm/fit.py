@@ -185,10 +185,8 @@ def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndar
     for name, dtypes in found.items():
         for dtype, rows in dtypes.items():
             *sizes, ms = np.array(rows).T
-            made.setdefault(name, {})[dtype] = (
-                dict(zip(FORMS[name].columns, sizes, strict=True)),
-                ms,
-            )
+            columns = dict(zip(FORMS[name].columns, sizes, strict=True))
+            made.setdefault(name, {})[dtype] = columns, ms
     return made
 
 
@@ -475,12 +473,8 @@ def _unlike(a: Section, b: Section) -> float:
 
     def place(section: Section) -> np.ndarray:
         sheet = section.sheet
-        each = np.log(
-            [
-                sheet.bf16_tflops / sheet.multiprocessors,
-                sheet.bandwidth_gb_s / sheet.multiprocessors,
-            ]
-        )
+        units = sheet.multiprocessors
+        each = np.log([sheet.bf16_tflops / units, sheet.bandwidth_gb_s / units])
         return np.array([*each, sheet.fp8_tflops is not None, sheet.fp4_tflops is not None], float)
 
     return float(np.abs(place(a) - place(b)).sum() + 0.25 * (a.framework != b.framework))
