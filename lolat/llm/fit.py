@@ -420,7 +420,7 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 
 LIKE = 0.5
 """GPUs whose data sheets differ by less than this (the sum of logarithms, see `_unlike`) are taken alike."""
-SPREADS = {"served": (0.18, 0.4), "timed": (0.22, 0.5), "sheet": (0.3, 0.6)}
+SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
 

@@ -76,6 +76,7 @@ GEMM = {
 }
 SPLIT = {"split": (2.7e-3, 0.5)}  # ms of a second kernel that adds up the parts of k
 QUANTIZED = {
+    "launch": (5e-3, 1.0),  # ms of both kernels
     "row": (6e-4, 1.0),  # us a row to quantize the input
     "quantizing": (0.8, 0.5),  # share of `bandwidth` that quantizing reaches
     "single": (2e-4, 1.0),  # ms more for one row
@@ -102,9 +103,14 @@ RAMP_MS, HOT_MS, COPIES = 1e-3, 0.3, 6.0
 """Until memory streams; until a kernel is hot; copies of weights that a benchmark takes in turns."""
 
 
+STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
+"""`depth` by data type."""
+
+
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
-    """The terms of products of a data type; `variant`: of `GEMM_VARIANTS`."""
-    terms = dict(GEMM)
+    """The terms of products of a data type; `variant`: of `gemm_variants`."""
+    whole = 1.2 if variant in FIXED else 0.25
+    terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
         terms |= SPLIT
     if dtype != "bfloat16":
