@@ -45,6 +45,7 @@ def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
     from lolat.api import measuring
+    from lolat.llm import answer
     from lolat.model import Model, attribution, budget
     from lolat.model.prediction import Predictions
     from lolat.nas import pareto, scoring
@@ -68,7 +69,8 @@ def python_page() -> str:
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [
-        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
+        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost, answer.LanguageModel,
+        answer.ServedModel,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
         pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """A GPU and a framework, fitted: operations to a few hundred that were timed, ways to served rows.
 
-Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the one of
-the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells, which is
-nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
+Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the
+one of the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells,
+which is nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from lolat.llm.gpu import (
     operation_ms,
 )
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+from lolat.units import as_number, one_line
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -62,6 +63,7 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, facts: Fact
 
 
 def take(rows: Rows, which: np.ndarray) -> Rows:
+    """Some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
 
@@ -133,7 +135,7 @@ def _corrected(
 # ---- Tables of operations.
 
 OPERATION_COLUMNS = "op, dtype, latency_ms, and the sizes of the operation"
-MOST_SIZE = 1e12
+MOST_SIZE, MOST_SKEW = 1e12, 4.0
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
@@ -194,9 +196,12 @@ def _size(row: Any, column: str) -> float:
     """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
-        if text != "balanced" and not text.startswith("power_law_"):
+        kind, _, exponent = text.rpartition("_")
+        value = as_number(exponent) if kind == "power_law" else 0.0 if text == "balanced" else -1.0
+        if not 0.0 <= value <= MOST_SKEW:
             raise row.wrong("distribution", "balanced, or power_law_ and its exponent")
-        return 0.0 if text == "balanced" else float(text.rpartition("_")[2])
+        # Of whole exponents the integrals of `Loads` are logarithms.
+        return value + 1e-3 if value in (1.0, 2.0, 3.0) else value
     least, default = (0.0, 0.0) if column == "window" else (1.0, None)
     return float(row.number(column, least, MOST_SIZE, f"a number from {least:g}", default))
 
@@ -223,7 +228,8 @@ SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tpot
 USUAL = {
     "vllm": Ways(
         kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0, mixed=0.17,
+        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0,
+        mixed=0.17,
     ),
     "trtllm": Ways(
         kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
@@ -234,8 +240,8 @@ USUAL = {
         step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=54.0, mixed=0.41,
     ),
 }  # fmt: skip
-"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven models
-and data types on two GPUs. Those of a GPU are drawn to them."""
+"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven
+models and data types on two GPUs. Those of a GPU are drawn to them."""
 WIDTHS = Ways(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4,
@@ -286,7 +292,8 @@ def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
         if not others and row.number("attention_data_parallel", default=1.0) <= 1.0:
             yield ServedRow(
                 row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0), row.milliseconds("tpot_ms"),
+                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0),
+                row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
                 row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
@@ -301,9 +308,8 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(
-            f"{path}: {error!r} is no benchmark of a server; {SERVED}", code="served"
-        ) from None
+        why = f"no result of a benchmark of a server ({one_line(repr(error))})"
+        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
 def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
@@ -317,11 +323,15 @@ def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
             "tensor_parallel=N`, or add the key tensor_parallel",
             code="tensor-parallel",
         )
-    return ServedRow(
-        str(found.get("model_id") or info.get("model_path") or found["model"]),
+    numbers = (
         found["total_input_tokens"] / done, found["total_output_tokens"] / done,
         float(found.get("max_concurrency") or found["concurrency"]), float(found["mean_tpot_ms"]),
         float(found["mean_ttft_ms"]), parallel[0], int(found.get("expert_parallel", 1)),
+    )  # fmt: skip
+    if not all(0 < number <= MOST_SIZE for number in numbers):
+        raise ValueError("numbers above 0 are expected")
+    return ServedRow(
+        str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
         str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
     )  # fmt: skip
 
@@ -369,12 +379,16 @@ def timed_steps(
         found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
+            f"no row tells of the framework: of other GPUs, or all wait for memory; {SERVED}",
+            code="served",
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
-    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
-    return Timed(steps, load, *map(np.concatenate, columns))
+    tpot, ttft, group = (
+        np.concatenate([getattr(one, name) for one in found])
+        for name in ("tpot_ms", "ttft_ms", "group")
+    )
+    return Timed(steps, load, tpot, ttft, group)
 
 
 def fit_ways(timed: Timed, start: Ways) -> Ways:
@@ -399,7 +413,10 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
 
 
 def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
-    """Within which, as logarithms, 90 % of (tpot, ttft) lie when their model or a fifth of it is left out."""
+    """Within which 90 % of (tpot, ttft) lie when their model, or a fifth of the rows, is left out.
+
+    As logarithms.
+    """
     names, numbers = np.unique(timed.group, return_inverse=True)
     parts = numbers if len(names) > 2 else np.arange(len(numbers)) % FOLDS
     off = np.zeros((2, len(numbers)))
@@ -419,7 +436,7 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 # ---- A section.
 
 LIKE = 0.5
-"""GPUs whose data sheets differ by less than this (the sum of logarithms, see `_unlike`) are taken alike."""
+"""GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
 SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10

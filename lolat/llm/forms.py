@@ -1,13 +1,13 @@
 """Formulas of four operations of language models on a GPU: matrix product, attention, experts, all-reduce.
 
-Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width of
-the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the facts of a data sheet. It
-answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model: started by a
-CUDA graph, which costs what `Ways.kernel_ms` says, and with weights and caches that come from memory, as other
-layers ran since.
+Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width
+of the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the facts of a data
+sheet. It answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model:
+started by a CUDA graph, which costs what `Ways.kernel_ms` says, and with weights and caches that come from
+memory, as other layers ran since.
 
-Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the two
-counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
+Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
+two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def joined(a: Any, b: Any, sharp: float) -> Any:
 
 
 def waves(busy: Any, whole: float) -> Any:
-    """Rounds of `busy` tiles for each multiprocessor; `whole`: the share of the last one's idle part lost."""
+    """Rounds of `busy` tiles for each multiprocessor; `whole`: the share lost of what idles in the last."""
     busy = np.maximum(busy, 1.0)
     return busy + whole * (np.ceil(busy) - busy)
 
@@ -238,9 +238,9 @@ DECODE = {
     "copy": (5e-3, 0.4),  # ms, of "whole": queries and outputs are copied
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
-"""The main kernel's rows: all (FlashAttention 3, FlashInfer); without a window (FlashAttention 2); groups of
-2 to 32 heads (XQA). "long": the number of parts follows the length, not what a window leaves of it; "4": they
-are to be four for each multiprocessor, not one."""
+"""The main kernel's rows: all (FlashAttention 3, FlashInfer); without a window (FlashAttention 2); groups
+of 2 to 32 heads (XQA). "long": the number of parts follows the length, not what a window leaves of it; "4":
+they are to be four for each multiprocessor, not one."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
@@ -379,8 +379,8 @@ MOE = {
 EXPECTED_BY = ("own", "all")
 """By which load the tile is chosen: all assignments over this GPU's experts, or over those of all GPUs."""
 EVEN = 1.2
-"""How popular experts are in a served model: gamma distributed with this shape, so that the number of tokens
-of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
+"""How popular experts are in a served model: gamma distributed with this shape, so that the number of
+tokens of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
 COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 

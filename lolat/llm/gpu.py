@@ -156,8 +156,8 @@ class GPU:
         if wanted not in known:
             raise InputError(
                 f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
-                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, or "
-                f"give another {arg('dtype')}",
+                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
+                f"or give another {arg('dtype')}",
                 code="not-timed",
             )
         return known[wanted]

@@ -1,8 +1,8 @@
 """A decoder served under a steady load: what a step computes, time to first token, time per output token.
 
-A step runs all its tokens through all layers: one token of each sequence that is decoded, and all tokens of
-the prompts that begin. With tensor parallel every matrix is split over the GPUs, and two all-reduces a layer
-put the parts together (Megatron-LM, Shoeybi et al. 2019).
+A step runs all its tokens through all layers: one token of each sequence that is decoded, and all tokens
+of the prompts that begin. With tensor parallel every matrix is split over the GPUs, and two all-reduces a
+layer put the parts together (Megatron-LM, Shoeybi et al. 2019).
 
 So many requests are always there (a closed loop); each one that ends is followed by the next. Every request
 costs its prompt once and one step for each output token, and a step serves all that are decoded:
@@ -26,7 +26,7 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.gpu import GPU, SKEW, Section, Ways, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
-"""What computing and moving of a step goes to; `moved`: normalization, rotation, activation and the like."""
+"""What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
 STARTS = (
     "kernels",
     "fp8",
@@ -43,8 +43,8 @@ NORM, ROTATION, ACTIVATION = 4, 4, 3
 """Tensors that a normalization (with the addition before it), rotary positions and a gated activation read
 and write."""
 OWN_KERNELS = 4
-"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of attention
-that puts its parts together."""
+"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of
+attention that puts its parts together."""
 CHUNK = 8192
 """Tokens of prompts that a step takes at most."""
 HALF = 2  # bytes of an activation
@@ -143,8 +143,8 @@ class Layout:
 
 
 class Steps(NamedTuple):
-    """(rows, PARTS + STARTS) each: a step that decodes alone, with a prompt, and of a prompt alone; the last
-    two of as many steps as the prompt takes, `chunks` (rows,).
+    """(rows, PARTS + STARTS) each: a step that decodes alone, with a prompt, and of a prompt alone; the
+    last two of as many steps as the prompt takes, `chunks` (rows,).
     """
 
     decode: np.ndarray
@@ -290,7 +290,11 @@ def layout_of(
     not divide the model.
     """
     decoder.check_tensor_parallel(tensor_parallel)
-    if tensor_parallel % expert_parallel or (decoder.experts and decoder.experts % expert_parallel):
+    if (
+        expert_parallel < 1
+        or tensor_parallel % expert_parallel
+        or (decoder.experts and decoder.experts % expert_parallel)
+    ):
         raise InputError(
             f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {tensor_parallel} GPUs and "
             f"of {decoder.experts} experts"
