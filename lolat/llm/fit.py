@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, Row, is_table, read_table
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
@@ -147,10 +147,10 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
     row, facts = rows[device], {}
-    for field in msgspec.structs.fields(Sheet):
-        if row.get(field.name):
-            facts[field.name] = row.number(
-                field.name, ABOVE_ZERO, expected=f"a number above 0 for {device}"
+    for fact in msgspec.structs.fields(Sheet):
+        if row.get(fact.name):
+            facts[fact.name] = row.number(
+                fact.name, ABOVE_ZERO, expected=f"a number above 0 for {device}"
             )
     if (
         "multiprocessors" not in facts
@@ -164,35 +164,40 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
 
 def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndarray]]]:
     """By operation and data type: its sizes and (rows,) ms; InputError names the row that is wrong."""
-    table = read_table(
+    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
+    for (name, dtype), rows in rows_of(path).items():
+        made.setdefault(name, {})[dtype] = (
+            sizes_of(name, rows),
+            np.array([r.milliseconds() for r in rows]),
+        )
+    return made
+
+
+def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
+    """The rows of a table by operation and data type, of attention queries/cache; InputError."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in read_table(
         path, ("op", "dtype", "latency_ms"), expected=f"expected {OPERATION_COLUMNS}"
-    )
-    found: dict[str, dict[str, list[list[float]]]] = {}
-    for row in table:
-        name = row["op"]
+    ):
+        name, dtype = row["op"], row["dtype"]
         if name not in FORMS:
             raise row.wrong("op", f"one of {', '.join(FORMS)}")
-        dtype = row["dtype"]
         if dtype not in WEIGHT_BYTES:
             raise row.wrong("dtype", f"one of {', '.join(WEIGHT_BYTES)}")
         if name.endswith("_attention"):
             if row.get("kv_dtype") not in CACHE_BYTES:
                 raise row.wrong("kv_dtype", f"one of {', '.join(CACHE_BYTES)}")
             dtype = f"{dtype}/{row['kv_dtype']}"
-        sizes = [_size(row, column) for column in FORMS[name].columns]
-        found.setdefault(name, {}).setdefault(dtype, []).append([*sizes, row.milliseconds()])
-    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
-    for name, dtypes in found.items():
-        for dtype, rows in dtypes.items():
-            *sizes, ms = np.array(rows).T
-            made.setdefault(name, {})[dtype] = (
-                dict(zip(FORMS[name].columns, sizes, strict=True)),
-                ms,
-            )
-    return made
+        found.setdefault((name, dtype), []).append(row)
+    return found
 
 
-def _size(row: Any, column: str) -> float:
+def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
+    """(rows,) arrays of the columns of an operation; InputError names the row that is wrong."""
+    return {c: np.array([_size(row, c) for row in rows]) for c in FORMS[name].columns}
+
+
+def _size(row: Row, column: str) -> float:
     """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
@@ -260,7 +265,7 @@ WAITING = 0.5
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One served configuration; `ttft_ms` is 0 where it is unknown, `where` names the row in messages."""
+    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
 
     model: str
     input_tokens: float
@@ -272,7 +277,7 @@ class ServedRow:
     expert_parallel: int = 1
     dtype: str = ""
     kv_dtype: str = ""
-    where: str = ""
+    row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
@@ -296,7 +301,7 @@ def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
                 row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
-                row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
+                row.get("dtype", ""), row.get("kv_dtype", ""), row,
             )  # fmt: skip
 
 
@@ -308,7 +313,7 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        why = f"no result of a benchmark of a server ({one_line(repr(error))})"
+        why = f"no result of a benchmark of a server ({one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
@@ -332,7 +337,7 @@ def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
         raise ValueError("numbers above 0 are expected")
     return ServedRow(
         str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
-        str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
+        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
     )  # fmt: skip
 
 
@@ -353,14 +358,11 @@ class Timed:
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
 
-def timed_steps(
+def steps_by_layout(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Timed:
-    """The steps of served rows that tell of the ways: those that did not wait for memory.
-
-    `decoder_of`: the decoder of a model's name. InputError where none is left.
-    """
-    gpu, found = GPU(section), []
+) -> Iterator[tuple[list[ServedRow], Timed]]:
+    """Served rows that have a layout in common, with their steps."""
+    gpu = GPU(section)
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
         key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
@@ -371,24 +373,32 @@ def timed_steps(
             (r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in some
         ]
         inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-        load = Load(
-            inputs, outputs, concurrency, users_that_fit(section, layout, inputs + outputs / 2.0)
-        )
-        steps, group = steps_of(gpu, layout, load), np.full(len(some), f"{model} {dtype}")
-        one = Timed(steps, load, tpot, ttft, group)
-        found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
+        users = users_that_fit(section, layout, inputs + outputs / 2.0)
+        load = Load(inputs, outputs, concurrency, users)
+        group = np.full(len(some), f"{model} {dtype}".strip())
+        yield some, Timed(steps_of(gpu, layout, load), load, tpot, ttft, group)
+
+
+def timed_steps(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """The steps of served rows that tell of the ways: those that did not wait for memory.
+
+    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    """
+    found = []
+    for _, one in steps_by_layout(section, rows, decoder_of):
+        load = one.load
+        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
+        found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no row tells of the framework: of other GPUs, or all wait for memory; {SERVED}",
-            code="served",
+            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
-    tpot, ttft, group = (
-        np.concatenate([getattr(one, name) for one in found])
-        for name in ("tpot_ms", "ttft_ms", "group")
-    )
-    return Timed(steps, load, tpot, ttft, group)
+    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
+    return Timed(steps, load, *map(np.concatenate, columns))
 
 
 def fit_ways(timed: Timed, start: Ways) -> Ways:
