@@ -235,14 +235,16 @@ class Form:
         self.typed = dict(reversed(query))
         self.errors: dict[str, str] = {}
         view = self.typed.get("view", "")
-        self.view = view if view in TABS else "latency"
+        first = next((d for d in devices.values() if d.is_own), None)
+        usual = "latency" if first is None or first.answers("latency") else "llm"
+        self.view = view if view in TABS else usual
         _, self.own_fields, self.subject = TABS[self.view]
         self.fields = {f.name: f for f in (*self.subject.fields, *self.own_fields)}
         self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
         ticked = dict.fromkeys(text for name, text in query if name == "model" and text in devices)
         own = [d.key for d in self.devices.values() if d.is_own]
-        first = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
-        self.ticked = [key for key in ticked if key in self.devices] or first
+        usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
+        self.ticked = [key for key in ticked if key in self.devices] or usually
         # What other tabs are asked about goes on with the form, for their links.
         others = dict.fromkeys(f.name for t in TABS.values() for f in t.subject.fields)
         self.kept = [("model", key) for key in ticked if key not in self.devices]

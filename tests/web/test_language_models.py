@@ -190,11 +190,14 @@ def test_what_is_no_configuration_is_said_at_the_field(
     assert page.value("input_tokens") == "77"
 
 
-def test_devices_are_offered_where_they_can_answer(page: Site, laptop: Path) -> None:
+def test_devices_are_offered_where_they_can_answer(page: Site, laptop: Path, gpu: Path) -> None:
     page.get(TAB)
     assert 'value="laptop"' not in page.raw
     page.get()
     assert 'value="gpu"' not in page.raw
+    with site([gpu, laptop]) as other:
+        other.get()
+        assert "a token on" in other.answer()  # the first that is named knows nothing else
     with site([laptop]) as other:
         other.get(TAB)
         assert "No device that knows language models" in other.answer()
