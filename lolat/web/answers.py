@@ -157,7 +157,7 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
             "limit": asked["max_tpot_ms"],
         },
         "table": _table(
-            "Time per output token and tokens/s of a GPU", ["users", *names.values()],
+            f"Time per output token and tokens/s of a GPU, {plain(device.key)}", ["users", *names.values()],
             [[f"{users:,}", *(cells.get((n, users), "") for n in lines)] for users in every],
         ),
     }  # fmt: skip

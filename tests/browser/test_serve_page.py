@@ -24,7 +24,7 @@ VIEWS = {
     "latency": f"?model=laptop&model={GPU}&model=v100-fp32&batch_size=1,8",
     "no": "?view=budget&model=laptop&max_ms=0.001&vary=batch",
     "training": f"?view=training&model=desk&model={GPU}",
-    "llm": "?view=llm&concurrency=4,16&max_tpot_ms=30",
+    "llm": "?view=llm&model=gpu&model=h100-vllm&concurrency=4,16&max_tpot_ms=30",
     "wrong": "?batch_size=x&input_size=y&model=laptop",
 }
 BIG = "document.querySelector('.big').textContent"

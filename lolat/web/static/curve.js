@@ -1,6 +1,8 @@
 // Draws the curves of language models with uPlot: from `data-curve`, in the colors of the page.
 "use strict";
 
+const TICKS = [...Array(30).keys()].map((n) => [1, 2, 5][n % 3] * 10 ** (Math.floor(n / 3) - 3)); // of the logarithmic axis
+
 window.drawCurves = () => {
   for (const box of document.querySelectorAll(".curve:empty")) draw(box);
 
@@ -23,8 +25,8 @@ window.drawCurves = () => {
     const chart = new uPlot({
       width: box.clientWidth, height: 320, padding: [18, 18, 0, 0],
       cursor: { y: false, drag: { x: false }, dataIdx: nearest },
-      scales: { x: { time: false, range: (_, low, high) => [0, 1.05 * high] }, y: { range: (_, low, high) => [0, 1.1 * high] } },
-      axes: [{ ...axis("ms per output token"), size: 28 }, { ...axis("tokens/s of a GPU"), size: 56 }],
+      scales: { x: { time: false, distr: 3, range: (_, low, high) => [low / 1.1, 1.1 * high] }, y: { range: (_, low, high) => [0, 1.1 * high] } },
+      axes: [{ ...axis("ms per output token"), size: 28, splits: (_, at, low, high) => TICKS.filter((ms) => low <= ms && ms <= high), filter: (_, ticks) => ticks }, { ...axis("tokens/s of a GPU"), size: 56 }],
       series: [{ label: "time per token", value: (_, ms) => (ms == null ? "" : `${ms.toFixed(1)} ms`) }, ...series],
       legend: { markers: { fill: (_, n) => color(`s${(n - 1) % 6}`) } },
       hooks: { draw: [mark] },
@@ -63,7 +65,7 @@ window.drawCurves = () => {
         ctx.fill();
         ctx.stroke();
       }
-      if (limit !== null && limit <= self.scales.x.max) {
+      if (limit >= self.scales.x.min && limit <= self.scales.x.max) {
         ctx.strokeStyle = color("bad");
         ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
         ctx.beginPath();
