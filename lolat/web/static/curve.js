@@ -25,13 +25,23 @@ window.drawCurves = () => {
     const chart = new uPlot({
       width: box.clientWidth, height: 320, padding: [18, 18, 0, 0],
       cursor: { y: false, drag: { x: false }, dataIdx: nearest },
-      scales: { x: { time: false, distr: 3, range: (_, low, high) => [low / 1.1, 1.1 * high] }, y: { range: (_, low, high) => [0, 1.1 * high] } },
-      axes: [{ ...axis("ms per output token"), size: 28, splits: (_, at, low, high) => TICKS.filter((ms) => low <= ms && ms <= high), filter: (_, ticks) => ticks }, { ...axis("tokens/s of a GPU"), size: 56 }],
+      scales: {
+        x: { time: false, distr: 3, range: (_, low, high) => [low / 1.1, 1.1 * high] },
+        y: { range: (_, low, high) => [0, 1.1 * high] },
+      },
+      axes: [
+        { ...axis("ms per output token"), size: 28, splits: ticks, filter: (_, found) => found },
+        { ...axis("tokens/s of a GPU"), size: 56 },
+      ],
       series: [{ label: "time per token", value: (_, ms) => (ms == null ? "" : `${ms.toFixed(1)} ms`) }, ...series],
       legend: { markers: { fill: (_, n) => color(`s${(n - 1) % 6}`) } },
       hooks: { draw: [mark] },
     }, data, box);
     new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 320 })).observe(box);
+
+    function ticks(_, of, low, high) {
+      return TICKS.filter((ms) => low <= ms && ms <= high);
+    }
 
     /** Each line shows its own point next to the pointer. */
     function nearest(self, of, at, ms) {
