@@ -16,7 +16,7 @@ from benchmarks.runner import Tables, benchmark, percent
 from lolat.llm import fit
 from lolat.llm.answer import find_decoder, to_dict
 from lolat.llm.forms import FORMS
-from lolat.llm.gpu import Operation, Section, Ways, facts_of, operation_ms
+from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
 from lolat.llm.serving import serve
 from lolat.model.file import made, write
 
@@ -27,7 +27,6 @@ GPUS = {
 }  # fmt: skip
 """Tables, and the shipped models made of them."""
 FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv"
-ENOUGH = 1.645  # standard deviations of a 90 % interval
 
 
 @cache
@@ -57,14 +56,16 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
                     order = np.random.default_rng(100 + seed).permutation(len(ms))
                     some, rest = order[:number], order[number:]
                     fitted = fit.fit_operation(name, dtype, fit.take(sizes, some), ms[some], facts)
-                    found = operation_ms(name, fitted, fit.take(sizes, rest), facts, dtype, alone=True)
+                    found = operation_ms(
+                        name, fitted, fit.take(sizes, rest), facts, dtype, alone=True
+                    )
                     off.append(found / ms[rest] - 1.0)
                     inside.append(np.abs(np.log(found / ms[rest])) < ENOUGH * fitted.spread)
                 all_off, held = np.concatenate(off), float(np.mean(np.concatenate(inside)))
                 lines.append(
                     [name, dtype, device, framework, percent(float(np.median(np.abs(all_off)))),
-                     percent(float(np.quantile(np.abs(all_off), 0.9))), f"{100 * np.median(all_off):+.1f} %",
-                     percent(held, 0)]
+                     percent(float(np.quantile(np.abs(all_off), 0.9))),
+                     f"{100 * np.median(all_off):+.1f} %", percent(held, 0)]
                 )  # fmt: skip
     columns = ("operation", "data type", "GPU", "framework", "median error", "90 % below", "bias",
                "inside the 90 % interval")  # fmt: skip
@@ -88,8 +89,8 @@ def figures(timed: fit.Timed, ways: Ways, spread: tuple[float, float]) -> list[s
     first = np.abs(found.ttft_ms[few] / timed.ttft_ms[few] - 1.0)
     inside = np.abs(np.log(1.0 + off)) < spread[0]
     return [
-        str(len(off)), percent(float(np.median(np.abs(off)))), percent(float(np.mean(np.abs(off) < 0.1)), 0),
-        f"{100 * np.median(off):+.1f} %", percent(float(np.mean(inside)), 0),
+        str(len(off)), percent(float(np.median(np.abs(off)))),
+        percent(float(np.mean(np.abs(off) < 0.1)), 0), f"{100 * np.median(off):+.1f} %", percent(float(np.mean(inside)), 0),
         percent(float(np.exp(spread[0]) - np.exp(-spread[0])), 0),
         percent(float(np.median(first)), 0) if few.any() else "",
     ]  # fmt: skip
@@ -127,8 +128,10 @@ def served_models(data: Path) -> Tables:
                 tens.append([*title, *figures(rows.take(~draw), ten, fit.SPREADS["served"])])
     columns = ("GPU", "framework", "model", *FIGURES)
     return {
-        "llm-served": (columns, ships), "llm-model-left-out": (columns, outs), "llm-ten-rows": (columns, tens),
-    }  # fmt: skip
+        "llm-served": (columns, ships),
+        "llm-model-left-out": (columns, outs),
+        "llm-ten-rows": (columns, tens),
+    }
 
 
 @benchmark("llm-plot", "llm", "language-models", FILES)
@@ -137,7 +140,9 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     from matplotlib import pyplot
 
     keys = [key for key in GPUS if fit.read_served(data / "serving.csv", *key)]
-    made, panels = pyplot.subplots(1, len(keys), figsize=(3 * len(keys), 3.4), sharex=True, sharey=True)
+    made, panels = pyplot.subplots(
+        1, len(keys), figsize=(3 * len(keys), 3.4), sharex=True, sharey=True
+    )
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
@@ -167,7 +172,9 @@ def untimed(data: Path) -> Tables:
             for dtype, operation in dtypes.items():
                 centers = FORMS[name].terms(dtype, operation.variant)
                 terms = {term: center for term, (center, _) in centers.items()}
-                operations.setdefault(name, {})[dtype] = Operation(terms=terms, variant=operation.variant)
+                operations.setdefault(name, {})[dtype] = Operation(
+                    terms=terms, variant=operation.variant
+                )
         sheet = fit.read_sheet(data / "devices.csv", device)
         alone = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm")
         timed = served(data, alone, device)
@@ -187,11 +194,13 @@ def models(data: Path, folder: str = "models") -> Tables:
         rows = fit.read_served(data / "serving.csv", device, framework)
         one = fit.served_by(one, rows, find_decoder) if rows else one
         source = f"kernels-{device}-{framework}.csv.gz{', serving.csv' * bool(rows)}"
-        document = made(name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source})
+        where = {"device": "unknown", "source": source}
+        document = made(name, f"{device} ({framework}, from {source})", where)
         path = Path(folder) / f"{name}.json"
         write(path, document | {"llm": to_dict(one)})
         size = len(msgspec.json.encode(to_dict(one)))
         timed = [o for dtypes in one.operations.values() for o in dtypes.values() if not o.like]
-        lines.append([name, device, framework, str(sum(o.rows for o in timed)), str(one.served), f"{size:,}"])
+        number = sum(operation.rows for operation in timed)
+        lines.append([name, device, framework, str(number), str(one.served), f"{size:,}"])
     columns = ("model", "GPU", "framework", "operations timed", "served rows", "bytes")
     return {"llm-models": (columns, lines)}

@@ -256,6 +256,9 @@ def test_shipped_models_load_and_are_listed() -> None:
     for path in shipped:
         model = api.load(path)
         assert f"`{path.stem}`" in text
+        if model.predictors == {}:
+            assert model.llm("llama-3.1-8b", dtype="bfloat16").chosen.fits
+            continue
         # Those that others measured keep the formulas, not the times.
         of_tables = "mode" in model.document["environment"]
         assert of_tables or len(model.document["points"]) >= 90

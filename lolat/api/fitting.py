@@ -12,8 +12,10 @@ from lolat.devices.from_tables import Timed, facts_document, tables_document, us
 from lolat.devices.sheets import Facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
+    KERNELS,
     NETWORKS,
     OPERATIONS,
+    SERVED,
     Counted,
     Table,
     TimedNetwork,
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
 MODELS, EPOCHS = "models", "epochs"
-KERNELS, SERVED = "operations of language models", "served models"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
@@ -116,10 +117,6 @@ def _content(path: str) -> str:
     if not is_table(path):
         return SERVED if _is_benchmark(path) else MODELS
     columns = read_table(path).names
-    if "tpot_ms" in columns:
-        return SERVED
-    if "op" in columns and {"kv_heads", "elements", "top_k", "dtype"} & {*columns}:
-        return KERNELS
     return EPOCHS if "epoch_s" in columns else content_of(columns)
 
 

@@ -39,7 +39,7 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--gpus", type=common.WHOLE, metavar="N",
                help="The best on up to so many GPUs, of one model or several replicas.")  # fmt: skip
 @common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD",
-               help="US$ for one GPU.")  # fmt: skip
+               help="US$ for one device.")  # fmt: skip
 @common.json_option
 def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     """How fast the language model of CONFIG is served on GPUs as that of MODEL, and what a million tokens

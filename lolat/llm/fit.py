@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.optimize import least_squares
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, Row, is_table, read_table
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
@@ -91,6 +90,8 @@ def _fit_terms(
         )
 
     begin = middle if start is None else np.log([*start.values()])
+    from scipy.optimize import least_squares
+
     found = least_squares(errors, begin, loss="soft_l1", diff_step=1e-3, max_nfev=60)
     terms = {n: _short(v) for n, v in zip(centers, np.exp(found.x), strict=True)}
     return float(found.cost), Operation(terms=terms, variant=variant)
@@ -140,21 +141,14 @@ MOST_SIZE, MOST_SKEW = 1e12, 4.0
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
     """The data sheet of `device` in a table with the columns of `Sheet`; InputError."""
-    table = read_table(
-        path, ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops"), rows="device"
-    )
-    rows = {row["device"]: row for row in table}
+    columns = ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops")
+    rows = {row["device"]: row for row in read_table(path, columns, rows="device")}
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
-    row, facts = rows[device], {}
-    for field in msgspec.structs.fields(Sheet):
-        if row.get(field.name):
-            facts[field.name] = row.number(
-                field.name, ABOVE_ZERO, expected=f"a number above 0 for {device}"
-            )
-    if (
-        "multiprocessors" not in facts
-    ):  # of NVIDIA's since 2020, some 1,500 dense TFLOPS each 100 of them
+    row, expected = rows[device], f"a number above 0 for {device}"
+    names = [fact.name for fact in msgspec.structs.fields(Sheet) if row.get(fact.name)]
+    facts = {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
+    if "multiprocessors" not in facts:
         raise InputError(
             f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
             code="multiprocessors",
@@ -164,33 +158,37 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
 
 def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndarray]]]:
     """By operation and data type: its sizes and (rows,) ms; InputError names the row that is wrong."""
-    table = read_table(
-        path, ("op", "dtype", "latency_ms"), expected=f"expected {OPERATION_COLUMNS}"
-    )
-    found: dict[str, dict[str, list[list[float]]]] = {}
-    for row in table:
-        name = row["op"]
+    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
+    for (name, dtype), rows in rows_of(path).items():
+        ms = np.array([row.milliseconds() for row in rows])
+        made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
+    return made
+
+
+def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
+    """The rows of a table by operation and data type, of attention queries/cache; InputError."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    columns, expected = ("op", "dtype", "latency_ms"), f"expected {OPERATION_COLUMNS}"
+    for row in read_table(path, columns, expected):
+        name, dtype = row["op"], row["dtype"]
         if name not in FORMS:
             raise row.wrong("op", f"one of {', '.join(FORMS)}")
-        dtype = row["dtype"]
         if dtype not in WEIGHT_BYTES:
             raise row.wrong("dtype", f"one of {', '.join(WEIGHT_BYTES)}")
         if name.endswith("_attention"):
             if row.get("kv_dtype") not in CACHE_BYTES:
                 raise row.wrong("kv_dtype", f"one of {', '.join(CACHE_BYTES)}")
             dtype = f"{dtype}/{row['kv_dtype']}"
-        sizes = [_size(row, column) for column in FORMS[name].columns]
-        found.setdefault(name, {}).setdefault(dtype, []).append([*sizes, row.milliseconds()])
-    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
-    for name, dtypes in found.items():
-        for dtype, rows in dtypes.items():
-            *sizes, ms = np.array(rows).T
-            columns = dict(zip(FORMS[name].columns, sizes, strict=True))
-            made.setdefault(name, {})[dtype] = columns, ms
-    return made
+        found.setdefault((name, dtype), []).append(row)
+    return found
 
 
-def _size(row: Any, column: str) -> float:
+def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
+    """(rows,) arrays of the columns of an operation; InputError names the row that is wrong."""
+    return {c: np.array([_size(row, c) for row in rows]) for c in FORMS[name].columns}
+
+
+def _size(row: Row, column: str) -> float:
     """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
@@ -258,7 +256,7 @@ WAITING = 0.5
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One served configuration; `ttft_ms` is 0 where it is unknown, `where` names the row in messages."""
+    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
 
     model: str
     input_tokens: float
@@ -270,7 +268,7 @@ class ServedRow:
     expert_parallel: int = 1
     dtype: str = ""
     kv_dtype: str = ""
-    where: str = ""
+    row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
@@ -294,7 +292,7 @@ def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
                 row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
-                row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
+                row.get("dtype", ""), row.get("kv_dtype", ""), row,
             )  # fmt: skip
 
 
@@ -330,7 +328,7 @@ def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
         raise ValueError("numbers above 0 are expected")
     return ServedRow(
         str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
-        str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
+        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
     )  # fmt: skip
 
 
@@ -351,14 +349,11 @@ class Timed:
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
 
-def timed_steps(
+def steps_by_layout(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Timed:
-    """The steps of served rows that tell of the ways: those that did not wait for memory.
-
-    `decoder_of`: the decoder of a model's name. InputError where none is left.
-    """
-    gpu, found = GPU(section), []
+) -> Iterator[tuple[list[ServedRow], Timed]]:
+    """Served rows that have a layout in common, with their steps."""
+    gpu = GPU(section)
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
         key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
@@ -369,24 +364,32 @@ def timed_steps(
             (r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in some
         ]
         inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-        load = Load(
-            inputs, outputs, concurrency, users_that_fit(section, layout, inputs + outputs / 2.0)
-        )
-        steps, group = steps_of(gpu, layout, load), np.full(len(some), f"{model} {dtype}")
-        one = Timed(steps, load, tpot, ttft, group)
-        found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
+        users = users_that_fit(section, layout, inputs + outputs / 2.0)
+        load = Load(inputs, outputs, concurrency, users)
+        group = np.full(len(some), f"{model} {dtype}".strip())
+        yield some, Timed(steps_of(gpu, layout, load), load, tpot, ttft, group)
+
+
+def timed_steps(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """The steps of served rows that tell of the ways: those that did not wait for memory.
+
+    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    """
+    found = []
+    for _, one in steps_by_layout(section, rows, decoder_of):
+        load = one.load
+        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
+        found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no row tells of the framework: of other GPUs, or all wait for memory; {SERVED}",
-            code="served",
+            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
-    tpot, ttft, group = (
-        np.concatenate([getattr(one, name) for one in found])
-        for name in ("tpot_ms", "ttft_ms", "group")
-    )
-    return Timed(steps, load, tpot, ttft, group)
+    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
+    return Timed(steps, load, *map(np.concatenate, columns))
 
 
 def fit_ways(timed: Timed, start: Ways) -> Ways:
@@ -406,6 +409,8 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
         return np.concatenate([*off, (unknowns - begin) / width])
 
     inside = np.clip(begin, 1e-9, most * (1.0 - 1e-9))
+    from scipy.optimize import least_squares
+
     found = least_squares(errors, inside, loss="soft_l1", bounds=(np.zeros(len(begin)), most))
     return Ways(*(_short(way) if way > 1e-6 else 0.0 for way in found.x))
 
@@ -435,7 +440,7 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 
 LIKE = 0.5
 """GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
-SPREADS = {"served": (0.18, 0.4), "timed": (0.22, 0.5), "sheet": (0.3, 0.6)}
+SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
 

@@ -76,6 +76,7 @@ GEMM = {
 }
 SPLIT = {"split": (2.7e-3, 0.5)}  # ms of a second kernel that adds up the parts of k
 QUANTIZED = {
+    "launch": (5e-3, 1.0),  # ms of both kernels
     "row": (6e-4, 1.0),  # us a row to quantize the input
     "quantizing": (0.8, 0.5),  # share of `bandwidth` that quantizing reaches
     "single": (2e-4, 1.0),  # ms more for one row
@@ -99,9 +100,14 @@ RAMP_MS, HOT_MS, COPIES = 1e-3, 0.3, 6.0
 """Until memory streams; until a kernel is hot; copies of weights that a benchmark takes in turns."""
 
 
+STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
+"""`depth` by data type."""
+
+
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
-    """The terms of products of a data type; `variant`: of `GEMM_VARIANTS`."""
-    terms = dict(GEMM)
+    """The terms of products of a data type; `variant`: of `gemm_variants`."""
+    whole = 1.2 if variant in FIXED else 0.25
+    terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
         terms |= SPLIT
     if dtype != "bfloat16":
@@ -127,10 +133,8 @@ def gemm_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone:
     gain, cache = t["cache"] / (1.0 + t["cache"]), 1e-6 / t["cache_mb"]
     weights, others = n * k * width, m * k * inputs + HALF * m * n
     warm = kept((COPIES * weights + others) * cache) if alone else 0.0
-    moving = weights * (1.0 - gain * warm) + others * (
-        1.0 - gain * kept((weights + others) * cache)
-    )
-    moving = moving / bandwidth
+    far = others * (1.0 - gain * kept((weights + others) * cache))
+    moving = (weights * (1.0 - gain * warm) + far) / bandwidth
     moving = moving + RAMP_MS * moving / (moving + 5 * RAMP_MS)
     time = _gemm_kernel(t, m, n, k, facts, dtype, variant, bandwidth, moving)
     if "row" in t:
@@ -155,9 +159,8 @@ def _gemm_kernel(
     """(rows,) ms of the kernel: the fastest of its tiles, with or without splitting k."""
     units, flops = facts.multiprocessors, facts.rate(dtype) * t["rate"] / facts.multiprocessors
     if variant in FIXED:
-        high = np.where(
-            m <= 16, 16.0, np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
-        )
+        high = np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
+        high = np.where(m <= 16, 16.0, high)
         high, wide = high[None], np.where(m <= 64, 64.0, 128.0)[None]
     else:
         high, wide = LIBRARY[:, 0], LIBRARY[:, 1]
@@ -170,9 +173,8 @@ def _gemm_kernel(
     step = np.ceil(k / 64.0) * 64.0 * per_k
     computing = waves(busy, t["whole"]) * (step + store)
     if "ragged" in t:
-        computing = computing + step * np.where(
-            m > 64, t["ragged"] * (np.ceil(m / 128) - m / 128), 0.0
-        )
+        lacks = np.ceil(m / 128) - m / 128
+        computing = computing + step * np.where(m > 64, t["ragged"] * lacks, 0.0)
     kernel = _overlapped(computing.min(0), moving, t)
     if "split" in t:
         parts = np.clip(np.rint(1.0 / busy), 1.0, np.clip(k / 256.0, 1.0, 32.0))
@@ -375,10 +377,8 @@ class Loads:
         self.low = low = np.where(dense, 1.0, 0.01)
         self.high = high = np.where(dense, np.maximum(0.8 * tokens, 1.6), 2.0)
         self.low_power, self.high_power = low**e, high**e
-        self.first, self.span = (
-            high * self.high_power - low * self.low_power,
-            self.high_power - self.low_power,
-        )
+        self.first = high * self.high_power - low * self.low_power
+        self.span = self.high_power - self.low_power
         mu = e / (1.0 + e) * self.first / self.span
         square = e / (2.0 + e) * (high**2 * self.high_power - low**2 * self.low_power) / self.span
         variance = np.maximum(square / mu**2 - 1.0, np.maximum(1.0 - mean, 0.0) / mean)
@@ -387,9 +387,8 @@ class Loads:
         own = np.maximum(mean * self.here * busy, np.minimum(1.0, assigned))
         own = np.minimum(own, tokens * np.minimum(top_k, self.here))
         above = self.here * self._above(0.408 * busy**-1.313)[0]
-        touched = np.minimum(
-            np.minimum(own, self.here), np.maximum(above, 0.239 * self.here * busy)
-        )
+        least = np.maximum(above, 0.239 * self.here * busy)
+        touched = np.minimum(np.minimum(own, self.here), least)
         if not alone:
             touched = self.here * (1.0 - (1.0 + mean * busy / EVEN) ** -EVEN)
         level = np.minimum(self.here, np.ceil(assigned / groups))
@@ -411,9 +410,8 @@ class Loads:
         """The share of the experts with more than `load` tokens, and their share of the tokens."""
         x = np.minimum(np.maximum(load * self.scale, self.low), self.high)
         power = x**self.power
-        return (self.high_power - power) / self.span, (
-            self.high * self.high_power - x * power
-        ) / self.first
+        tokens = (self.high * self.high_power - x * power) / self.first
+        return (self.high_power - power) / self.span, tokens
 
     def tiles(self, rows: Any) -> Any:
         """Tiles of `rows` tokens; the last one of each expert is padded."""
@@ -439,19 +437,16 @@ def moe_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: 
     steps = steps + (tiles * np.ceil(hidden / COLUMNS) + t["fill"]) * (width + t["depth"])
     rate = t["rate"] * facts.rate(dtype) / units * (128.0 + t["loads"]) / 128.0
     products = steps * 2.0 * COLUMNS * (tile + t["loads"]) / rate
-    passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width) + t["own"] * load.own * (
-        hidden + width
-    )
+    passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width)
+    passing = passing + t["own"] * load.own * (hidden + width)
     start = t["start"] if alone else 0.0
     return start + HALF * passing / facts.bandwidth + np.sqrt(moving**2 + products**2)
 
 
 def moe_place(rows: Rows) -> Any:
     """(rows, 3) for the correction."""
-    here, width = (
-        rows["experts"] / rows["expert_parallel"],
-        rows["intermediate"] / rows["tensor_parallel"],
-    )
+    here = rows["experts"] / rows["expert_parallel"]
+    width = rows["intermediate"] / rows["tensor_parallel"]
     sizes = np.broadcast_arrays(rows["tokens"], here, width)
     return np.log2(np.stack(sizes, 1)) / np.array([3.75, 3.0, 3.0])
 
@@ -516,12 +511,8 @@ def _same(value: Any) -> Callable[..., Any]:
 
 FORMS = {
     "gemm": Form(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_place),
-    "prefill_attention": Form(
-        ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_place
-    ),
+    "prefill_attention": Form(ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_place),
     "decode_attention": Form(ATTENTION, _same(DECODE), _same(GROUPED), decode_ms, attention_place),
     "moe": Form(EXPERTS, _same(MOE), _same(EXPECTED_BY), moe_ms, moe_place),
-    "all_reduce": Form(
-        ("gpus", "elements"), _same(ALL_REDUCE), _same(tuple(LIMITS)), all_reduce_ms, None
-    ),
-}
+    "all_reduce": Form(("gpus", "elements"), _same(ALL_REDUCE), _same((*LIMITS,)), all_reduce_ms, None),
+}  # fmt: skip

@@ -14,6 +14,8 @@ from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
 
 MOST_CHANGE = 0.4
 """No correction of a logarithm is larger."""
+ENOUGH = 1.645
+"""Standard deviations to either side that hold 90 %."""
 SKEW = 1.2
 """How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
 

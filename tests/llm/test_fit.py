@@ -16,6 +16,7 @@ from lolat.errors import InputError
 from lolat.io.writing import write_text
 from lolat.llm.fit import (
     MOST_SIZE,
+    SPREADS,
     ServedRow,
     Timed,
     complete,
@@ -147,7 +148,7 @@ def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
 def test_from_a_data_sheet_alone() -> None:
     made = section_from(SHEET, "trtllm", [], {"known": section()})
     assert {n: {*d} for n, d in made.operations.items()} == {n: {*d} for n, d in DTYPES.items()}
-    assert (made.framework, made.served, made.spread[0]) == ("trtllm", 0, 0.3)
+    assert (made.framework, made.served, made.spread) == ("trtllm", 0, SPREADS["sheet"])
     assert frameworks_in("kernels-h100-TRTLLM.csv") == "trtllm"
     assert frameworks_in("mine.csv") == "vllm"
 
@@ -263,14 +264,14 @@ SGLANG: dict[str, Any] = {
 def test_the_result_of_vllm(write: Callable[[str, str], Path]) -> None:
     for text in (json.dumps(VLLM), json.dumps(VLLM, indent=4)):
         (row,) = read_served(write("vllm.json", text))
-        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2, where=row.where)
+        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2)
 
 
 def test_the_results_of_sglang(write: Callable[[str, str], Path]) -> None:
     unlimited = SGLANG | {"max_concurrency": None}
     text = "".join(json.dumps(one) + "\n" for one in (SGLANG, unlimited))
     first, second = read_served(write("sglang.jsonl", text))
-    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4, where=first.where)
+    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
     assert second.concurrency == 15.7
 
 
