@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, Section
+from lolat.llm.gpu import GPU, Section, is_whole
 from lolat.llm.serving import (
     GIB,
     PARTS,
@@ -89,7 +89,9 @@ class ServedModel(Result):
 
     def words(self) -> str:
         """Users, GPUs, times."""
-        what = f"{plain(self.model)} on {plural(self.gpus, plain(self.device))}, {self.concurrency} at once"
+        what = (
+            f"{plain(self.model)} on {self.gpus} x {plain(self.device)}, {self.concurrency} at once"
+        )
         if self.tpot_ms is None or self.ttft_ms is None:
             return f"{what}: its weights do not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
@@ -336,16 +338,8 @@ def _rows(
     largest = load.users * np.array([replicas for _, replicas in pairs])
     memory = (layout.weight_bytes + each * cache) / GIB
     rate = 1e3 * asked.output_tokens * np.array([users for users, _ in pairs]) / found.cycle_ms
-    columns = (
-        largest,
-        memory,
-        found.ttft_ms,
-        found.tpot_ms,
-        found.prompt_ms,
-        found.step_ms,
-        rate,
-        parts,
-    )
+    columns = (largest, memory, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms, rate,
+               parts)  # fmt: skip
     numbers = {replicas for _, replicas in pairs} if rental else set[int]()
     rented = {r: rental.rented(parallel * r).price_per_hour for r in numbers if rental}
     off, off_first = (math.exp(spread) for spread in gpu.section.spread)
@@ -431,12 +425,10 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
             f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
             "which the time to the first token has"
         )
-    like = sorted(
-        {o.like for dtypes in section.operations.values() for o in dtypes.values() if o.like}
-    )
+    like = sorted({one.like for one in made.gpu.operations_of(made.layout) if one.like})
     if like:
         found.append(
-            f"not all operations were timed on this GPU; they are taken to be as on {', '.join(like)}"
+            f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
         )
     if not section.served:
         found.append(
@@ -448,6 +440,13 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
 def section_of(document: Mapping[str, Any], source: str) -> Section:
     """The section of a model file, checked; ModelFileError where the file is damaged."""
     section: Section = converted(document["llm"], Section, source, "$.llm")
+    for name, dtypes in section.operations.items():
+        for dtype, operation in dtypes.items():
+            if not is_whole(name, dtype, operation):
+                raise ModelFileError(
+                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
+                    "its form; fit the model again with `lolat fit`"
+                )
     return section
 
 

@@ -313,7 +313,7 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        why = f"no result of a benchmark of a server ({one_line(error)})"
+        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
@@ -485,12 +485,8 @@ def _unlike(a: Section, b: Section) -> float:
 
     def place(section: Section) -> np.ndarray:
         sheet = section.sheet
-        each = np.log(
-            [
-                sheet.bf16_tflops / sheet.multiprocessors,
-                sheet.bandwidth_gb_s / sheet.multiprocessors,
-            ]
-        )
+        units = sheet.multiprocessors
+        each = np.log([sheet.bf16_tflops / units, sheet.bandwidth_gb_s / units])
         return np.array([*each, sheet.fp8_tflops is not None, sheet.fp4_tflops is not None], float)
 
     return float(np.abs(place(a) - place(b)).sum() + 0.25 * (a.framework != b.framework))

@@ -83,10 +83,7 @@ QUANTIZED = {
 }
 IN_BLOCKS = {"ragged": (0.09, 1.5)}  # share of a tile more for what the last one in m lacks
 HOSTED = {
-    "host": (
-        0.12,
-        1.0,
-    ),  # ms that a framework's own code takes before the kernels run, at the least
+    "host": (0.12, 1.0),  # ms of a framework's own code before the kernels run, at the least
     "host_small": (0.12, 1.0),  # the same for fewer than 32 rows
     "host_unaligned": (0.2, 0.6),  # the same where n is no multiple of 64, or k of 128
     "host_pad": (5e-3, 1.5),  # ms more where m is no multiple of 4, and the input is padded
@@ -260,12 +257,8 @@ def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alo
     queries, keys_dtype = dtype.split("/")
     cached, units = rows.get("cached", 0.0), facts.multiprocessors
     total, reach = cached + n, np.where(w > 0, w, np.inf)
-    pack = {
-        "packed": True,
-        "alone": False,
-        "packed-one": n == 1,
-        "packed-one-whole": (n == 1) & (w == 0),
-    }
+    one = n == 1
+    pack = {"packed": True, "alone": False, "packed-one": one, "packed-one-whole": one & (w == 0)}
     lanes, group = np.where(pack[variant], k, h), np.where(pack[variant], h / k, 1.0)
     slower = np.where(d <= 192, t["wide"], np.where(d <= 256, 0.85, t["widest"]))
     slower = np.where(d <= 128, 1.0, slower) * np.where((w > 0) & (reach < total), t["window"], 1.0)
@@ -284,11 +277,8 @@ def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alo
         longest = (np.minimum(total, reach + step) + 32.0) * column + t["item"]
         work = b * lanes * (keys * column + tiles * t["item"]) / units
         best = np.minimum(best, joined(work, longest, 3.0) + t["tail"] * longest)
-    io = (
-        b
-        * (n * h * 2 * HALF + np.minimum(total, reach + n) * k * 2.0 * CACHE_BYTES[keys_dtype])
-        * d
-    )
+    moved = n * h * 2 * HALF + np.minimum(total, reach + n) * k * 2.0 * CACHE_BYTES[keys_dtype]
+    io = b * moved * d
     miss = _missed(io, t["cache"], units) if alone else 1.0
     per_byte = (miss + (1.0 - miss) / 2.5) / (facts.bandwidth * 0.85)
     writing = t["token"] * 1e-3 * np.minimum(k * d, 512.0) / 512.0
@@ -341,28 +331,15 @@ def attention_place(rows: Rows) -> Any:
     """(rows, 5) for the correction."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
-    sizes = (
-        rows["batch"] * rows["kv_heads"],
-        n,
-        rows["heads"] / rows["kv_heads"],
-        rows["head_dim"],
-        hidden,
-    )
+    group = rows["heads"] / rows["kv_heads"]
+    sizes = rows["batch"] * rows["kv_heads"], n, group, rows["head_dim"], hidden
     return np.log2(np.stack(np.broadcast_arrays(*sizes), 1)) / REACH
 
 
 # ---- Routed experts of one layer on one GPU. Rows: EXPERTS.
 
-EXPERTS = (
-    "tokens",
-    "hidden",
-    "intermediate",
-    "experts",
-    "top_k",
-    "tensor_parallel",
-    "expert_parallel",
-    "skew",
-)
+EXPERTS = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
+           "expert_parallel", "skew")  # fmt: skip
 """`skew`: how uneven tokens fall on experts, the exponent of a power law; 0: evenly."""
 MOE = {
     "start": (0.018, 0.7),  # ms of all kernels of the layer
@@ -499,7 +476,7 @@ ALL_REDUCE = {
     "growth": (
         1.1,
         0.6,
-    ),  # its factor for twice the GPUs: above 1 with sums in the switch, far below on a bus
+    ),  # its factor for twice the GPUs: above 1 with sums in the switch, below on a bus
     "ramp": (0.05, 0.8),  # ms that filling the pipeline takes
     "ramp_mb": (15.0, 0.7),  # from which size half of that
 }
@@ -514,11 +491,8 @@ def all_reduce_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, 
     start = (t["launch"] if alone else 0.0) + t["hop"] * (gpus - 2.0)
     one = start + size * (gpus - 1.0) / (facts.link * t["one"])
     two = start + t["two_start"] + rounds / t["two"]
-    library = (
-        t["ring_start"]
-        + t["ring_hop"] * (gpus - 2.0)
-        + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
-    )
+    library = t["ring_start"] + t["ring_hop"] * (gpus - 2.0)
+    library = library + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
     library = library + rounds / (t["ring"] * t["growth"] ** np.log2(gpus / 4.0))
     limit = LIMITS[variant]
     own = _sooner(one, two)

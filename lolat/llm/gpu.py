@@ -104,6 +104,21 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
     return getattr(sheet, PEAKS[dtype]) is None
 
 
+def is_whole(name: str, dtype: str, operation: Operation) -> bool:
+    """Whether an operation of a file has the terms of its form, and a correction of its width."""
+    form, places = FORMS.get(name), {len(center) for center in operation.centers}
+    if form is None or not {*dtype.split("/")} <= {*PEAKS}:
+        return False
+    one = np.ones(1)
+    width = form.place(dict.fromkeys(form.columns, one)).shape[1] if form.place else 0
+    return (
+        operation.variant in form.variants(dtype)
+        and {*form.terms(dtype, operation.variant)} == {*operation.terms}
+        and places <= {width}
+        and len(operation.centers) == len(operation.weights)
+    )
+
+
 def operation_ms(
     name: str, operation: Operation, rows: Rows, facts: Facts, dtype: str, alone: bool
 ) -> Any:

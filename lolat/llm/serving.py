@@ -27,16 +27,8 @@ from lolat.llm.gpu import GPU, SKEW, Section, Ways, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
-STARTS = (
-    "kernels",
-    "fp8",
-    "fp8_block",
-    "nvfp4",
-    "layers_of_experts",
-    "exchanges",
-    "steps",
-    "parallel",
-)
+STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
+          "parallel")  # fmt: skip
 """What a step starts: kernels, those that quantize to a data type, layers of experts, all-reduces, itself,
 itself on several GPUs."""
 NORM, ROTATION, ACTIVATION = 4, 4, 3

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
@@ -249,3 +249,17 @@ def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str)
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     found = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=4)
     assert [row.tensor_parallel for row in found.served] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"variant": "none"}, {"terms": {"rate": 1.0}}, {"centers": [[1.0, 2.0]], "weights": [1.0]},
+        {"centers": [[1.0, 2.0, 3.0]], "weights": []},
+    ],
+)  # fmt: skip
+def test_a_damaged_operation_is_named(change: dict[str, Any]) -> None:
+    damaged = document()
+    damaged["llm"]["operations"]["gemm"]["bfloat16"] |= change
+    with pytest.raises(ModelFileError, match="gemm of bfloat16 is damaged"):
+        Model(damaged, "gpu.json").llm(LARGE)
