@@ -30,6 +30,7 @@ from lolat.llm.serving import (
     Steps,
     each_ms,
     layout_of,
+    operations_of,
     serve,
     steps_of,
     users_that_fit,
@@ -425,7 +426,7 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
             f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
             "which the time to the first token has"
         )
-    like = sorted({one.like for one in made.gpu.operations_of(made.layout) if one.like})
+    like = sorted({one.like for one in operations_of(made.gpu, made.layout) if one.like})
     if like:
         found.append(
             f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
