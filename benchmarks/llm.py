@@ -90,7 +90,8 @@ def figures(timed: fit.Timed, ways: Ways, spread: tuple[float, float]) -> list[s
     inside = np.abs(np.log(1.0 + off)) < spread[0]
     return [
         str(len(off)), percent(float(np.median(np.abs(off)))),
-        percent(float(np.mean(np.abs(off) < 0.1)), 0), f"{100 * np.median(off):+.1f} %", percent(float(np.mean(inside)), 0),
+        percent(float(np.mean(np.abs(off) < 0.1)), 0), f"{100 * np.median(off):+.1f} %",
+        percent(float(np.mean(inside)), 0),
         percent(float(np.exp(spread[0]) - np.exp(-spread[0])), 0),
         percent(float(np.median(first)), 0) if few.any() else "",
     ]  # fmt: skip

@@ -30,6 +30,7 @@ from lolat.llm.serving import (
     Steps,
     each_ms,
     layout_of,
+    operations_of,
     serve,
     steps_of,
     users_that_fit,
@@ -425,12 +426,10 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
             f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
             "which the time to the first token has"
         )
-    like = sorted(
-        {o.like for dtypes in section.operations.values() for o in dtypes.values() if o.like}
-    )
+    like = sorted({one.like for one in operations_of(made.gpu, made.layout) if one.like})
     if like:
         found.append(
-            f"not all operations were timed on this GPU; they are taken to be as on {', '.join(like)}"
+            f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
         )
     if not section.served:
         found.append(

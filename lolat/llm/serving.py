@@ -23,7 +23,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
-from lolat.llm.gpu import GPU, SKEW, Section, Ways, lacks
+from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
@@ -205,6 +205,15 @@ def _attention(gpu: GPU, layout: Layout, load: Load) -> tuple[np.ndarray, np.nda
         one = gpu.ms("prefill_attention", layout.kv_dtype, 1.0, lengths, *args)
         prompt = prompt + times * one[back]
     return decode, prompt
+
+
+def operations_of(gpu: GPU, layout: Layout) -> list[Operation]:
+    """The operations of a step and a prompt."""
+    used = {("gemm", product.dtype) for product in layout.products} | {("gemm", "bfloat16")}
+    used |= {("prefill_attention", layout.kv_dtype), ("decode_attention", layout.kv_dtype)}
+    used |= {("moe", layout.expert_dtype)} if layout.decoder.experts else set()
+    used |= {("all_reduce", "bfloat16")} if layout.tensor_parallel > 1 else set()
+    return [gpu.operation(name, dtype) for name, dtype in used]
 
 
 # ---- What requests see.
