@@ -8,6 +8,7 @@ which is nothing far from what was timed (greedy choice of centers: Smola and Ba
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,20 +141,33 @@ MOST_SIZE, MOST_SKEW = 1e12, 4.0
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
-    """The data sheet of `device` in a table with the columns of `Sheet`; InputError."""
+    """The data sheet of `device` in a table with the columns of `Sheet`; InputError.
+
+    Multiprocessors that are not there are as many as give the rate of the GPU most like it in the table.
+    """
     columns = ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops")
     rows = {row["device"]: row for row in read_table(path, columns, rows="device")}
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
-    row, expected = rows[device], f"a number above 0 for {device}"
-    names = [fact.name for fact in msgspec.structs.fields(Sheet) if row.get(fact.name)]
-    facts = {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
+    facts = _facts(rows[device])
     if "multiprocessors" not in facts:
-        raise InputError(
-            f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
-            code="multiprocessors",
-        )
+        others = [found for row in rows.values() if "multiprocessors" in (found := _facts(row))]
+        if not others:
+            raise InputError(
+                f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
+                code="multiprocessors",
+            )
+        rates = ("bf16_tflops", "bandwidth_gb_s")
+        near = min(others, key=lambda o: sum(abs(math.log(o[r] / facts[r])) for r in rates))
+        units = near["multiprocessors"] * facts["bf16_tflops"] / near["bf16_tflops"]
+        facts["multiprocessors"] = float(round(units))
     return Sheet(**facts)
+
+
+def _facts(row: Row) -> dict[str, float]:
+    expected = f"a number above 0 for {row['device']}"
+    names = [fact.name for fact in msgspec.structs.fields(Sheet) if row.get(fact.name)]
+    return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
 
 
 def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndarray]]]:
@@ -453,7 +467,8 @@ def frameworks_in(text: str) -> str:
 def complete(section: Section, others: Mapping[str, Section]) -> Section:
     """The same with every operation that `others` have: those of a GPU that is alike, else the usual terms.
 
-    `others`: GPUs by name. Data types that the GPU lacks are left out.
+    `others`: GPUs by name. Data types that the GPU lacks are left out. Without served rows the ways are those
+    of a GPU that is alike.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
@@ -470,6 +485,9 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
                 known.setdefault(name, {})[dtype] = msgspec.structs.replace(
                     operation, rows=0, like=other
                 )
+    near = order[0][1] if order else section
+    if not section.served and near.served and _unlike(section, near) < LIKE:
+        section = msgspec.structs.replace(section, ways=near.ways)
     return msgspec.structs.replace(section, operations=known)
 
 
