@@ -457,6 +457,7 @@ LIKE = 0.5
 SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
+IN_GENERAL = "GPUs in general"
 
 
 def frameworks_in(text: str) -> str:
@@ -467,14 +468,15 @@ def frameworks_in(text: str) -> str:
 def complete(section: Section, others: Mapping[str, Section]) -> Section:
     """The same with every operation that `others` have: those of a GPU that is alike, else the usual terms.
 
-    `others`: GPUs by name. Data types that the GPU lacks are left out. Without served rows the ways are those
-    of a GPU that is alike.
+    `others`: GPUs by name. Data types that the GPU lacks are left out. Without served rows the ways are
+    those of a GPU that is alike.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
-    for other, one in order:
+    for gpu, one in order:
         for name, dtypes in one.operations.items():
             for dtype, operation in dtypes.items():
+                other = gpu
                 types = dtype.split("/")
                 if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
                     continue
@@ -482,9 +484,9 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
                     centers = FORMS[name].terms(dtype, operation.variant)
                     terms = {term: center for term, (center, _) in centers.items()}
                     operation = Operation(terms=terms, variant=operation.variant)
-                known.setdefault(name, {})[dtype] = msgspec.structs.replace(
-                    operation, rows=0, like=other
-                )
+                    other = IN_GENERAL
+                operation = msgspec.structs.replace(operation, rows=0, like=other)
+                known.setdefault(name, {})[dtype] = operation
     near = order[0][1] if order else section
     if not section.served and near.served and _unlike(section, near) < LIKE:
         section = msgspec.structs.replace(section, ways=near.ways)
