@@ -153,10 +153,8 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
     if "multiprocessors" not in facts:
         others = [found for row in rows.values() if "multiprocessors" in (found := _facts(row))]
         if not others:
-            raise InputError(
-                f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
-                code="multiprocessors",
-            )
+            what = "has no multiprocessors; expected their number, from its data sheet"
+            raise InputError(f"{path}: {device} {what}", code="multiprocessors")
         rates = ("bf16_tflops", "bandwidth_gb_s")
         near = min(others, key=lambda o: sum(abs(math.log(o[r] / facts[r])) for r in rates))
         units = near["multiprocessors"] * facts["bf16_tflops"] / near["bf16_tflops"]

@@ -15,6 +15,7 @@ import lolat
 from lolat.errors import InputError
 from lolat.io.writing import write_text
 from lolat.llm.fit import (
+    IN_GENERAL,
     MOST_SIZE,
     SPREADS,
     ServedRow,
@@ -138,11 +139,11 @@ def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
         "bfloat16": of["gemm"]["bfloat16"]
     }  # its own, and no FP4, which it lacks
     assert found["moe"]["bfloat16"] == msgspec.structs.replace(twin_moe, rows=0, like="twin")
-    assert found["moe"]["fp8"].like == "far"
+    assert found["moe"]["fp8"].like == IN_GENERAL
     reduce = found["all_reduce"][
         "bfloat16"
     ]  # of a GPU that is unlike only that there is such a thing
-    assert (reduce.like, reduce.terms) == ("far", terms("all_reduce", "bfloat16"))
+    assert (reduce.like, reduce.terms) == (IN_GENERAL, terms("all_reduce", "bfloat16"))
 
 
 def test_from_a_data_sheet_alone() -> None:
