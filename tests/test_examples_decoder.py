@@ -9,7 +9,6 @@ import inspect
 import itertools
 import json
 import math
-import signal
 import sys
 import time
 from collections import Counter
@@ -121,7 +120,7 @@ def test_ctrl_c_writes_what_was_timed(
 
     def timed(*_: object) -> float:
         if next(calls) == 7:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return 0.25
 
     monkeypatch.setattr(example.Bench, "timed", timed)
@@ -366,11 +365,11 @@ def test_calls_are_timed_in_a_graph(example: Any, monkeypatch: pytest.MonkeyPatc
     gpu = Gpu(torch, monkeypatch)
     bench, seen = gpu.bench(example, torch), Counter[int]()
     ms = bench.timed("gemm", lambda i: seen.update([i]), 5)
-    # The graph holds 1024 calls, which the stand-in replays in a tenth of a millisecond and more.
+    # How many calls the graph holds, at most 1024, is the clock's to say.
     assert 0 < ms < 1
     assert (gpu.captured, gpu.mode, bench.eager) == (1, "default", set())
     assert gpu.replays >= 3 + 4
-    assert sum(seen.values()) > 1024
+    assert sum(seen.values()) > 100
     assert set(seen) == set(range(5))
 
 
@@ -503,7 +502,7 @@ def test_a_decoder_stopped_or_too_large(
         if shape[0] == 8:
             raise torch.OutOfMemoryError("not so much")
         if shape[0] == 9:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return 1.0
 
     monkeypatch.setattr(example.Decoder, "call", lambda self, *shape: shape)
