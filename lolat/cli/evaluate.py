@@ -50,7 +50,8 @@ def evaluate(
     what it is with the machine's speed taken out.
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
-    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
+    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run: it has
+    networks, operations, or served language models, as `lolat fit` takes them.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.api import measuring

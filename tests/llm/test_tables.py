@@ -1,0 +1,80 @@
+"""Tables of operations of language models and of served models compared with a model of their GPU."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from lolat.errors import InputError
+from lolat.model import load
+from tests.cli.commands import Command
+from tests.llm.known_gpu import LARGE, document
+
+OPERATIONS = """\
+op,dtype,kv_dtype,latency_ms,m,n,k,batch,length,heads,kv_heads,head_dim,window,gpus,elements
+gemm,bfloat16,,1.0,8192,8192,8192,,,,,,,,
+gemm,nvfp4,,1.0,64,4096,4096,,,,,,,,
+decode_attention,bfloat16,fp8,0.5,,,,64,8192,32,8,128,0,,
+all_reduce,bfloat16,,0.01,,,,,,,,,,4,4096
+"""
+SERVED = """\
+model,device,framework,input_tokens,output_tokens,concurrency,tensor_parallel,ttft_ms,tpot_ms
+config.json,made-up,vllm,1000,500,8,1,60,9
+config.json,made-up,vllm,1000,500,32,2,80,8
+config.json,other,vllm,1000,500,8,1,60,9
+nobody-knows-it,made-up,vllm,1000,500,8,1,60,9
+"""
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("gpu.json").write_text(json.dumps(document()))
+    Path("config.json").write_text(json.dumps(LARGE))
+    Path("operations.csv").write_text(OPERATIONS)
+    Path("served.csv").write_text(SERVED)
+    return "gpu.json"
+
+
+def test_operations_are_compared_as_they_are_timed_alone(
+    capsys: pytest.CaptureFixture[str], gpu: str
+) -> None:
+    done = Command(capsys)("evaluate", gpu, "--table", "operations.csv", "--predictions", "out.csv")
+    assert (done.code, len(done.out.splitlines())) == (0, 4)
+    assert "nothing is known of gemm of nvfp4" in done.err
+    rows = [*csv.DictReader(Path("out.csv").open())]
+    assert [row["op"] for row in rows] == ["gemm", "decode_attention", "all_reduce"]
+    flops = 2 * 8192**3 / 1e12  # ms at the data sheet's 1,000 TFLOPS
+    product = float(rows[0]["predicted_ms"])
+    assert flops / 0.88 < product < 1.3 * flops / 0.88
+    cache_ms = 64 * 8192 * 8 * 128 * 2 / 2e9  # bytes at 2,000 GB/s
+    assert cache_ms < float(rows[1]["predicted_ms"]) < 1.5 * cache_ms
+    for row in rows:
+        assert float(row["low_ms"]) < float(row["predicted_ms"]) < float(row["high_ms"])
+
+
+def test_served_models_are_compared_as_they_are_answered(gpu: str) -> None:
+    model = load(gpu)
+    found = model.evaluate_table("served.csv")
+    assert (found.content, [c.row["concurrency"] for c in found.compared]) == (
+        "served",
+        ["8", "32"],
+    )
+    assert [*found.skipped.values()] == [1]
+    for row, users, parallel in zip(found.rows(), (8, 32), (1, 2), strict=True):
+        [asked] = model.llm("config.json", 1000, 500, users, parallel).served
+        assert row["predicted_ms"] == pytest.approx(asked.tpot_ms)
+        assert row["predicted_ttft_ms"] == pytest.approx(asked.ttft_ms)
+        assert row["interval_ms"] == pytest.approx(asked.tpot_interval_ms)
+    assert found.to_dict()["summary"]["served"] == 2
+
+
+def test_a_table_of_another_gpu_is_refused(gpu: str) -> None:
+    header, *_, other, _ = SERVED.splitlines()
+    Path("served.csv").write_text(f"{header}\n{other}\n")
+    with pytest.raises(InputError, match="none is of this GPU") as error:
+        load(gpu).evaluate_table("served.csv")
+    assert error.value.code == "nothing-comparable"
