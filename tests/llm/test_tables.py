@@ -45,7 +45,7 @@ def test_operations_are_compared_as_they_are_timed_alone(
     done = Command(capsys)("evaluate", gpu, "--table", "operations.csv", "--predictions", "out.csv")
     assert (done.code, len(done.out.splitlines())) == (0, 4)
     assert "nothing is known of gemm of nvfp4" in done.err
-    rows = [*csv.DictReader(Path("out.csv").open())]
+    rows = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
     assert [row["op"] for row in rows] == ["gemm", "decode_attention", "all_reduce"]
     flops = 2 * 8192**3 / 1e12  # ms at the data sheet's 1,000 TFLOPS
     product = float(rows[0]["predicted_ms"])
