@@ -45,6 +45,7 @@ def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
     from lolat.api import measuring
+    from lolat.llm import answer
     from lolat.model import Model, attribution, budget
     from lolat.model.prediction import Predictions
     from lolat.nas import pareto, scoring
@@ -70,7 +71,7 @@ def python_page() -> str:
     results = [
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
-        pareto.SearchResult, scoring.ScoreResult,
+        answer.LanguageModel, answer.ServedModel, pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
     for kind in results:
