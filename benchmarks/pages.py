@@ -99,12 +99,12 @@ def answers() -> str:
 
 
 def counts() -> str:
-    """The counts: name, unit, what it is and why it costs time."""
+    """The counts: name, unit, what it is; `lolat show --formula` says why it costs time."""
     rows = []
     for name in COLUMNS:
         m = MEANINGS[name]
         shown = SIX.get(name, f"`{name}`")
-        rows.append(f"| {shown} | {m.unit} | {m.words}. {m.why} |\n")
+        rows.append(f"| {shown} | {m.unit} | {m.words} |\n")
     return "| count | unit | meaning |\n| --- | --- | --- |\n" + "".join(rows)
 
 
