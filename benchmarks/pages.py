@@ -94,8 +94,8 @@ def answers() -> str:
     rows = []
     for name, (kind, commands) in sorted(schema.ANSWERS.items()):
         printed_by = ", ".join(f"`{command}`" for command in commands)
-        rows.append(f"| lolat-{name} | {printed_by} | {_first(kind)} |\n")
-    return "| answer | printed by | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+        rows.append(f"- lolat-{name} ({printed_by}): {_first(kind)}\n")
+    return "".join(rows)
 
 
 def counts() -> str:
@@ -104,8 +104,9 @@ def counts() -> str:
     for name in COLUMNS:
         m = MEANINGS[name]
         shown = SIX.get(name, f"`{name}`")
-        rows.append(f"| {shown} | {m.unit} | {m.words} |\n")
-    return "| count | unit | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+        unit = f" ({m.unit})" if m.unit not in name else ""
+        rows.append(f"- {shown}{unit}: {m.words}\n")
+    return "".join(rows)
 
 
 SIX = {
