@@ -99,13 +99,14 @@ def answers() -> str:
 
 
 def counts() -> str:
-    """The counts: name, unit, what it is; `lolat show --formula` says why it costs time."""
+    """The counts: name, unit, meaning; `lolat show --formula` says why each costs time."""
     rows = []
     for name in COLUMNS:
         m = MEANINGS[name]
         shown = SIX.get(name, f"`{name}`")
         unit = f" ({m.unit})" if m.unit not in name else ""
-        rows.append(f"- {shown}{unit}: {m.words}\n")
+        why = f". {m.why}" if name in SIX else ""
+        rows.append(f"- {shown}{unit}: {m.words}{why}\n")
     return "".join(rows)
 
 
