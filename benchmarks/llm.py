@@ -17,7 +17,7 @@ from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.llm import fit
 from lolat.llm.answer import find_decoder, to_dict
 from lolat.llm.forms import FORMS
-from lolat.llm.gpu import Operation, Section, Ways, facts_of, operation_ms
+from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
 from lolat.llm.serving import serve
 from lolat.model.file import made, write
 
@@ -28,7 +28,6 @@ GPUS = {
 }  # fmt: skip
 """Tables, and the shipped models made of them."""
 FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv"
-ENOUGH = 1.645  # standard deviations of a 90 % interval
 
 
 @cache

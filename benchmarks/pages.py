@@ -70,8 +70,9 @@ def python_page() -> str:
         lines += [f"## {name}", _doc(public[name])]
     results = [
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
+        answer.LanguageModel, answer.ServedModel,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
-        answer.LanguageModel, answer.ServedModel, pareto.SearchResult, scoring.ScoreResult,
+        pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
     for kind in results:

@@ -192,7 +192,7 @@ def test_the_page_shows_what_the_callback_prints() -> None:
     assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC
 
 
-# ---- The example networks are what they say; time_network_operations.py writes a table that `lolat fit` takes.
+# ---- The example networks are what they say; time_network_operations.py writes a table for `lolat fit`.
 
 
 NETWORKS = ("unet", "vit", "transformer", "transfer", "sound", "recurrent", "deep", "wide",

@@ -69,9 +69,7 @@ def of(name: str) -> pytest.MarkDecorator:
 
 
 operations, decoder = of("time_operations"), of("time_decoder")
-both = pytest.mark.parametrize(
-    "example", ["time_operations", "time_decoder"], indirect=True
-)
+both = pytest.mark.parametrize("example", ["time_operations", "time_decoder"], indirect=True)
 
 
 def table(path: Path) -> list[dict[str, str]]:

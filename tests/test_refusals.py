@@ -20,6 +20,7 @@ from lolat.cli import common
 from lolat.cli.main import lolat as commands
 from lolat.errors import LolatError
 from tests import synthetic
+from tests.llm import known_gpu
 
 USAGE = "usage"
 """The code of a row where click refuses the words of a command."""
@@ -35,11 +36,16 @@ ROWS = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of a call, with a model and a network."""
+    """The working directory of a call, with models, a network and the configuration of a language model."""
     here = tmp_path / "here"
     here.mkdir()
     (here / "desk.json").write_text(json.dumps(synthetic.document()))
     (here / "net.json").write_text(json.dumps(synthetic.network().to_dict()))
+    (here / "gpu.json").write_text(json.dumps(known_gpu.document()))
+    damaged = known_gpu.document()
+    damaged["llm"]["operations"]["gemm"]["bfloat16"]["terms"]["rate"] = -1
+    (here / "damaged.json").write_text(json.dumps(damaged))
+    (here / "config.json").write_text(json.dumps(known_gpu.LLAMA))
     monkeypatch.chdir(here)
     return here
 
@@ -68,6 +74,7 @@ def test_a_refusal(
     else:
         with pytest.raises(LolatError) as caught:
             exec(row[surface], {"lolat": lolat, "model": lolat.load("desk.json"),
+                                "gpu": lolat.load("gpu.json"),
                                 "network": lolat.read("net.json")})  # fmt: skip
         said = str(caught.value)
         assert caught.value.code == row["code"], said

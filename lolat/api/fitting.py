@@ -12,8 +12,10 @@ from lolat.devices.from_tables import Timed, facts_document, tables_document, us
 from lolat.devices.sheets import Facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
+    KERNELS,
     NETWORKS,
     OPERATIONS,
+    SERVED,
     Counted,
     Table,
     TimedNetwork,
@@ -33,7 +35,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, answers_for, UNKNOWN, made, merged, read, write
+from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
 from lolat.model.learning import model_document
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
@@ -49,12 +51,11 @@ if TYPE_CHECKING:
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
 MODELS, EPOCHS = "models", "epochs"
-KERNELS, SERVED = "operations of language models", "served models"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a model file, alone or with tables of networks or of served models; or one table of "
-    "blocks; or one table of epochs"
+    "these two alone; or a model file, alone or with tables of networks or of served models; or one table "
+    "of blocks; or one table of epochs"
 )
 
 
@@ -116,14 +117,6 @@ def _content(path: str) -> str:
     if not is_table(path):
         return SERVED if _is_benchmark(path) else MODELS
     columns = read_table(path).names
-    if "tpot_ms" in columns:
-        return SERVED
-    if (
-        "op" in columns
-        and {"kv_heads", "elements", "top_k"} & {*columns}
-        or columns[:2] == ("op", "dtype")
-    ):
-        return KERNELS
     return EPOCHS if "epoch_s" in columns else content_of(columns)
 
 
@@ -137,7 +130,7 @@ def _is_benchmark(path: str) -> bool:
 
 
 def _of_language_models(facts: AnyPath) -> bool:
-    return "bf16_tflops" in read_table(facts).names
+    return "bf16_tflops" in read_table(os.fspath(facts)).names
 
 
 def _language_models(
@@ -157,9 +150,9 @@ def _language_models(
         section = section_of(document, files[MODELS][0])
     elif facts is None or name is None:
         raise InputError(
-            f"operations of language models need the data sheet of their GPU; expected {arg('facts')} with a "
-            f"row of its {arg('name')}: device, multiprocessors, bandwidth_gb_s, memory_gib, bf16_tflops, "
-            "fp8_tflops, fp4_tflops, link_gb_s",
+            f"operations of language models need the data sheet of their GPU; expected {arg('facts')} with "
+            f"a row of its {arg('name')}: device, multiprocessors, bandwidth_gb_s, memory_gib, "
+            "bf16_tflops, and where it has them fp8_tflops, fp4_tflops, link_gb_s",
             code="no-sheet",
         )
     else:
@@ -171,7 +164,7 @@ def _language_models(
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
     device = str(document["device"]).partition(" (")[0]
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
-    if rows:
+    if files[SERVED]:
         section = served_by(section, rows, find_decoder)
     document = {**document, "llm": to_dict(section)}
     if output is None:

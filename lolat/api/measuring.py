@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,10 +10,20 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.devices.compare import Compared, compare_operations, compare_table, predictions, summary
+from lolat.devices.compare import (
+    Compared,
+    compare_kernels,
+    compare_operations,
+    compare_served,
+    compare_table,
+    predictions,
+    summary,
+)
 from lolat.devices.tables import (
+    KERNELS,
     NETWORKS,
     OPERATIONS,
+    SERVED,
     content_of,
     mode_of,
     read_networks,
@@ -119,13 +130,14 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `content`: "networks" or "operations"; `skipped`: reason -> rows left out.
+    """A table's times compared; `content`: "networks", "operations" or "served"; `skipped`: reason -> rows
+    left out.
 
-    In JSON `networks` or `operations` are the rows as they stand in the table, with latency_ms,
+    In JSON `networks`, `operations` or `served` are the rows as they stand in the table, with latency_ms,
     predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
     """
 
-    KEYS = ("networks", "operations", "summary", "skipped")
+    KEYS = ("networks", "operations", "served", "summary", "skipped")
 
     content: str
     compared: list[Compared]
@@ -148,6 +160,11 @@ class TableEvaluation(Result):
         """The rows of a table of operations."""
         return self.rows() if self.content == OPERATIONS else UNSET
 
+    @property
+    def served(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of served models; their times are of an output token."""
+        return self.rows() if self.content == "served" else UNSET
+
     def words(self) -> str:
         """How far off the predictions are at the median."""
         return (
@@ -158,7 +175,7 @@ class TableEvaluation(Result):
         """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
         columns = ("latency_ms", "predicted_ms", "interval_ms")
         return [
-            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}}
+            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}, **c.more}
             for c in self.compared
         ]
 
@@ -340,7 +357,14 @@ def evaluate_table(
     `said`: is told of each network that is counted: (done, all, name).
     """
     columns = read_table(table).names
-    if content_of(columns) == OPERATIONS:
+    content, skipped = content_of(columns), Counter[str]()
+    if content in (KERNELS, SERVED):
+        compare = compare_kernels if content == KERNELS else compare_served
+        made = compare(model, table, skipped)
+        return TableEvaluation(
+            "served" if content == SERVED else OPERATIONS, made, skipped, columns
+        )
+    if content == OPERATIONS:
         compared = compare_operations(model, read_operations(table), predictor)
         return TableEvaluation(OPERATIONS, compared, {}, columns)
     devices = [only] if isinstance(only, str) else only or ()

@@ -87,16 +87,20 @@ def evaluate(
 def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
     """The lines for people: each network, or each kind of operations, then all together."""
     from lolat.devices.compare import summary
+    from lolat.devices.tables import TimedNetwork
+    from lolat.units import plain
 
-    for row in rows if content == "networks" else ():
+    for row in rows:
+        if not isinstance(row.timed, TimedNetwork):
+            break
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
         yield (
             f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for name in dict.fromkeys(row.timed.name for row in rows) if content == "operations" else ():
+    for name in dict.fromkeys(row.timed.name for row in rows) if content != "networks" else ():
         of_name = [row for row in rows if row.timed.name == name]
-        yield f"{name}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
+        yield f"{plain(name)}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
     overall = summary(rows, content)
     yield (
         f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "

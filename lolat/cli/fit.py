@@ -14,13 +14,16 @@ from lolat.cli import common
     "lolat fit points.csv --output model.json",
     "lolat fit local timed.csv --output mine.json",
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
+    "lolat fit kernels-vllm.csv --facts devices.csv --device h100-sxm --output h100.json",
     answers={"model-summary": "lolat.model.summary:ModelSummary"},
 )
 @click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@common.name_option(more="Also its row in --facts, and in tables of several devices.")
+@common.option("--name", "--device", "name", metavar="NAME",
+               help="What the device is called; also its row in --facts, and in tables of several "
+               "devices.")  # fmt: skip
 @common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
 @common.json_option
 def fit(
@@ -44,6 +47,16 @@ def fit(
     channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
     Epochs of training: network, batch_size, samples, optimizer, epoch_s; `lolat cost` answers by them.
+
+    Operations of language models: op, dtype, latency_ms; gemm has m, n, k; prefill_attention and
+    decode_attention have batch, length, heads, kv_heads, head_dim, kv_dtype, window; moe has tokens,
+    hidden, intermediate, experts, top_k, tensor_parallel, expert_parallel, distribution; all_reduce has
+    gpus, elements. Then --facts has memory_gib, bf16_tflops, and where known fp8_tflops, fp4_tflops,
+    link_gb_s; `lolat llm` answers by them.
+
+    Served models, with these tables or the model file made of them: model, input_tokens, output_tokens,
+    concurrency, tensor_parallel, tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the
+    JSON of `vllm bench serve --save-result` or of SGLang's bench_serving.
 
     Without POINTS: from the data sheet of --name in --facts alone.
     """

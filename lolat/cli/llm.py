@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
+from lolat.cli.parsing import List
 
-SEVERAL = common.List(common.WHOLE, "N[,N]", "1,8,32")
+SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 
 
 @common.command(
@@ -24,20 +25,21 @@ SEVERAL = common.List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--concurrency", type=SEVERAL, default="1,8,32,128", show_default=True,
                help="Requests that are there all the time.")  # fmt: skip
 @common.option("--tensor-parallel", type=SEVERAL, default=(),
-               help="GPUs over which the model is split; if not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
+               help="GPUs that share the model; if not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
 @common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
                help="Groups of these GPUs that share the experts whole.")  # fmt: skip
 @common.option("--dtype", default="", metavar="TYPE",
-               help="Of the weights: bfloat16, fp8, fp8_block, nvfp4; as published if not given.")  # fmt: skip
+               help="Of the weights: bfloat16, fp8, fp8_block, nvfp4; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",
-               help="Of the cache: bfloat16, fp8; as the framework usually has it if not given.")  # fmt: skip
+               help="Of the cache: bfloat16, fp8; else as the framework usually has it.")  # fmt: skip
 @common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
                help="The longest time per output token.")  # fmt: skip
 @common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",
                help="The longest time to the first token.")  # fmt: skip
 @common.option("--gpus", type=common.WHOLE, metavar="N",
                help="The best on up to so many GPUs, of one model or several replicas.")  # fmt: skip
-@common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one GPU.")  # fmt: skip
+@common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD",
+               help="US$ for one device.")  # fmt: skip
 @common.json_option
 def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     """How fast the language model of CONFIG is served on GPUs as that of MODEL, and what a million tokens

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import median
 from typing import Any
@@ -21,7 +23,7 @@ from lolat.devices.tables import (
     mode_of,
 )
 from lolat.devices.times import Times
-from lolat.errors import LolatError
+from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
@@ -36,12 +38,25 @@ PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
+class TimedRow:
+    """A row of language models: `name` of an operation or a served model; `latency_ms`, also of a token."""
 
-    timed: TimedNetwork | TimedOperation
+    name: str
+    latency_ms: float
+    row: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row that could be predicted: as it stands in the table, its time and the model's, ms.
+
+    `more`: further columns, such as the time to the first token of a served model.
+    """
+
+    timed: TimedNetwork | TimedOperation | TimedRow
     predicted_ms: float
     interval_ms: tuple[float, float] | None
+    more: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def row(self) -> Mapping[str, str]:
@@ -124,6 +139,65 @@ def compare_operations(
     ]
 
 
+def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
+    """Operations of language models, each timed alone; `skipped`: is told of those that are not known."""
+    from lolat.llm.fit import rows_of, sizes_of
+    from lolat.llm.gpu import ENOUGH, facts_of, operation_ms
+
+    section, found = model.language_models, []
+    for (name, dtype), rows in rows_of(path).items():
+        operation = section.operations.get(name, {}).get(dtype)
+        if operation is None:
+            skipped[f"nothing is known of {name} of {dtype}"] += len(rows)
+            continue
+        ms = operation_ms(
+            name, operation, sizes_of(name, rows), facts_of(section.sheet), dtype, alone=True
+        )
+        off = math.exp(ENOUGH * operation.spread)
+        for row, one in zip(rows, ms.tolist(), strict=True):
+            timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
+            found.append(Compared(timed, one, (one / off, one * off)))
+    return _or_nothing(found, path, skipped)
+
+
+def compare_served(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
+    """Served models: time per output token, and that to the first as a further column."""
+    from lolat.llm.answer import find_decoder
+    from lolat.llm.fit import read_served, steps_by_layout
+    from lolat.llm.serving import serve
+
+    section, found = model.language_models, []
+    device = model.device.partition(" (")[0]
+    off = math.exp(section.spread[0])
+    by_layout = defaultdict(list)
+    for row in read_served(path, device, section.framework):
+        by_layout[row.model, row.dtype, row.tensor_parallel, row.expert_parallel].append(row)
+    for some in by_layout.values():
+        try:
+            for rows, timed in steps_by_layout(section, some, find_decoder):
+                served = serve(section.ways, timed.steps, timed.load)
+                for row, tpot, ttft in zip(
+                    rows, served.tpot_ms.tolist(), served.ttft_ms.tolist(), strict=True
+                ):
+                    one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
+                    found.append(
+                        Compared(one, tpot, (tpot / off, tpot * off), {"predicted_ttft_ms": ttft})
+                    )
+        except LolatError as error:
+            skipped[f"{some[0].model}: {error}"] += len(some)
+    return _or_nothing(found, path, skipped)
+
+
+def _or_nothing(found: list[Compared], path: str, skipped: Counter[str]) -> list[Compared]:
+    if not found:
+        why = (
+            "; ".join(f"{n} x {r}" for r, n in skipped.items())
+            or "none is of this GPU and framework"
+        )
+        raise InputError(f"{path}: no row could be used ({why})", code="nothing-comparable")
+    return found
+
+
 def summary(rows: Sequence[Compared], content: str = NETWORKS) -> dict[str, Any]:
     """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
     off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
@@ -141,7 +215,16 @@ def summary(rows: Sequence[Compared], content: str = NETWORKS) -> dict[str, Any]
 
 def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
     """A CSV table of the rows with PREDICTED as further columns."""
+    more = dict.fromkeys(name for r in rows for name in r.more)
     return to_csv(
-        [*columns, *PREDICTED],
-        [[*map(r.row.get, columns), r.predicted_ms, *(r.interval_ms or ("", ""))] for r in rows],
+        [*columns, *PREDICTED, *more],
+        [
+            [
+                *map(r.row.get, columns),
+                r.predicted_ms,
+                *(r.interval_ms or ("", "")),
+                *map(r.more.get, more),
+            ]
+            for r in rows
+        ],
     )

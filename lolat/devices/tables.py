@@ -44,14 +44,17 @@ EXPECTED_NETWORKS = (
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
 )
 OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
+KERNELS, SERVED = "operations of language models", "served models"
 Network = tuple[str, int | None, Mode]
 """NETWORK and its size, as `lolat.readers.read` takes them, and how it is run."""
 
 
 def content_of(columns: Collection[str]) -> str:
-    """The rows of a table with these columns: OPERATIONS, NETWORKS or BLOCKS."""
+    """The rows of a table with these columns: OPERATIONS, NETWORKS, BLOCKS, KERNELS or SERVED."""
+    if "tpot_ms" in columns:
+        return SERVED
     if "op" in columns:
-        return OPERATIONS
+        return KERNELS if "dtype" in columns else OPERATIONS
     is_of_networks = {*columns} & {*NETWORK_COLUMNS} and {*columns} & {*TIMES}
     return NETWORKS if is_of_networks else BLOCKS
 

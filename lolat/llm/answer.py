@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, Section
+from lolat.llm.gpu import GPU, Section, is_whole
 from lolat.llm.serving import (
     GIB,
     PARTS,
@@ -30,6 +30,7 @@ from lolat.llm.serving import (
     Steps,
     each_ms,
     layout_of,
+    operations_of,
     serve,
     steps_of,
     users_that_fit,
@@ -44,11 +45,12 @@ PUBLISHED = Path(__file__).parent / "published.json"
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
 SAME = 1.25
-"""A step that takes no more than this times the one of a single user costs further users next to nothing."""
+"""Users cost next to nothing as long as a step takes no more than this times that of a single one."""
 GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
            "prompts")  # fmt: skip
-"""What an output token's time goes to: weights of dense layers read, their products beyond that, attention,
-routed experts, all-reduces, small operations, starts of kernels, a step's scheduling, other requests' prompts."""
+"""What an output token's time goes to: weights of dense layers read, their products beyond that,
+attention, routed experts, all-reduces, small operations, starts of kernels, a step's scheduling, other
+requests' prompts."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +90,9 @@ class ServedModel(Result):
 
     def words(self) -> str:
         """Users, GPUs, times."""
-        what = f"{plain(self.model)} on {plural(self.gpus, plain(self.device))}, {self.concurrency} at once"
+        what = (
+            f"{plain(self.model)} on {self.gpus} x {plain(self.device)}, {self.concurrency} at once"
+        )
         if self.tpot_ms is None or self.ttft_ms is None:
             return f"{what}: its weights do not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
@@ -98,9 +102,9 @@ class ServedModel(Result):
 class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
-    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
-    intervals. `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
-    for.
+    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose
+    ways these are; `coverage`: of the intervals. `best`: its number in `rows`, the fewest GPUs within the
+    limits, None where none was asked for.
     """
 
     model: str
@@ -179,8 +183,8 @@ def find_decoder(config: Any) -> Decoder:
     if not found:
         near = did_you_mean(name, dict.fromkeys(known, ""), f"known by name are {', '.join(known)}")
         raise InputError(
-            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published with "
-            f"the model; {near}",
+            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published "
+            f"with the model; {near}",
             code="decoder",
         )
     return _published(found)
@@ -225,6 +229,7 @@ class Question:
             ("output_tokens", (self.output_tokens,), MOST_TOKENS),
             ("concurrency", self.concurrency, MOST_USERS),
             ("tensor_parallel", self.tensor_parallel, MOST_GPUS),
+            ("expert_parallel", (self.expert_parallel,), MOST_GPUS),
             ("gpus", (self.gpus or 1,), MOST_GPUS),
         ):
             if not (values or name == "tensor_parallel") or not all(
@@ -233,6 +238,9 @@ class Question:
                 raise InputError(
                     f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}"
                 )
+        for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
+            if ms is not None and not 0 < ms < math.inf:
+                raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")
         total = self.input_tokens + self.output_tokens
         if decoder.context and total > decoder.context:
             raise InputError(
@@ -248,7 +256,8 @@ class Question:
     def within(self, row: ServedModel) -> bool:
         """Whether a row fits and keeps the limits."""
         tpot, ttft = self.max_tpot_ms or math.inf, self.max_ttft_ms or math.inf
-        return row.fits and (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
+        times = (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
+        return row.fits and times and row.gpus <= (self.gpus or MOST_GPUS)
 
 
 # ---- The answer.
@@ -285,20 +294,23 @@ def answer(
 def _usual_parallel(section: Section, decoder: Decoder, asked: Question) -> list[int]:
     """1, 2, 4, 8 GPUs of a node that divide the model; of them those that hold its weights, if any."""
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    found = []
-    for parallel in (1 << n for n in range(most.bit_length()) if 1 << n <= most):
+    found, refused, one = list[int](), None, np.array([1.0])
+    fit = list[int]()
+    for parallel in (1 << n for n in range(most.bit_length())):
         try:
             layout = layout_of(
-                section, decoder, parallel, min(asked.expert_parallel, parallel), asked.dtype, asked.kv_dtype
-            )  # fmt: skip
+                section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
+            )
         except InputError as error:
-            if error.code != "tensor-parallel":
+            if error.code not in ("tensor-parallel", "expert-parallel"):
                 raise
+            refused = error
             continue
-        found.append((parallel, layout))
-    one = np.array([1.0])
-    fit = [parallel for parallel, layout in found if users_that_fit(section, layout, one)[0]]
-    return fit or [found[-1][0]]
+        found.append(parallel)
+        fit += [parallel] * bool(users_that_fit(section, layout, one)[0])
+    if not found and refused is not None:
+        raise refused
+    return fit or found[-1:]
 
 
 def _rows(
@@ -327,49 +339,28 @@ def _rows(
     largest = load.users * np.array([replicas for _, replicas in pairs])
     memory = (layout.weight_bytes + each * cache) / GIB
     rate = 1e3 * asked.output_tokens * np.array([users for users, _ in pairs]) / found.cycle_ms
-    columns = (
-        largest,
-        memory,
-        found.ttft_ms,
-        found.tpot_ms,
-        found.prompt_ms,
-        found.step_ms,
-        rate,
-        parts,
-    )
+    columns = (largest, memory, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms, rate,
+               parts)  # fmt: skip
     numbers = {replicas for _, replicas in pairs} if rental else set[int]()
     rented = {r: rental.rented(parallel * r).price_per_hour for r in numbers if rental}
     off, off_first = (math.exp(spread) for spread in gpu.section.spread)
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
     rows = []
-    for (users, replicas), *row in zip(
-        pairs, *(column.tolist() for column in columns), strict=True
-    ):
-        most, gib, ttft, tpot, prompt, step, speed, goes_to = row
+    for (users, replicas), *cells in zip(pairs, *(c.tolist() for c in columns), strict=True):
+        most, gib, ttft, tpot, prompt, step, speed, goes_to = cells
         gpus = parallel * replicas
         where = (users, parallel, replicas, gpus, users <= most, gib, int(most))
         if not most:
             rows.append(ServedModel(*what, *where))
             continue
         price = rented[replicas] / 3600.0 / speed * 1e6 if rented else None
-        rows.append(
-            ServedModel(
-                *what,
-                *where,
-                ttft,
-                tpot,
-                (tpot / off, tpot * off),
-                (ttft / off_first, ttft * off_first),
-                prompt,
-                step,
-                speed,
-                1e3 / tpot,
-                speed / gpus,
-                price,
-                dict(zip(GOES_TO, goes_to, strict=True)),
-            )  # fmt: skip
-        )
+        row = ServedModel(
+            *what, *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
+            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
+            dict(zip(GOES_TO, goes_to, strict=True)),
+        )  # fmt: skip
+        rows.append(row)
     return rows
 
 
@@ -426,8 +417,8 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
         least = short[0].memory_gib * short[0].tensor_parallel
         room = USABLE * section.sheet.memory_gib - RESERVED_GIB
         found.append(
-            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are free "
-            f"for them: at least {math.ceil(least / room)} GPUs"
+            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are "
+            f"free for them: at least {math.ceil(least / room)} GPUs"
         )
     waits = [row for row in made.served if row.largest_concurrency and not row.fits]
     if waits:
@@ -435,12 +426,10 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
             f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
             "which the time to the first token has"
         )
-    like = sorted(
-        {o.like for dtypes in section.operations.values() for o in dtypes.values() if o.like}
-    )
+    like = sorted({one.like for one in operations_of(made.gpu, made.layout) if one.like})
     if like:
         found.append(
-            f"not all operations were timed on this GPU; they are taken to be as on {', '.join(like)}"
+            f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
         )
     if not section.served:
         found.append(
@@ -452,6 +441,13 @@ def _remarks(section: Section, made: LanguageModel) -> list[str]:
 def section_of(document: Mapping[str, Any], source: str) -> Section:
     """The section of a model file, checked; ModelFileError where the file is damaged."""
     section: Section = converted(document["llm"], Section, source, "$.llm")
+    for name, dtypes in section.operations.items():
+        for dtype, operation in dtypes.items():
+            if not is_whole(name, dtype, operation):
+                raise ModelFileError(
+                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
+                    "its form; fit the model again with `lolat fit`"
+                )
     return section
 
 

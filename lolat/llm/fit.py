@@ -1,24 +1,24 @@
 """A GPU and a framework, fitted: operations to a few hundred that were timed, ways to served rows.
 
-Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the one of
-the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells, which is
-nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
+Robust least squares on logarithms, drawn to centers where rows are few; of the variants of a form the
+one of the least cost. What the terms leave over is followed by a sparse Gaussian process of CENTERS bells,
+which is nothing far from what was timed (greedy choice of centers: Smola and Bartlett 2001).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.optimize import least_squares
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, Row, is_table, read_table
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
@@ -34,6 +34,7 @@ from lolat.llm.gpu import (
     operation_ms,
 )
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+from lolat.units import as_number, one_line
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -62,6 +63,7 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, facts: Fact
 
 
 def take(rows: Rows, which: np.ndarray) -> Rows:
+    """Some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
 
@@ -89,6 +91,8 @@ def _fit_terms(
         )
 
     begin = middle if start is None else np.log([*start.values()])
+    from scipy.optimize import least_squares
+
     found = least_squares(errors, begin, loss="soft_l1", diff_step=1e-3, max_nfev=60)
     terms = {n: _short(v) for n, v in zip(centers, np.exp(found.x), strict=True)}
     return float(found.cost), Operation(terms=terms, variant=variant)
@@ -133,70 +137,79 @@ def _corrected(
 # ---- Tables of operations.
 
 OPERATION_COLUMNS = "op, dtype, latency_ms, and the sizes of the operation"
-MOST_SIZE = 1e12
+MOST_SIZE, MOST_SKEW = 1e12, 4.0
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
-    """The data sheet of `device` in a table with the columns of `Sheet`; InputError."""
-    table = read_table(
-        path, ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops"), rows="device"
-    )
-    rows = {row["device"]: row for row in table}
+    """The data sheet of `device` in a table with the columns of `Sheet`; InputError.
+
+    Multiprocessors that are not there are as many as give the rate of the GPU most like it in the table.
+    """
+    columns = ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops")
+    rows = {row["device"]: row for row in read_table(path, columns, rows="device")}
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
-    row, facts = rows[device], {}
-    for field in msgspec.structs.fields(Sheet):
-        if row.get(field.name):
-            facts[field.name] = row.number(
-                field.name, ABOVE_ZERO, expected=f"a number above 0 for {device}"
-            )
-    if (
-        "multiprocessors" not in facts
-    ):  # of NVIDIA's since 2020, some 1,500 dense TFLOPS each 100 of them
-        raise InputError(
-            f"{path}: {device} has no multiprocessors; expected their number, from its data sheet",
-            code="multiprocessors",
-        )
+    facts = _facts(rows[device])
+    if "multiprocessors" not in facts:
+        others = [found for row in rows.values() if "multiprocessors" in (found := _facts(row))]
+        if not others:
+            what = "has no multiprocessors; expected their number, from its data sheet"
+            raise InputError(f"{path}: {device} {what}", code="multiprocessors")
+        rates = ("bf16_tflops", "bandwidth_gb_s")
+        near = min(others, key=lambda o: sum(abs(math.log(o[r] / facts[r])) for r in rates))
+        units = near["multiprocessors"] * facts["bf16_tflops"] / near["bf16_tflops"]
+        facts["multiprocessors"] = float(round(units))
     return Sheet(**facts)
+
+
+def _facts(row: Row) -> dict[str, float]:
+    expected = f"a number above 0 for {row['device']}"
+    names = [fact.name for fact in msgspec.structs.fields(Sheet) if row.get(fact.name)]
+    return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
 
 
 def read_operations(path: str | Path) -> dict[str, dict[str, tuple[Rows, np.ndarray]]]:
     """By operation and data type: its sizes and (rows,) ms; InputError names the row that is wrong."""
-    table = read_table(
-        path, ("op", "dtype", "latency_ms"), expected=f"expected {OPERATION_COLUMNS}"
-    )
-    found: dict[str, dict[str, list[list[float]]]] = {}
-    for row in table:
-        name = row["op"]
+    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
+    for (name, dtype), rows in rows_of(path).items():
+        ms = np.array([row.milliseconds() for row in rows])
+        made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
+    return made
+
+
+def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
+    """The rows of a table by operation and data type, of attention queries/cache; InputError."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    columns, expected = ("op", "dtype", "latency_ms"), f"expected {OPERATION_COLUMNS}"
+    for row in read_table(path, columns, expected):
+        name, dtype = row["op"], row["dtype"]
         if name not in FORMS:
             raise row.wrong("op", f"one of {', '.join(FORMS)}")
-        dtype = row["dtype"]
         if dtype not in WEIGHT_BYTES:
             raise row.wrong("dtype", f"one of {', '.join(WEIGHT_BYTES)}")
         if name.endswith("_attention"):
             if row.get("kv_dtype") not in CACHE_BYTES:
                 raise row.wrong("kv_dtype", f"one of {', '.join(CACHE_BYTES)}")
             dtype = f"{dtype}/{row['kv_dtype']}"
-        sizes = [_size(row, column) for column in FORMS[name].columns]
-        found.setdefault(name, {}).setdefault(dtype, []).append([*sizes, row.milliseconds()])
-    made: dict[str, dict[str, tuple[Rows, np.ndarray]]] = {}
-    for name, dtypes in found.items():
-        for dtype, rows in dtypes.items():
-            *sizes, ms = np.array(rows).T
-            made.setdefault(name, {})[dtype] = (
-                dict(zip(FORMS[name].columns, sizes, strict=True)),
-                ms,
-            )
-    return made
+        found.setdefault((name, dtype), []).append(row)
+    return found
 
 
-def _size(row: Any, column: str) -> float:
+def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
+    """(rows,) arrays of the columns of an operation; InputError names the row that is wrong."""
+    return {c: np.array([_size(row, c) for row in rows]) for c in FORMS[name].columns}
+
+
+def _size(row: Row, column: str) -> float:
     """A size of an operation; how evenly tokens fall on experts is told by `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
-        if text != "balanced" and not text.startswith("power_law_"):
+        kind, _, exponent = text.rpartition("_")
+        value = as_number(exponent) if kind == "power_law" else 0.0 if text == "balanced" else -1.0
+        if not 0.0 <= value <= MOST_SKEW:
             raise row.wrong("distribution", "balanced, or power_law_ and its exponent")
-        return 0.0 if text == "balanced" else float(text.rpartition("_")[2])
+        # Of whole exponents the integrals of `Loads` are logarithms.
+        return value + 1e-3 if value in (1.0, 2.0, 3.0) else value
     least, default = (0.0, 0.0) if column == "window" else (1.0, None)
     return float(row.number(column, least, MOST_SIZE, f"a number from {least:g}", default))
 
@@ -223,7 +236,8 @@ SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tpot
 USUAL = {
     "vllm": Ways(
         kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0, mixed=0.17,
+        exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0,
+        mixed=0.17,
     ),
     "trtllm": Ways(
         kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
@@ -234,8 +248,8 @@ USUAL = {
         step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=54.0, mixed=0.41,
     ),
 }  # fmt: skip
-"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven models
-and data types on two GPUs. Those of a GPU are drawn to them."""
+"""The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven
+models and data types on two GPUs. Those of a GPU are drawn to them."""
 WIDTHS = Ways(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4,
@@ -254,7 +268,7 @@ WAITING = 0.5
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One served configuration; `ttft_ms` is 0 where it is unknown, `where` names the row in messages."""
+    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
 
     model: str
     input_tokens: float
@@ -266,7 +280,7 @@ class ServedRow:
     expert_parallel: int = 1
     dtype: str = ""
     kv_dtype: str = ""
-    where: str = ""
+    row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
@@ -286,10 +300,11 @@ def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
         if not others and row.number("attention_data_parallel", default=1.0) <= 1.0:
             yield ServedRow(
                 row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0), row.milliseconds("tpot_ms"),
+                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0),
+                row.milliseconds("tpot_ms"),
                 row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
                 row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
-                row.get("dtype", ""), row.get("kv_dtype", ""), row.where,
+                row.get("dtype", ""), row.get("kv_dtype", ""), row,
             )  # fmt: skip
 
 
@@ -301,9 +316,8 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         for found in map(json.loads, lines):
             yield _of_benchmark(found, str(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(
-            f"{path}: {error!r} is no benchmark of a server; {SERVED}", code="served"
-        ) from None
+        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
+        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
 
 
 def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
@@ -317,12 +331,16 @@ def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
             "tensor_parallel=N`, or add the key tensor_parallel",
             code="tensor-parallel",
         )
-    return ServedRow(
-        str(found.get("model_id") or info.get("model_path") or found["model"]),
+    numbers = (
         found["total_input_tokens"] / done, found["total_output_tokens"] / done,
         float(found.get("max_concurrency") or found["concurrency"]), float(found["mean_tpot_ms"]),
         float(found["mean_ttft_ms"]), parallel[0], int(found.get("expert_parallel", 1)),
-        str(found.get("dtype", "")), str(found.get("kv_dtype", "")), where,
+    )  # fmt: skip
+    if not all(0 < number <= MOST_SIZE for number in numbers):
+        raise ValueError("numbers above 0 are expected")
+    return ServedRow(
+        str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
+        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
     )  # fmt: skip
 
 
@@ -343,14 +361,11 @@ class Timed:
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
 
-def timed_steps(
+def steps_by_layout(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Timed:
-    """The steps of served rows that tell of the ways: those that did not wait for memory.
-
-    `decoder_of`: the decoder of a model's name. InputError where none is left.
-    """
-    gpu, found = GPU(section), []
+) -> Iterator[tuple[list[ServedRow], Timed]]:
+    """Served rows that have a layout in common, with their steps."""
+    gpu = GPU(section)
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
         key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
@@ -361,12 +376,24 @@ def timed_steps(
             (r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in some
         ]
         inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-        load = Load(
-            inputs, outputs, concurrency, users_that_fit(section, layout, inputs + outputs / 2.0)
-        )
-        steps, group = steps_of(gpu, layout, load), np.full(len(some), f"{model} {dtype}")
-        one = Timed(steps, load, tpot, ttft, group)
-        found.append(one.take((ttft < WAITING * tpot * outputs) & (concurrency <= load.users)))
+        users = users_that_fit(section, layout, inputs + outputs / 2.0)
+        load = Load(inputs, outputs, concurrency, users)
+        group = np.full(len(some), f"{model} {dtype}".strip())
+        yield some, Timed(steps_of(gpu, layout, load), load, tpot, ttft, group)
+
+
+def timed_steps(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """The steps of served rows that tell of the ways: those that did not wait for memory.
+
+    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    """
+    found = []
+    for _, one in steps_by_layout(section, rows, decoder_of):
+        load = one.load
+        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
+        found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
             f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
@@ -394,12 +421,17 @@ def fit_ways(timed: Timed, start: Ways) -> Ways:
         return np.concatenate([*off, (unknowns - begin) / width])
 
     inside = np.clip(begin, 1e-9, most * (1.0 - 1e-9))
+    from scipy.optimize import least_squares
+
     found = least_squares(errors, inside, loss="soft_l1", bounds=(np.zeros(len(begin)), most))
     return Ways(*(_short(way) if way > 1e-6 else 0.0 for way in found.x))
 
 
 def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
-    """Within which, as logarithms, 90 % of (tpot, ttft) lie when their model or a fifth of it is left out."""
+    """Within which 90 % of (tpot, ttft) lie when their model, or a fifth of the rows, is left out.
+
+    As logarithms.
+    """
     names, numbers = np.unique(timed.group, return_inverse=True)
     parts = numbers if len(names) > 2 else np.arange(len(numbers)) % FOLDS
     off = np.zeros((2, len(numbers)))
@@ -419,10 +451,11 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 # ---- A section.
 
 LIKE = 0.5
-"""GPUs whose data sheets differ by less than this (the sum of logarithms, see `_unlike`) are taken alike."""
+"""GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
 SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
+IN_GENERAL = "GPUs in general"
 
 
 def frameworks_in(text: str) -> str:
@@ -433,13 +466,15 @@ def frameworks_in(text: str) -> str:
 def complete(section: Section, others: Mapping[str, Section]) -> Section:
     """The same with every operation that `others` have: those of a GPU that is alike, else the usual terms.
 
-    `others`: GPUs by name. Data types that the GPU lacks are left out.
+    `others`: GPUs by name. Data types that the GPU lacks are left out. Without served rows the ways are
+    those of a GPU that is alike.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
-    for other, one in order:
+    for gpu, one in order:
         for name, dtypes in one.operations.items():
             for dtype, operation in dtypes.items():
+                other = gpu
                 types = dtype.split("/")
                 if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
                     continue
@@ -447,9 +482,12 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
                     centers = FORMS[name].terms(dtype, operation.variant)
                     terms = {term: center for term, (center, _) in centers.items()}
                     operation = Operation(terms=terms, variant=operation.variant)
-                known.setdefault(name, {})[dtype] = msgspec.structs.replace(
-                    operation, rows=0, like=other
-                )
+                    other = IN_GENERAL
+                operation = msgspec.structs.replace(operation, rows=0, like=other)
+                known.setdefault(name, {})[dtype] = operation
+    near = order[0][1] if order else section
+    if not section.served and near.served and _unlike(section, near) < LIKE:
+        section = msgspec.structs.replace(section, ways=near.ways)
     return msgspec.structs.replace(section, operations=known)
 
 
@@ -458,12 +496,8 @@ def _unlike(a: Section, b: Section) -> float:
 
     def place(section: Section) -> np.ndarray:
         sheet = section.sheet
-        each = np.log(
-            [
-                sheet.bf16_tflops / sheet.multiprocessors,
-                sheet.bandwidth_gb_s / sheet.multiprocessors,
-            ]
-        )
+        units = sheet.multiprocessors
+        each = np.log([sheet.bf16_tflops / units, sheet.bandwidth_gb_s / units])
         return np.array([*each, sheet.fp8_tflops is not None, sheet.fp4_tflops is not None], float)
 
     return float(np.abs(place(a) - place(b)).sum() + 0.25 * (a.framework != b.framework))

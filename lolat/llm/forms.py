@@ -1,13 +1,13 @@
 """Formulas of four operations of language models on a GPU: matrix product, attention, experts, all-reduce.
 
-Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width of
-the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the facts of a data sheet. It
-answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model: started by a
-CUDA graph, which costs what `Ways.kernel_ms` says, and with weights and caches that come from memory, as other
-layers ran since.
+Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width
+of the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the facts of a data
+sheet. It answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model:
+started by a CUDA graph, which costs what `Ways.kernel_ms` says, and with weights and caches that come from
+memory, as other layers ran since.
 
-Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the two
-counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
+Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
+two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def joined(a: Any, b: Any, sharp: float) -> Any:
 
 
 def waves(busy: Any, whole: float) -> Any:
-    """Rounds of `busy` tiles for each multiprocessor; `whole`: the share of the last one's idle part lost."""
+    """Rounds of `busy` tiles for each multiprocessor; `whole`: the share lost of what idles in the last."""
     busy = np.maximum(busy, 1.0)
     return busy + whole * (np.ceil(busy) - busy)
 
@@ -83,10 +83,7 @@ QUANTIZED = {
 }
 IN_BLOCKS = {"ragged": (0.09, 1.5)}  # share of a tile more for what the last one in m lacks
 HOSTED = {
-    "host": (
-        0.12,
-        1.0,
-    ),  # ms that a framework's own code takes before the kernels run, at the least
+    "host": (0.12, 1.0),  # ms of a framework's own code before the kernels run, at the least
     "host_small": (0.12, 1.0),  # the same for fewer than 32 rows
     "host_unaligned": (0.2, 0.6),  # the same where n is no multiple of 64, or k of 128
     "host_pad": (5e-3, 1.5),  # ms more where m is no multiple of 4, and the input is padded
@@ -136,10 +133,8 @@ def gemm_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone:
     gain, cache = t["cache"] / (1.0 + t["cache"]), 1e-6 / t["cache_mb"]
     weights, others = n * k * width, m * k * inputs + HALF * m * n
     warm = kept((COPIES * weights + others) * cache) if alone else 0.0
-    moving = weights * (1.0 - gain * warm) + others * (
-        1.0 - gain * kept((weights + others) * cache)
-    )
-    moving = moving / bandwidth
+    far = others * (1.0 - gain * kept((weights + others) * cache))
+    moving = (weights * (1.0 - gain * warm) + far) / bandwidth
     moving = moving + RAMP_MS * moving / (moving + 5 * RAMP_MS)
     time = _gemm_kernel(t, m, n, k, facts, dtype, variant, bandwidth, moving)
     if "row" in t:
@@ -164,9 +159,8 @@ def _gemm_kernel(
     """(rows,) ms of the kernel: the fastest of its tiles, with or without splitting k."""
     units, flops = facts.multiprocessors, facts.rate(dtype) * t["rate"] / facts.multiprocessors
     if variant in FIXED:
-        high = np.where(
-            m <= 16, 16.0, np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
-        )
+        high = np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
+        high = np.where(m <= 16, 16.0, high)
         high, wide = high[None], np.where(m <= 64, 64.0, 128.0)[None]
     else:
         high, wide = LIBRARY[:, 0], LIBRARY[:, 1]
@@ -179,9 +173,8 @@ def _gemm_kernel(
     step = np.ceil(k / 64.0) * 64.0 * per_k
     computing = waves(busy, t["whole"]) * (step + store)
     if "ragged" in t:
-        computing = computing + step * np.where(
-            m > 64, t["ragged"] * (np.ceil(m / 128) - m / 128), 0.0
-        )
+        lacks = np.ceil(m / 128) - m / 128
+        computing = computing + step * np.where(m > 64, t["ragged"] * lacks, 0.0)
     kernel = _overlapped(computing.min(0), moving, t)
     if "split" in t:
         parts = np.clip(np.rint(1.0 / busy), 1.0, np.clip(k / 256.0, 1.0, 32.0))
@@ -238,9 +231,9 @@ DECODE = {
     "copy": (5e-3, 0.4),  # ms, of "whole": queries and outputs are copied
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
-"""The main kernel's rows: all (FlashAttention 3, FlashInfer); without a window (FlashAttention 2); groups of
-2 to 32 heads (XQA). "long": the number of parts follows the length, not what a window leaves of it; "4": they
-are to be four for each multiprocessor, not one."""
+"""The main kernel's rows: all (FlashAttention 3, FlashInfer); without a window (FlashAttention 2); groups
+of 2 to 32 heads (XQA). "long": the number of parts follows the length, not what a window leaves of it; "4":
+they are to be four for each multiprocessor, not one."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
@@ -260,12 +253,8 @@ def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alo
     queries, keys_dtype = dtype.split("/")
     cached, units = rows.get("cached", 0.0), facts.multiprocessors
     total, reach = cached + n, np.where(w > 0, w, np.inf)
-    pack = {
-        "packed": True,
-        "alone": False,
-        "packed-one": n == 1,
-        "packed-one-whole": (n == 1) & (w == 0),
-    }
+    one = n == 1
+    pack = {"packed": True, "alone": False, "packed-one": one, "packed-one-whole": one & (w == 0)}
     lanes, group = np.where(pack[variant], k, h), np.where(pack[variant], h / k, 1.0)
     slower = np.where(d <= 192, t["wide"], np.where(d <= 256, 0.85, t["widest"]))
     slower = np.where(d <= 128, 1.0, slower) * np.where((w > 0) & (reach < total), t["window"], 1.0)
@@ -284,11 +273,8 @@ def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alo
         longest = (np.minimum(total, reach + step) + 32.0) * column + t["item"]
         work = b * lanes * (keys * column + tiles * t["item"]) / units
         best = np.minimum(best, joined(work, longest, 3.0) + t["tail"] * longest)
-    io = (
-        b
-        * (n * h * 2 * HALF + np.minimum(total, reach + n) * k * 2.0 * CACHE_BYTES[keys_dtype])
-        * d
-    )
+    moved = n * h * 2 * HALF + np.minimum(total, reach + n) * k * 2.0 * CACHE_BYTES[keys_dtype]
+    io = b * moved * d
     miss = _missed(io, t["cache"], units) if alone else 1.0
     per_byte = (miss + (1.0 - miss) / 2.5) / (facts.bandwidth * 0.85)
     writing = t["token"] * 1e-3 * np.minimum(k * d, 512.0) / 512.0
@@ -341,28 +327,15 @@ def attention_place(rows: Rows) -> Any:
     """(rows, 5) for the correction."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
-    sizes = (
-        rows["batch"] * rows["kv_heads"],
-        n,
-        rows["heads"] / rows["kv_heads"],
-        rows["head_dim"],
-        hidden,
-    )
+    group = rows["heads"] / rows["kv_heads"]
+    sizes = rows["batch"] * rows["kv_heads"], n, group, rows["head_dim"], hidden
     return np.log2(np.stack(np.broadcast_arrays(*sizes), 1)) / REACH
 
 
 # ---- Routed experts of one layer on one GPU. Rows: EXPERTS.
 
-EXPERTS = (
-    "tokens",
-    "hidden",
-    "intermediate",
-    "experts",
-    "top_k",
-    "tensor_parallel",
-    "expert_parallel",
-    "skew",
-)
+EXPERTS = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
+           "expert_parallel", "skew")  # fmt: skip
 """`skew`: how uneven tokens fall on experts, the exponent of a power law; 0: evenly."""
 MOE = {
     "start": (0.018, 0.7),  # ms of all kernels of the layer
@@ -379,8 +352,8 @@ MOE = {
 EXPECTED_BY = ("own", "all")
 """By which load the tile is chosen: all assignments over this GPU's experts, or over those of all GPUs."""
 EVEN = 1.2
-"""How popular experts are in a served model: gamma distributed with this shape, so that the number of tokens
-of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
+"""How popular experts are in a served model: gamma distributed with this shape, so that the number of
+tokens of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
 COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 
@@ -404,10 +377,8 @@ class Loads:
         self.low = low = np.where(dense, 1.0, 0.01)
         self.high = high = np.where(dense, np.maximum(0.8 * tokens, 1.6), 2.0)
         self.low_power, self.high_power = low**e, high**e
-        self.first, self.span = (
-            high * self.high_power - low * self.low_power,
-            self.high_power - self.low_power,
-        )
+        self.first = high * self.high_power - low * self.low_power
+        self.span = self.high_power - self.low_power
         mu = e / (1.0 + e) * self.first / self.span
         square = e / (2.0 + e) * (high**2 * self.high_power - low**2 * self.low_power) / self.span
         variance = np.maximum(square / mu**2 - 1.0, np.maximum(1.0 - mean, 0.0) / mean)
@@ -416,9 +387,8 @@ class Loads:
         own = np.maximum(mean * self.here * busy, np.minimum(1.0, assigned))
         own = np.minimum(own, tokens * np.minimum(top_k, self.here))
         above = self.here * self._above(0.408 * busy**-1.313)[0]
-        touched = np.minimum(
-            np.minimum(own, self.here), np.maximum(above, 0.239 * self.here * busy)
-        )
+        least = np.maximum(above, 0.239 * self.here * busy)
+        touched = np.minimum(np.minimum(own, self.here), least)
         if not alone:
             touched = self.here * (1.0 - (1.0 + mean * busy / EVEN) ** -EVEN)
         level = np.minimum(self.here, np.ceil(assigned / groups))
@@ -440,9 +410,8 @@ class Loads:
         """The share of the experts with more than `load` tokens, and their share of the tokens."""
         x = np.minimum(np.maximum(load * self.scale, self.low), self.high)
         power = x**self.power
-        return (self.high_power - power) / self.span, (
-            self.high * self.high_power - x * power
-        ) / self.first
+        tokens = (self.high * self.high_power - x * power) / self.first
+        return (self.high_power - power) / self.span, tokens
 
     def tiles(self, rows: Any) -> Any:
         """Tiles of `rows` tokens; the last one of each expert is padded."""
@@ -468,19 +437,16 @@ def moe_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: 
     steps = steps + (tiles * np.ceil(hidden / COLUMNS) + t["fill"]) * (width + t["depth"])
     rate = t["rate"] * facts.rate(dtype) / units * (128.0 + t["loads"]) / 128.0
     products = steps * 2.0 * COLUMNS * (tile + t["loads"]) / rate
-    passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width) + t["own"] * load.own * (
-        hidden + width
-    )
+    passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width)
+    passing = passing + t["own"] * load.own * (hidden + width)
     start = t["start"] if alone else 0.0
     return start + HALF * passing / facts.bandwidth + np.sqrt(moving**2 + products**2)
 
 
 def moe_place(rows: Rows) -> Any:
     """(rows, 3) for the correction."""
-    here, width = (
-        rows["experts"] / rows["expert_parallel"],
-        rows["intermediate"] / rows["tensor_parallel"],
-    )
+    here = rows["experts"] / rows["expert_parallel"]
+    width = rows["intermediate"] / rows["tensor_parallel"]
     sizes = np.broadcast_arrays(rows["tokens"], here, width)
     return np.log2(np.stack(sizes, 1)) / np.array([3.75, 3.0, 3.0])
 
@@ -499,7 +465,7 @@ ALL_REDUCE = {
     "growth": (
         1.1,
         0.6,
-    ),  # its factor for twice the GPUs: above 1 with sums in the switch, far below on a bus
+    ),  # its factor for twice the GPUs: above 1 with sums in the switch, below on a bus
     "ramp": (0.05, 0.8),  # ms that filling the pipeline takes
     "ramp_mb": (15.0, 0.7),  # from which size half of that
 }
@@ -514,11 +480,8 @@ def all_reduce_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, 
     start = (t["launch"] if alone else 0.0) + t["hop"] * (gpus - 2.0)
     one = start + size * (gpus - 1.0) / (facts.link * t["one"])
     two = start + t["two_start"] + rounds / t["two"]
-    library = (
-        t["ring_start"]
-        + t["ring_hop"] * (gpus - 2.0)
-        + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
-    )
+    library = t["ring_start"] + t["ring_hop"] * (gpus - 2.0)
+    library = library + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
     library = library + rounds / (t["ring"] * t["growth"] ** np.log2(gpus / 4.0))
     limit = LIMITS[variant]
     own = _sooner(one, two)
@@ -548,12 +511,8 @@ def _same(value: Any) -> Callable[..., Any]:
 
 FORMS = {
     "gemm": Form(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_place),
-    "prefill_attention": Form(
-        ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_place
-    ),
+    "prefill_attention": Form(ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_place),
     "decode_attention": Form(ATTENTION, _same(DECODE), _same(GROUPED), decode_ms, attention_place),
     "moe": Form(EXPERTS, _same(MOE), _same(EXPECTED_BY), moe_ms, moe_place),
-    "all_reduce": Form(
-        ("gpus", "elements"), _same(ALL_REDUCE), _same(tuple(LIMITS)), all_reduce_ms, None
-    ),
-}
+    "all_reduce": Form(("gpus", "elements"), _same(ALL_REDUCE), _same((*LIMITS,)), all_reduce_ms, None),
+}  # fmt: skip

@@ -14,6 +14,8 @@ from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
 
 MOST_CHANGE = 0.4
 """No correction of a logarithm is larger."""
+ENOUGH = 1.645
+"""Standard deviations to either side that hold 90 %."""
 SKEW = 1.2
 """How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
 
@@ -102,6 +104,21 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
     return getattr(sheet, PEAKS[dtype]) is None
 
 
+def is_whole(name: str, dtype: str, operation: Operation) -> bool:
+    """Whether an operation of a file has the terms of its form, and a correction of its width."""
+    form, places = FORMS.get(name), {len(center) for center in operation.centers}
+    if form is None or not {*dtype.split("/")} <= {*PEAKS}:
+        return False
+    one = np.ones(1)
+    width = form.place(dict.fromkeys(form.columns, one)).shape[1] if form.place else 0
+    return (
+        operation.variant in form.variants(dtype)
+        and {*form.terms(dtype, operation.variant)} == {*operation.terms}
+        and places <= {width}
+        and len(operation.centers) == len(operation.weights)
+    )
+
+
 def operation_ms(
     name: str, operation: Operation, rows: Rows, facts: Facts, dtype: str, alone: bool
 ) -> Any:
@@ -153,19 +170,20 @@ class GPU:
         """The fitted operation; of attention `dtype` is that of the cache."""
         known = self.section.operations.get(name, {})
         wanted = self.key(name, dtype)
+        if wanted not in known and (name, dtype) == ("gemm", "int4_wo") and "bfloat16" in known:
+            # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
+            return msgspec.structs.replace(known["bfloat16"], like="its products in bfloat16")
         if wanted not in known:
             raise InputError(
                 f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
-                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, or "
-                f"give another {arg('dtype')}",
+                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
+                f"or give another {arg('dtype')}",
                 code="not-timed",
             )
         return known[wanted]
 
     def key(self, name: str, dtype: str) -> str:
-        """The data type's name in the section: a product of 4-bit weights is computed in bfloat16, queries
-        are of eight bits where the framework computes attention so.
-        """
+        """The data type's name in the section; queries are of FP8 where the framework computes so."""
         known = self.section.operations.get(name, {})
         if name.endswith("_attention"):
             return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)

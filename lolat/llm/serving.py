@@ -1,8 +1,8 @@
 """A decoder served under a steady load: what a step computes, time to first token, time per output token.
 
-A step runs all its tokens through all layers: one token of each sequence that is decoded, and all tokens of
-the prompts that begin. With tensor parallel every matrix is split over the GPUs, and two all-reduces a layer
-put the parts together (Megatron-LM, Shoeybi et al. 2019).
+A step runs all its tokens through all layers: one token of each sequence that is decoded, and all tokens
+of the prompts that begin. With tensor parallel every matrix is split over the GPUs, and two all-reduces a
+layer put the parts together (Megatron-LM, Shoeybi et al. 2019).
 
 So many requests are always there (a closed loop); each one that ends is followed by the next. Every request
 costs its prompt once and one step for each output token, and a step serves all that are decoded:
@@ -23,28 +23,20 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
-from lolat.llm.gpu import GPU, SKEW, Section, Ways, lacks
+from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
-"""What computing and moving of a step goes to; `moved`: normalization, rotation, activation and the like."""
-STARTS = (
-    "kernels",
-    "fp8",
-    "fp8_block",
-    "nvfp4",
-    "layers_of_experts",
-    "exchanges",
-    "steps",
-    "parallel",
-)
+"""What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
+STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
+          "parallel")  # fmt: skip
 """What a step starts: kernels, those that quantize to a data type, layers of experts, all-reduces, itself,
 itself on several GPUs."""
 NORM, ROTATION, ACTIVATION = 4, 4, 3
 """Tensors that a normalization (with the addition before it), rotary positions and a gated activation read
 and write."""
 OWN_KERNELS = 4
-"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of attention
-that puts its parts together."""
+"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of
+attention that puts its parts together."""
 CHUNK = 8192
 """Tokens of prompts that a step takes at most."""
 HALF = 2  # bytes of an activation
@@ -143,8 +135,8 @@ class Layout:
 
 
 class Steps(NamedTuple):
-    """(rows, PARTS + STARTS) each: a step that decodes alone, with a prompt, and of a prompt alone; the last
-    two of as many steps as the prompt takes, `chunks` (rows,).
+    """(rows, PARTS + STARTS) each: a step that decodes alone, with a prompt, and of a prompt alone; the
+    last two of as many steps as the prompt takes, `chunks` (rows,).
     """
 
     decode: np.ndarray
@@ -213,6 +205,15 @@ def _attention(gpu: GPU, layout: Layout, load: Load) -> tuple[np.ndarray, np.nda
         one = gpu.ms("prefill_attention", layout.kv_dtype, 1.0, lengths, *args)
         prompt = prompt + times * one[back]
     return decode, prompt
+
+
+def operations_of(gpu: GPU, layout: Layout) -> list[Operation]:
+    """The operations of a step and a prompt."""
+    used = {("gemm", product.dtype) for product in layout.products} | {("gemm", "bfloat16")}
+    used |= {("prefill_attention", layout.kv_dtype), ("decode_attention", layout.kv_dtype)}
+    used |= {("moe", layout.expert_dtype)} if layout.decoder.experts else set()
+    used |= {("all_reduce", "bfloat16")} if layout.tensor_parallel > 1 else set()
+    return [gpu.operation(name, dtype) for name, dtype in used]
 
 
 # ---- What requests see.
@@ -290,7 +291,11 @@ def layout_of(
     not divide the model.
     """
     decoder.check_tensor_parallel(tensor_parallel)
-    if tensor_parallel % expert_parallel or (decoder.experts and decoder.experts % expert_parallel):
+    if (
+        expert_parallel < 1
+        or tensor_parallel % expert_parallel
+        or (decoder.experts and decoder.experts % expert_parallel)
+    ):
         raise InputError(
             f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {tensor_parallel} GPUs and "
             f"of {decoder.experts} experts"

@@ -361,8 +361,8 @@ class Model(Result):
         the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is then the one
         with the fewest GPUs within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
 
-        Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for what
-        cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
+        Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
+        what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
         operations of language models.
         """
         from lolat.llm.answer import Question, answer, find_decoder

@@ -152,7 +152,7 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
-    """The operations that are known with how far off they are, and what the framework's ways are fitted to."""
+    """The operations that are known with how far off they are, and what the ways are fitted to."""
     for name, dtypes in part["operations"].items():
         timed = {dtype: one for dtype, one in dtypes.items() if "like" not in one}
         told = [

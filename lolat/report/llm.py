@@ -17,23 +17,47 @@ LEAST_SHARE = 0.02
 
 
 def llm_lines(answer: LanguageModel) -> Iterator[str]:
-    """The title, the table, and what the time of the best row goes to."""
+    """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
+    before, (heads, rows), after = llm_parts(answer)
+    yield from before
+    yield ""
+    yield from table_lines(heads, rows, left={11})
+    yield ""
+    parts = [f"{words} {percent(share)}" for _, words, share in goes_to(answer.chosen)]
+    if parts:
+        yield f"An output token with {load_words(answer.chosen)}: {', '.join(parts)}."
+    yield from after
+
+
+def llm_parts(
+    answer: LanguageModel,
+) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
+    """Lines before the table; its heads and a row for each configuration; lines on users and prices."""
     first = answer.chosen
     framework = f" · {answer.framework}" if answer.framework else ""
     active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
-    yield (
+    before = [
         f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active} · {first.dtype}, cache "
-        f"{first.kv_dtype} · {first.input_tokens:,} tokens in, {first.output_tokens:,} out"
-    )
-    yield f"{plain(answer.device)}{framework} · a steady load: so many requests are always there"
-    yield ""
+        f"{first.kv_dtype} · {first.input_tokens:,} tokens in, {first.output_tokens:,} out",
+        f"{plain(answer.device)}{framework} · a steady load: so many requests are always there",
+    ]
     sure = f"{percent(answer.coverage)} between"
     heads = ["users", "GPUs", "first token", "per token", sure, "tokens/s a user", "a GPU", "in all",
              "$/M tokens", "memory a GPU", "largest load", ""]  # fmt: skip
     rows = [_row(row, number == answer.best) for number, row in enumerate(answer.served)]
-    yield from table_lines(heads, rows, left={11})
-    yield ""
-    yield from _advice(answer)
+    return before, (heads, rows), [*_advice(answer)]
+
+
+def load_words(row: ServedModel) -> str:
+    """Users and GPUs."""
+    return f"{plural(row.concurrency, 'user')} on {plural(row.gpus, 'GPU')}"
+
+
+def goes_to(row: ServedModel) -> list[tuple[str, str, float]]:
+    """(name, words, share) of what an output token's time goes to, the largest first, without trifles."""
+    total = row.tpot_ms or 1.0
+    shares = [(name, CALLED[name], ms / total) for name, ms in (row.goes_to or {}).items()]
+    return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
 def _row(row: ServedModel, best: bool) -> list[str]:
@@ -53,23 +77,14 @@ def _row(row: ServedModel, best: bool) -> list[str]:
 
 
 def _advice(answer: LanguageModel) -> Iterator[str]:
-    """What the chosen row's time goes to, what further users cost, and prices."""
-    row = answer.chosen
-    if row.goes_to is None or row.tpot_ms is None:
+    """What further users cost, and prices."""
+    if answer.chosen.tpot_ms is None:
         return
-    parts = sorted(row.goes_to.items(), key=lambda part: -part[1])
-    words = [
-        f"{CALLED[name]} {percent(ms / row.tpot_ms)}"
-        for name, ms in parts
-        if ms >= LEAST_SHARE * row.tpot_ms
-    ]
-    on = f"{plural(row.concurrency, 'user')} on {plural(row.gpus, 'GPU')}"
-    yield f"An output token with {on}: {', '.join(words)}."
     if answer.free_users is not None and answer.weights_gib is not None:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
             f"A step reads {reads}{answer.weights_gib:.1f} GiB of weights on each GPU: up to "
-            f"{answer.free_users:,} users at once, a further one costs next to nothing."
+            f"{plural(answer.free_users, 'user')} at once, a further one costs next to nothing."
         )
     if answer.prices is None:
         yield f"No price of {plain(answer.device)} is known: give --price-per-hour."

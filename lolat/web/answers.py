@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from shlex import join
 from typing import Any
 
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import escape
+from lolat.llm.answer import GOES_TO, LanguageModel
+from lolat.llm.decoder import Decoder
 from lolat.model.budget import budget, value_words
 from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
+from lolat.report.llm import goes_to, llm_parts, load_words
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
-from lolat.units import dollars, duration, milliseconds, plain
+from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import Device
 from lolat.web.form import Form
 
@@ -25,10 +28,12 @@ AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
 
-def card(form: Form, question: Card, device: Device, graph: Graph, at_size: AtSize | None) -> Card:
+def card(form: Form, question: Card, device: Device, subject: Any, at_size: AtSize | None) -> Card:
     """The answer of a tab for one device. LolatError where there is none."""
+    if form.view == "llm":
+        return {"device": device} | _llm(form, question, device, subject)
     make = {"latency": _latency, "budget": _budget, "training": _training}[form.view]
-    return {"device": device} | make(form, question, device, graph, at_size)
+    return {"device": device} | make(form, question, device, subject, at_size)
 
 
 def _command(name: str, form: Form, device: Device, *more: str) -> str:
@@ -67,15 +72,94 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     asked = {name: question[name] for name in (f.name for f in form.own_fields)}
     cost = device.model.cost(graph, **asked)
     first, (before, (heads, lines), after) = cost.options[0], cost_parts(cost)
-    shown = [i for i in range(len(heads)) if any(line[i] for line in lines)]
     words = [duration(first.total_s or 0.0)]
     words += [] if first.dollars is None else [dollars(first.dollars)]
     return {
         "title": ", ".join(words),
         "lines": [*before, *after, *map(plain, cost.warnings)],
-        "table": table(f"On {plain(device.key)}, by number of devices", [heads[i] for i in shown],
-                       [[escape(line[i]) for i in shown] for line in lines]),
+        "table": _table(f"On {plain(device.key)}, by number of devices", heads, lines),
         "command": _command("cost", form, device),
+    }
+
+
+def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table without the columns that are empty."""
+    shown = [i for i in range(len(heads)) if any(line[i] for line in lines)]
+    cells = [[escape(line[i]) for i in shown] for line in lines]
+    return table(caption, [heads[i] for i in shown], cells)
+
+
+# ---- Language models.
+
+USERS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
+"""Of the curve."""
+NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus"))
+
+
+def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
+    asked = {field.name: question[field.name] for field in form.own_fields}
+    title, more = "", []
+    try:
+        answer = device.model.llm(decoder, **asked)
+    except AnswerIsNo as no:
+        title, more = "not within the limits", [form.words(no)]
+        answer = device.model.llm(decoder, **asked | NO_LIMITS)
+    before, (heads, lines), after = llm_parts(answer)
+    row = answer.chosen
+    if row.tpot_ms is None:
+        title = title or "its weights do not fit"
+    else:
+        title = title or f"{milliseconds(row.tpot_ms)} a token on {plural(row.gpus, 'GPU')}"
+    return {
+        "title": title,
+        "lines": [*more, *before],
+        "table": _table(f"On {plain(device.key)}, by users and GPUs", heads, lines),
+        "load": load_words(row),
+        "parts": [(GOES_TO.index(name), words, share) for name, words, share in goes_to(row)],
+        "row": row,
+        "after": after,
+        "remarks": answer.warnings,
+        "curve": _curve(device, decoder, asked, answer),
+        "command": _command("llm", form, device),
+    }
+
+
+def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel) -> Card | None:
+    """Tokens/s of a GPU over ms of a token, a line for each tensor parallel, with the rows of the answer;
+    None where no weights fit.
+    """
+    free = asked | NO_LIMITS
+    usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
+    parallel = {row.tensor_parallel for row in (*usual.served, *answer.served)}
+    every = sorted({*USERS, *asked["concurrency"]})
+    found = device.model.llm(
+        decoder, **free | {"concurrency": every, "tensor_parallel": sorted(parallel)}
+    )
+    lines: dict[int, list[tuple[float, float, int]]] = {}
+    for row in found.served:
+        if row.fits and row.tpot_ms and row.tokens_per_s_gpu:
+            points = lines.setdefault(row.tensor_parallel, [])
+            points.append((row.tpot_ms, row.tokens_per_s_gpu, row.concurrency))
+    if not lines:
+        return None
+    names = {n: plural(n, "GPU") for n in lines}
+    cells = {
+        (n, users): f"{digits(ms)} ms, {digits(rate)}"
+        for n in lines
+        for ms, rate, users in lines[n]
+    }
+    return {
+        "data": {
+            "lines": [{"name": names[n], "points": sorted(lines[n])} for n in lines],
+            "asked": [
+                (r.tpot_ms, r.tokens_per_s_gpu, r is answer.chosen) for r in answer.served if r.fits
+            ],
+            "limit": asked["max_tpot_ms"],
+        },
+        "table": _table(
+            f"Time per output token and tokens/s of a GPU, {plain(device.key)}", ["users", *names.values()],
+            [[f"{users:,}", *(cells.get((n, users), "") for n in lines)] for users in every],
+        ),
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from lolat.errors import LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
+from lolat.model.file import knows
 from lolat.units import plain
 
 
@@ -27,6 +28,12 @@ class Device:
     def name(self) -> str:
         """What the device is called."""
         return plain(self.model.device)
+
+    def answers(self, view: str) -> bool:
+        """Whether it is offered on a tab: one that knows language models alone on no other."""
+        if view == "llm":
+            return "llm" in self.model.document
+        return knows(self.model.document) != ["language models"]
 
     @property
     def argument(self) -> str:

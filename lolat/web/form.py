@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
+from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS, published
+from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.model.budget import MOST_BATCH, VARY
+from lolat.readers.cache import shipped_networks
+from lolat.readers.children import ENDINGS
 from lolat.training.iteration import OPTIMIZERS
-from lolat.units import as_number, plain, shortened
+from lolat.units import as_number, did_you_mean, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD
 
@@ -44,7 +48,9 @@ class Numbers:
             found = repr(shortened(text)) if text else "nothing is given"
             one = "a whole number" if self.whole else "a number"
             several = f"{one}, or up to {self.longest} of them," if self.longest > 1 else one
-            raise InputError(f"{found}; expected {several} from {self.least:,g} to {self.most:,g}")
+            raise InputError(
+                f"{found}; expected {several} from {self.least:,g} to {self.most:,.12g}"
+            )
         numbers = tuple(map(int, values)) if self.whole else tuple(values)
         return numbers if self.longest > 1 else numbers[0] if numbers else None
 
@@ -63,12 +69,25 @@ def spec_of(name: str) -> str:
     return name if ":" in name else f"keras:{name}"
 
 
+def language_model(name: str) -> str:
+    """A known name of a language model, or a configuration that was sent; a path is none."""
+    if name.startswith(UPLOAD) or name.casefold() in published():
+        return name
+    near = did_you_mean(name.casefold(), {n: n for n in published()}, "choose one of the list")
+    raise InputError(
+        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is sent "
+        "with the button below"
+    )
+
+
 # ---- The fields of each tab, named as the arguments of the Python calls.
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field: `default` where nothing is typed; `choices`: value -> words, of a list."""
+    """One field: `default` where nothing is typed; `choices`: value -> words, of a list; `steps`: texts
+    that its slider goes through.
+    """
 
     name: str
     label: str
@@ -76,6 +95,7 @@ class Field:
     hint: str = ""
     parse: Callable[[str], Any] = str
     choices: Mapping[str, str] | None = None
+    steps: Sequence[str] = ()
 
     def value(self, text: str) -> Any:
         """The value of a text in it; InputError where it has none, or is none of `choices`."""
@@ -91,18 +111,69 @@ VARY_WORDS = {
     "resolution": "input size",
     "batch": "batch size",
 }
-OF_NETWORK = (
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a tab asks about; the first of `fields` holds its name, or that of a file that was sent.
+
+    `names`: the known ones; `endings`, `most_bytes`: of files; `hint`: what is done with a file;
+    `command`: for a larger one.
+    """
+
+    legend: str
+    fields: tuple[Field, ...]
+    names: Callable[[], Iterable[str]]
+    endings: tuple[str, ...]
+    most_bytes: int
+    hint: str
+    command: str
+
+    @property
+    def named(self) -> Field:
+        """The field that holds the name."""
+        return self.fields[0]
+
+
+OF_NETWORK = Subject("Network", (
     Field("network", "Network", "ResNet50",
           "type to search; of keras.applications, or with timm: or torchvision: before it", spec_of),
     Field("input_size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           Numbers(most=10**7, longest=6, may_be_empty=True)),
+), lambda: [n.removeprefix("keras:") for n in shipped_networks()], ENDINGS, 200 * 2**20,
+   "Its layers are read here, on this computer, and the file is deleted at once; no weights, no code.",
+   "lolat predict MODEL FILE",
 )  # fmt: skip
+"""ONNX files hold the weights, which are of no use here."""
+OF_LANGUAGE_MODEL = Subject("Language model", (
+    Field("config", "Language model", "qwen3-32b", "type to search the known ones", language_model),
+), lambda: sorted(published()), (".json",), 2**20,
+   "The config.json that was published with the model. It is read here, on this computer, and kept while "
+   "the server runs.", "lolat llm MODEL CONFIG.json",
+)  # fmt: skip
+_LIMIT = Numbers(least=1e-6, whole=False, may_be_empty=True)
+
+
+class Tab(NamedTuple):
+    """A tab's title, the fields that it alone has, and what it asks about."""
+
+    title: str
+    fields: tuple[Field, ...]
+    subject: Subject = OF_NETWORK
+
+
+def _steps(least: int, most: int) -> tuple[str, ...]:
+    """Powers of two and what is halfway between them."""
+    powers = [1 << n for n in range(least.bit_length() - 1, most.bit_length())]
+    return tuple(str(n) for p in powers for n in sorted({p, p * 3 // 2}) if least <= n <= most)
+
+
 TABS = {
-    "latency": ("Latency", (
+    "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
               Numbers(most=MOST_BATCH, longest=8)),
     )),
-    "budget": ("What fits", (
+    "budget": Tab("What fits", (
         Field("vary", "What may change", "width", choices={v: VARY_WORDS[v] for v in VARY}),
         Field("max_ms", "At most, ms", "15", "", Numbers(least=1e-6, whole=False)),
         Field("sure", "Sure to stay within it, %", "",
@@ -110,7 +181,7 @@ TABS = {
               Numbers(most=99.9, whole=False, may_be_empty=True)),
         Field("batch_size", "Batch size", "1", "samples at once", Numbers(most=MOST_BATCH)),
     )),
-    "training": ("Training and cost", (
+    "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000", "", Numbers()),
         Field("epochs", "Epochs", "20", "", Numbers()),
         Field("batch_size", "Batch on each device", "64", "", Numbers()),
@@ -125,10 +196,34 @@ TABS = {
         Field("memory_gib", "Memory of a device, GiB", "", "empty: as the model says",
               Numbers(least=0.001, whole=False, may_be_empty=True)),
     )),
+    "llm": Tab("Language models", (
+        Field("concurrency", "Users at once", "32", "requests that are always there; several with commas",
+              Numbers(most=MOST_USERS, longest=8), steps=_steps(1, 1024)),
+        Field("input_tokens", "Tokens in", "1024", "of a prompt", Numbers(most=MOST_TOKENS),
+              steps=_steps(16, 131_072)),
+        Field("output_tokens", "Tokens out", "512", "of an answer", Numbers(most=MOST_TOKENS),
+              steps=_steps(16, 32_768)),
+        Field("tensor_parallel", "GPUs that share the model", "", "empty: each of 1, 2, 4, 8 that hold it",
+              Numbers(most=MOST_GPUS, longest=8, may_be_empty=True), steps=("", "1", "2", "4", "8")),
+        Field("dtype", "Data type of the weights", "",
+              choices={"": "as published", **{t: t for t in WEIGHT_BYTES if "mxfp4" not in t}}),
+        Field("kv_dtype", "Data type of the cache", "",
+              choices={"": "as the framework usually has it", **{t: t for t in CACHE_BYTES}}),
+        Field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the fewest GPUs within it",
+              _LIMIT, steps=("", *_steps(4, 128))),
+        Field("max_ttft_ms", "At most, ms to the first token", "", "", _LIMIT,
+              steps=("", *_steps(64, 8192))),
+        Field("gpus", "At most, GPUs in all", "", "empty: those of one machine",
+              Numbers(most=MOST_GPUS, may_be_empty=True)),
+        Field("price_per_hour", "US$ an hour of one GPU", "", "empty: of the price list",
+              Numbers(least=0, whole=False, may_be_empty=True)),
+    ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
-"""View -> its title and the fields that it alone has."""
-EXAMPLES = ("epyc-2t", "rtx-4090-amp")
-"""Shipped models that are ticked where none is and none was named or learned here: a CPU and a GPU."""
+"""By view."""
+EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
+"""Shipped models that are ticked where none is and none was named or learned here: a CPU and a GPU, and one
+that serves language models.
+"""
 
 
 class Form:
@@ -140,13 +235,22 @@ class Form:
         self.typed = dict(reversed(query))
         self.errors: dict[str, str] = {}
         view = self.typed.get("view", "")
-        self.view = view if view in TABS else "latency"
-        self.own_fields = TABS[self.view][1]
-        self.fields = {f.name: f for f in (*OF_NETWORK, *self.own_fields)}
-        own = [d.key for d in devices.values() if d.is_own][:1]
+        first = next((d for d in devices.values() if d.is_own), None)
+        usual = "latency" if first is None or first.answers("latency") else "llm"
+        self.view = view if view in TABS else usual
+        _, self.own_fields, self.subject = TABS[self.view]
+        self.fields = {f.name: f for f in (*self.subject.fields, *self.own_fields)}
+        self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
         ticked = dict.fromkeys(text for name, text in query if name == "model" and text in devices)
-        self.ticked = list(ticked) or own or [key for key in EXAMPLES if key in devices]
-        self.devices = devices
+        own = [d.key for d in self.devices.values() if d.is_own]
+        usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
+        self.ticked = [key for key in ticked if key in self.devices] or usually
+        # What other tabs are asked about goes on with the form, for their links.
+        others = dict.fromkeys(f.name for t in TABS.values() for f in t.subject.fields)
+        self.kept = [("model", key) for key in ticked if key not in self.devices]
+        self.kept += [
+            (n, self.typed[n]) for n in others if n in self.typed and n not in self.fields
+        ]
 
     def text(self, name: str) -> str:
         """What a field holds, or what it holds at first."""
@@ -173,15 +277,16 @@ class Form:
     def options(self) -> list[str]:
         """The fields of the tab as options of its command, without those that are as at first there."""
         words = []
-        for field in (OF_NETWORK[1], *self.own_fields):
+        for field in (*self.subject.fields[1:], *self.own_fields):
             text = re.sub(r"[,\s]+", ",", self.text(field.name))
             if text and (field.name != "batch_size" or text != "1"):
                 words += ["--" + field.name.replace("_", "-"), text]
         return words
 
     def network(self) -> str:
-        """NETWORK of a command; of a file that was sent its name."""
-        return spec_of(self.text("network")).removeprefix(UPLOAD)
+        """NETWORK or CONFIG of a command; of a file that was sent its name."""
+        named: str = self.subject.named.value(self.text(self.subject.named.name))
+        return named.removeprefix(UPLOAD)
 
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
@@ -192,10 +297,10 @@ class Form:
         return "/?" + urlencode(pairs, safe=",:")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """Of each view its title and its address, with the same network and devices."""
-        shared = {name: self.text(name) for name in ("network", "input_size")}
-        kept = [*(("model", key) for key in self.ticked), *shared.items()]
+        """Of each view its title and its address, with the same devices, network and language model."""
+        shared = {f.name: self.text(f.name) for f in self.subject.fields}
+        kept = [*(("model", key) for key in self.ticked), *shared.items(), *self.kept]
         return {
-            view: (title, "/?" + urlencode([("view", view), *kept], safe=",:"))
-            for view, (title, _) in TABS.items()
+            view: (tab.title, "/?" + urlencode([("view", view), *kept], safe=",:"))
+            for view, tab in TABS.items()
         }

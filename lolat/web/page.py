@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lolat import __version__
 from lolat.errors import LolatError
 from lolat.model.prediction import domain_words, interval_words
-from lolat.readers.cache import shipped_networks
-from lolat.readers.children import ENDINGS
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
 from lolat.web.devices import devices
-from lolat.web.form import OF_NETWORK, Form
-from lolat.web.networks import UPLOAD, Networks
+from lolat.web.form import OF_LANGUAGE_MODEL, OF_NETWORK, Form
+from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
          shapes_text]  # fmt: skip
@@ -34,7 +32,7 @@ class Pages:
         """`named`: model files to list besides the local and the shipped ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        self.networks, self.named = networks, named
+        self.networks, self.decoders, self.named = networks, Decoders(), named
         self._environment = Environment(
             loader=PackageLoader("lolat.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -57,12 +55,16 @@ class Pages:
             form=form,
             answer=answer,
             devices=[form.devices[key] for key in listed],
-            network_fields=OF_NETWORK,
-            networks=[n.removeprefix("keras:") for n in shipped_networks()],
-            endings=ENDINGS,
             version=__version__,
             folder=str(Path.cwd()),
         )
+
+    def put(self, form: Form, file: BinaryIO, name: str) -> str:
+        """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
+        if form.subject is OF_LANGUAGE_MODEL:
+            return self.decoders.put(file, name)
+        size = OF_NETWORK.fields[1].value(form.text("input_size"))
+        return self.networks.put(file, name, size)
 
     def report(self, query: Query) -> str | None:
         """The report page of the device that `only` of a latency question's link names; None where it
@@ -81,18 +83,21 @@ class Pages:
 
     def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer as the template needs it; None with an error in the form where there is none."""
-        spec, size = question["network"], question["input_size"]
+        named = form.subject.named.name
+        spec, size = question[named], question.get("input_size", ())
         try:
-            graph = self.networks.get(spec, size)
+            subject = (
+                self.decoders.get(spec) if form.view == "llm" else self.networks.get(spec, size)
+            )
         except LolatError as error:
-            form.errors["network"] = form.words(error)
+            form.errors[named] = form.words(error)
             return None
         is_file = spec.startswith(UPLOAD)
         cards = []
         for key in form.ticked:
             try:
                 cards.append(
-                    answers.card(form, question, form.devices[key], graph,
+                    answers.card(form, question, form.devices[key], subject,
                                  None if is_file else lambda side: self.networks.get(spec, (side,)))
                 )  # fmt: skip
             except LolatError as error:
@@ -102,7 +107,7 @@ class Pages:
             return None
         is_latency = form.view == "latency"
         return {
-            "graph": graph,
+            "subject": subject,
             "cards": cards,
             "is_file": is_file,
             "compared": answers.compared(cards) if is_latency else [],

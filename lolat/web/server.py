@@ -30,8 +30,6 @@ except ImportError as error:
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.readers.children import ENDINGS
-from lolat.web.form import OF_NETWORK
 from lolat.web.networks import Networks
 from lolat.web.page import Pages
 
@@ -42,8 +40,6 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
-MOST_BYTES = 200 * 2**20
-"""Of a file; ONNX files hold the weights, which are of no use here."""
 
 
 def _page(text: str, status: int = 200, policy: str = POLICY) -> Response:
@@ -79,19 +75,20 @@ class Answers:
         """The answer to a form with a file, once the file is read."""
         file = form.get("file")
         query = [(name, text) for name, text in form.multi_items() if isinstance(text, str)]
+        asked = self.pages.form(query)
+        subject = asked.subject
         try:
             if not isinstance(file, UploadFile) or not file.filename:
-                raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}")
-            if (file.size or 0) > MOST_BYTES:
+                raise InputError(f"no file is chosen; choose one of {', '.join(subject.endings)}")
+            if (file.size or 0) > subject.most_bytes:
                 raise InputError(
-                    f"{file.filename} is larger than {MOST_BYTES // 2**20} MiB; ask for it in a terminal: "
-                    "lolat predict MODEL FILE"
+                    f"{file.filename} is larger than {subject.most_bytes // 2**20} MiB; ask for it in a "
+                    f"terminal: {subject.command}"
                 )
-            size = OF_NETWORK[1].value(dict(query).get("input_size", ""))
-            spec = self.pages.networks.put(file.file, file.filename, size)
+            spec = self.pages.put(asked, file.file, file.filename)
         except LolatError as error:
             return _page(self.pages.page(query, str(error)), 400)
-        return RedirectResponse(self.pages.form(query).link(network=spec), 303)
+        return RedirectResponse(asked.link(**{subject.named.name: spec}), 303)
 
 
 def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> Starlette:

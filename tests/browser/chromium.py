@@ -207,6 +207,19 @@ class Chromium:
         node = self.ask("DOM.querySelector", nodeId=document, selector=selector)["nodeId"]
         self.ask("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
 
+    def drop(self, path: Path) -> None:
+        """Drop a file on the heading."""
+        content = base64.b64encode(path.read_bytes()).decode()
+        self.run(
+            f"""(() => {{
+              const bytes = Uint8Array.from(atob({json.dumps(content)}), c => c.charCodeAt(0));
+              const data = new DataTransfer();
+              data.items.add(new File([bytes], {json.dumps(path.name)}));
+              for (const kind of ["dragover", "drop"]) document.querySelector("h1").dispatchEvent(
+                new DragEvent(kind, {{ dataTransfer: data, bubbles: true, cancelable: true }}));
+            }})()"""
+        )
+
     def size(self, width: int, height: int = 900) -> None:
         """The window, in CSS pixels."""
         self.ask(

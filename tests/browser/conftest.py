@@ -14,6 +14,7 @@ import pytest
 from lolat.model.file import write
 from tests import synthetic
 from tests.browser import chromium
+from tests.web import language_models
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -31,13 +32,16 @@ def browser() -> Iterator[chromium.Chromium]:
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where `lolat serve` answers, with two devices."""
+    """Where `lolat serve` answers, with two devices, and one that knows language models alone."""
     desk = tmp_path_factory.mktemp("models") / "desk.json"
     write(desk, synthetic.document(name="desk", device="a desk"))
     laptop = desk.with_name("laptop.json")
     laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
+    gpu = desk.with_name("gpu.json")
+    write(gpu, language_models.document())
+    named = map(str, (desk, laptop, gpu))
     running = subprocess.Popen(
-        [sys.executable, "-u", "-m", "lolat.cli.main", "serve", str(desk), str(laptop), "--port", "0"],
+        [sys.executable, "-u", "-m", "lolat.cli.main", "serve", *named, "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     assert running.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
 from pathlib import Path
@@ -25,6 +24,7 @@ VIEWS = {
     "latency": f"?model=laptop&model={GPU}&model=v100-fp32&batch_size=1,8",
     "no": "?view=budget&model=laptop&max_ms=0.001&vary=batch",
     "training": f"?view=training&model=desk&model={GPU}",
+    "llm": "?view=llm&model=gpu&model=h100-vllm&concurrency=4,16&max_tpot_ms=30",
     "wrong": "?batch_size=x&input_size=y&model=laptop",
 }
 BIG = "document.querySelector('.big').textContent"
@@ -134,7 +134,8 @@ def test_by_keys_alone(page: Chromium) -> None:
     for _ in range(8):
         page.press("Tab")
         order.append(page.run("document.activeElement.id || document.activeElement.textContent"))
-    assert order[:5] == ["Latency", "What fits", "Training and cost", "f-network", "f-input_size"]
+    tabs = ["Latency", "What fits", "Training and cost", "Language models"]
+    assert order[:6] == [*tabs, "f-network", "f-input_size"]
     page.write("#f-batch_size", "2")
     page.press("Enter")
     answered(page, "batch 2")
@@ -148,16 +149,7 @@ def test_by_keys_alone(page: Chromium) -> None:
 @pytest.mark.parametrize("make", [onnx_file, keras_file])
 def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: Any) -> None:
     path = make(tmp_path / f"dropped.{make.__name__.removesuffix('_file')}")
-    content = base64.b64encode(path.read_bytes()).decode()
-    page.run(
-        f"""(() => {{
-          const bytes = Uint8Array.from(atob({json.dumps(content)}), c => c.charCodeAt(0));
-          const data = new DataTransfer();
-          data.items.add(new File([bytes], {json.dumps(path.name)}));
-          for (const kind of ["dragover", "drop"]) document.querySelector("h1").dispatchEvent(
-            new DragEvent(kind, {{ dataTransfer: data, bubbles: true, cancelable: true }}));
-        }})()"""
-    )
+    page.drop(path)
     answered(page, "dropped")
 
 

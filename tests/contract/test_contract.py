@@ -22,6 +22,7 @@ from lolat.io.results import Result
 from lolat.model import Model
 from tests import synthetic
 from tests.cli.commands import Command, valid_answer
+from tests.llm import known_gpu
 
 
 class Question(NamedTuple):
@@ -52,6 +53,9 @@ QUESTIONS = [
              lambda m: m.budget("net.json", 30.0, "batch")),
     Question("budget desk.json net.json --vary width --max-ms 30 --sure 50",
              lambda m: m.budget("net.json", 30.0, "width", coverage=0.5, sure=True)),
+    Question("llm gpu.json config.json --concurrency 1,8 --tensor-parallel 1,2 --max-tpot-ms 100",
+             lambda m: package.load("gpu.json").llm("config.json", concurrency=(1, 8),
+                                                    tensor_parallel=(1, 2), max_tpot_ms=100)),
     Question("show desk.json", lambda m: m),
     Question("models", lambda m: package.models()),
 ]  # fmt: skip
@@ -75,6 +79,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     """`desk.json` in the working directory, beside two networks."""
     monkeypatch.chdir(tmp_path)
     Path("desk.json").write_text(json.dumps(synthetic.document()))
+    Path("gpu.json").write_text(json.dumps(known_gpu.document()))
+    Path("config.json").write_text(json.dumps(known_gpu.LLAMA))
     for name, stages in (("net", 3), ("other", 2)):
         graph = synthetic.network(stages=stages, name=name)
         Path(f"{name}.json").write_text(json.dumps(graph.to_dict()))

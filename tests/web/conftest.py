@@ -12,6 +12,7 @@ import pytest
 
 from lolat.io import paths as places
 from tests import synthetic
+from tests.web import language_models
 
 Write = Callable[..., Path]
 
@@ -50,10 +51,18 @@ def board(write: Write) -> Path:
 
 
 @pytest.fixture
-def page(laptop: Path, board: Path) -> Iterator[Any]:
-    """The page with both models, and networks that a fake reader makes: `tests.web.pages.Site`."""
+def gpu(tmp_path: Path) -> Path:
+    """A device that knows language models alone."""
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps(language_models.document()))
+    return path
+
+
+@pytest.fixture
+def page(laptop: Path, board: Path, gpu: Path) -> Iterator[Any]:
+    """The page with these models, and networks that a fake reader makes: `tests.web.pages.Site`."""
     pytest.importorskip("starlette")
     from tests.web.pages import site
 
-    with site([laptop, board]) as running:
+    with site([laptop, board, gpu]) as running:
         yield running

@@ -19,7 +19,7 @@
   async function ask() {
     const mine = ++asked;
     byId("answer").setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => mine === asked && tell("Reading the network: the first of a framework takes some seconds ..."), 1000);
+    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ..."), 1000);
     try {
       const reply = await fetch(`/?${query()}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -67,6 +67,7 @@
     for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
     const link = byId("link");
     if (link) link.value = new URL(byId("answer").dataset.link, location.href).href;
+    window.drawCurves?.();
   }
 
   function soon(ms) {
@@ -88,7 +89,7 @@
   }
 
   form.addEventListener("input", (event) => {
-    if (event.target.type !== "file") soon(event.target.type === "checkbox" ? 0 : 350);
+    if (event.target.type !== "file") soon({ checkbox: 0, range: 60 }[event.target.type] ?? 350);
   });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;
@@ -113,7 +114,22 @@
     form.requestSubmit(byId("send"));
   });
   // A list of names shows those that hold what is typed: all of them once it is typed over.
-  byId("f-network").addEventListener("focus", (event) => event.target.select());
+  form.querySelector("[list]").addEventListener("focus", (event) => event.target.select());
+  for (const slider of form.querySelectorAll("[data-steps]")) {
+    const field = byId(slider.dataset.of);
+    const steps = slider.dataset.steps.split(" ");
+    const say = () => slider.setAttribute("aria-valuetext", field.value || "empty");
+    /** As near to the number in the field as there is a step; the first one may be empty. */
+    const place = () => {
+      const far = (text) => (field.value && text ? Math.abs(Math.log(text / parseFloat(field.value))) : field.value === text ? 0 : Infinity);
+      slider.value = steps.reduce((best, text, n) => (far(text) < far(steps[best]) ? n : best), 0);
+      say();
+    };
+    slider.addEventListener("input", () => { field.value = steps[slider.value]; say(); });
+    field.addEventListener("input", place);
+    slider.hidden = false;
+    place();
+  }
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);

@@ -1,0 +1,120 @@
+"""A GPU whose operations take what their forms say in the middle, and two small language models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lolat.llm.config import read_decoder
+from lolat.llm.forms import FORMS, Facts, Rows
+from lolat.llm.gpu import Operation, Section, Sheet, Ways, facts_of
+from lolat.model.file import made
+
+SHEET = Sheet(
+    multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,
+    link_gb_s=400,
+)  # fmt: skip
+FACTS = facts_of(SHEET)
+WAYS = Ways(
+    kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01, exchange_ms=5e-3, step_ms=0.5,
+    parallel_ms=0.25, small=2.0, together=0.2, front_ms=20.0, mixed=0.3,
+)  # fmt: skip
+DTYPES = {
+    "gemm": ("bfloat16", "fp8", "fp8_block"), "moe": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
+    "prefill_attention": ("bfloat16/bfloat16", "bfloat16/fp8"),
+    "decode_attention": ("bfloat16/bfloat16", "bfloat16/fp8"),
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 1000, "max_position_embeddings": 8192,
+}  # fmt: skip
+MIXTURE = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 3, "hidden_size": 512, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 1000, "num_experts": 16,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 256, "intermediate_size": 1024,
+    "mlp_only_layers": [0], "max_position_embeddings": 8192,
+}  # fmt: skip
+LARGE = {
+    **LLAMA, "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}  # fmt: skip
+"""As of Llama 3.1 8B."""
+SMALL, MIXED, EIGHT = read_decoder(LLAMA), read_decoder(MIXTURE), read_decoder(LARGE)
+
+
+def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
+    """The terms in the middle of what is usual."""
+    form = FORMS[name]
+    centers = form.terms(dtype, variant or form.variants(dtype)[0])
+    return {term: center for term, (center, _) in centers.items()}
+
+
+def operation(name: str, dtype: str) -> Operation:
+    return Operation(
+        terms=terms(name, dtype), variant=FORMS[name].variants(dtype)[0], rows=100, spread=0.05
+    )
+
+
+def section(**changes: Any) -> Section:
+    operations = {name: {d: operation(name, d) for d in dtypes} for name, dtypes in DTYPES.items()}
+    usual = Section(sheet=SHEET, operations=operations, ways=WAYS, framework="vllm", served=20)
+    return msgspec.structs.replace(usual, **changes)
+
+
+def document(known: Section | None = None) -> dict[str, Any]:
+    """A model file that knows nothing but language models."""
+    where = {"device": "unknown", "source": "made up"}
+    return {
+        **made("made-up", "made-up (vllm)", where),
+        "llm": msgspec.to_builtins(known or section()),
+    }
+
+
+def form_ms(
+    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, facts: Facts = FACTS,
+    **changed: float,
+) -> Any:  # fmt: skip
+    """(rows,) ms by the terms in the middle but for those `changed`."""
+    variant = variant or FORMS[name].variants(dtype)[0]
+    arrays = dict(
+        zip(rows, np.broadcast_arrays(*(np.asarray(v, float) for v in rows.values())), strict=True)
+    )
+    flat = {column: np.atleast_1d(values) for column, values in arrays.items()}
+    return FORMS[name].ms(
+        {**terms(name, dtype, variant), **changed}, flat, facts, dtype, variant, alone
+    )
+
+
+def random_rows(name: str, number: int, seed: int) -> dict[str, Any]:
+    """Sizes of an operation as tables have them."""
+    random = np.random.default_rng(seed)
+
+    def size(least: float, most: float, step: int = 1) -> Any:
+        """Evenly on a logarithmic scale, in steps."""
+        found = np.exp(random.uniform(np.log(least), np.log(most), number))
+        return np.maximum(np.round(found / step), 1.0) * step
+
+    kv = 2.0 ** random.integers(0, 4, number)
+    attention = {
+        "batch": size(1, 64), "length": size(32, 16384), "heads": kv * 2.0 ** random.integers(0, 4, number),
+        "kv_heads": kv, "head_dim": random.choice([64.0, 128.0], number),
+        "window": random.choice([0.0, 0.0, 1024.0], number),
+    }  # fmt: skip
+    one_of: dict[str, dict[str, Any]] = {
+        "gemm": {"m": size(1, 8192), "n": size(256, 16384, 64), "k": size(256, 16384, 64)},
+        "prefill_attention": attention,
+        "decode_attention": attention,
+        "moe": {
+            "tokens": size(1, 8192), "hidden": size(1024, 8192, 64), "intermediate": size(512, 8192, 64),
+            "experts": 2.0 ** random.integers(3, 8, number),
+            "top_k": 2.0 ** random.integers(0, 4, number),
+            "tensor_parallel": 2.0 ** random.integers(0, 3, number),
+            "expert_parallel": 2.0 ** random.integers(0, 3, number),
+            "skew": random.choice([0.0, 1.01, 1.2], number),
+        },
+        "all_reduce": {"gpus": 2.0 ** random.integers(1, 4, number), "elements": size(512, 2**27)},
+    }  # fmt: skip
+    return one_of[name]

@@ -1,0 +1,265 @@
+"""`Model.llm` and `lolat llm`: rows, limits, memory and prices by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
+from lolat.llm.config import read_decoder
+from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
+from lolat.model import Model
+from tests.cli.commands import Command
+from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
+
+KEYS = {
+    "model", "device", "dtype", "concurrency", "tensor_parallel", "ttft_ms", "tpot_ms", "tpot_interval_ms",
+    "prefill_ms", "decode_ms", "memory_gib", "fits", "tokens_per_s",
+}  # fmt: skip
+"""Of a row, as the design has them."""
+MODEL = Model(document())
+
+
+@pytest.fixture
+def lolat(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """`gpu.json` and the configuration `eight.json` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("gpu.json").write_text(json.dumps(document()))
+    Path("eight.json").write_text(json.dumps(LARGE))
+    return Command(capsys)
+
+
+def test_the_keys_of_the_contract(lolat: Command) -> None:
+    found = lolat.json(
+        "llm", "gpu.json", "eight.json", "--concurrency", "1,8", "--tensor-parallel", "1,2"
+    )
+    assert [(r["concurrency"], r["tensor_parallel"]) for r in found["rows"]] == [
+        (1, 1), (1, 2), (8, 1), (8, 2)
+    ]  # fmt: skip
+    for row in found["rows"]:
+        assert set(row) >= KEYS
+        low, high = row["tpot_interval_ms"]
+        assert low < row["tpot_ms"] < high
+        assert (row["model"], row["device"], row["fits"]) == ("eight", "made-up", True)
+    again = Model(document()).llm("eight.json", concurrency=(1, 8), tensor_parallel=(1, 2))
+    assert json.loads(json.dumps(again.to_dict()))["rows"] == found["rows"]
+
+
+def test_rows_by_hand() -> None:
+    answer = MODEL.llm(LARGE, 2000, 500, (1, 16), (1, 2), price_per_hour=2.0)
+    for row in answer.served:
+        n, p = row.concurrency, row.tensor_parallel
+        cycle = row.ttft_ms + 499 * row.tpot_ms
+        assert row.tokens_per_s == pytest.approx(1e3 * n * 500 / cycle, rel=0.02)
+        assert row.tokens_per_s_user == pytest.approx(1e3 / row.tpot_ms)
+        assert row.tokens_per_s_gpu == pytest.approx(row.tokens_per_s / p)
+        assert row.dollars_per_million == pytest.approx(2.0 * p / 3600 / row.tokens_per_s * 1e6)
+        assert row.memory_gib == pytest.approx(
+            (EIGHT.weight_bytes() + n * 2500 * 2 * 32 * 8 * 128 * 2) / p / GIB
+        )
+        free = (USABLE * SHEET.memory_gib - RESERVED_GIB) * GIB - EIGHT.weight_bytes() / p
+        assert row.largest_concurrency == free // (2500 * 2 * 32 * 8 * 128 * 2 / p)
+        assert row.tpot_interval_ms == pytest.approx(
+            (row.tpot_ms / math.exp(0.2), row.tpot_ms * math.exp(0.2))
+        )
+        assert [*row.goes_to] == list(GOES_TO)
+        assert sum(row.goes_to.values()) == pytest.approx(row.tpot_ms)
+        assert min(row.goes_to.values()) >= -1e-9
+        assert row.goes_to["all_reduce"] > 0 or p == 1
+    one = answer.served[0]
+    # One user: a step reads all weights but the embedding, of which it gathers one row.
+    read = (EIGHT.weight_bytes() - 2 * 128256 * 4096) / (SHEET.bandwidth_gb_s * 1e6)
+    assert one.goes_to["weights"] == pytest.approx(read, rel=0.01)
+    assert read < one.decode_ms < 2.0 * read
+    assert (answer.parameters, answer.active) == (EIGHT.parameters, EIGHT.parameters)
+    assert answer.weights_gib == pytest.approx(EIGHT.weight_bytes() / GIB)
+
+
+def test_further_users_cost_next_to_nothing_up_to_where_it_says() -> None:
+    free = MODEL.llm(LARGE, concurrency=1, tensor_parallel=1).free_users
+    assert free is not None
+    steps = {
+        n: MODEL.llm(LARGE, concurrency=n, tensor_parallel=1).served[0].decode_ms
+        for n in (1, free, 2 * free)
+    }
+    assert steps[free] < 1.3 * steps[1] < steps[2 * free]
+
+
+def test_experts_are_read_as_far_as_they_are_touched() -> None:
+    answer = MODEL.llm(MIXTURE, 500, 100, (1, 64), 1)
+    assert answer.active < answer.parameters
+    few, many = (row.goes_to["experts"] for row in answer.served)
+    assert 0 < few < many
+
+
+def test_a_frame_of_its_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    answer = MODEL.llm(LARGE, concurrency=(1, 8), tensor_parallel=(1, 2, 4))
+    frame = pandas.DataFrame(answer.rows())
+    assert len(frame) == 6
+    assert frame.tpot_ms.tolist() == [row.tpot_ms for row in answer.served]
+    parts = frame[[f"{part}_ms" for part in GOES_TO]].sum(axis=1)
+    assert parts.tolist() == pytest.approx(frame.tpot_ms.tolist())
+    assert (frame.tpot_low_ms < frame.tpot_ms).all()
+
+
+def test_asked_again_it_is_the_same() -> None:
+    first = MODEL.llm(LARGE, concurrency=5)
+    assert MODEL.llm(LARGE, concurrency=5) is first
+    assert MODEL.llm(LARGE, concurrency=5, price_per_hour=1.0) is not first
+    assert MODEL.llm({**LARGE, "num_hidden_layers": 16}, concurrency=5) is not first
+
+
+# ---- Limits
+
+
+def test_the_best_has_the_fewest_gpus() -> None:
+    free = MODEL.llm(LARGE, 1000, 200, 64, (1, 2, 4, 8))
+    times = {row.gpus: row.tpot_ms for row in free.served}
+    assert sorted(times.values(), reverse=True) == [*times.values()]
+    for limit, gpus in ((times[1] * 1.01, 1), (times[1] * 0.99, 2)):
+        answer = MODEL.llm(LARGE, 1000, 200, 64, max_tpot_ms=limit)
+        assert answer.best is not None
+        best = answer.served[answer.best]
+        assert (best.gpus, best.fits) == (gpus, True)
+        assert best.tpot_ms <= limit
+        within = [row for row in answer.served if row.fits and row.tpot_ms <= limit]
+        assert best.gpus == min(row.gpus for row in within)
+        assert answer.chosen is best
+
+
+def test_replicas_share_the_users() -> None:
+    """A small model on a small GPU that holds 10 requests: 36 of them need four."""
+    cache = 2 * 2 * 4 * 64 * 2 * 1000
+    weights = read_decoder(LLAMA).weight_bytes()
+    memory = (weights + 10.5 * cache) / GIB + RESERVED_GIB
+    sheet = msgspec.structs.replace(SHEET, memory_gib=memory / USABLE)
+    model = Model(document(section(sheet=sheet)))
+    answer = model.llm(LLAMA, 900, 100, 36, 1, gpus=8)
+    assert answer.best is not None
+    best = answer.served[answer.best]
+    assert (best.gpus, best.replicas, best.largest_concurrency) == (4, 4, 40)
+    alone = model.llm(LLAMA, 900, 100, 9, 1).served[0]
+    assert (best.tpot_ms, best.ttft_ms) == pytest.approx((alone.tpot_ms, alone.ttft_ms))
+    assert best.tokens_per_s == pytest.approx(4 * alone.tokens_per_s)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"max_tpot_ms": 0.01}, {"max_ttft_ms": 1.0}, {"tensor_parallel": 4, "gpus": 2},
+              {"max_tpot_ms": 0.01, "gpus": 4}]
+)  # fmt: skip
+def test_no_configuration_is_an_answer(asked: dict[str, Any]) -> None:
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, concurrency=8, **asked)
+    assert caught.value.answer is not None
+    assert caught.value.answer["best"] is None
+    assert caught.value.answer["rows"]
+    assert str(caught.value).startswith("no configuration of up to ")
+
+
+def test_exit_codes_of_the_command(lolat: Command) -> None:
+    ask = ("llm", "gpu.json", "eight.json", "--concurrency", "8", "--max-tpot-ms")
+    assert "best" in lolat.text(*ask, "100")
+    no = lolat(*ask, "0.01", "--json")
+    assert (no.code, json.loads(no.out)["best"], len(no.err.splitlines())) == (3, None, 1)
+    assert lolat(*ask, "0.01").code == 3
+
+
+# ---- What does not fit
+
+
+def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
+    """70 billion parameters in two bytes on 80 GiB: 131 GiB; 70 of each GPU are free for them."""
+    ask = ("llm", "gpu.json", "llama-3.1-70b", "--concurrency", "4")
+    found = lolat(*ask, "--tensor-parallel", "1", "--json")
+    (row,) = json.loads(found.out)["rows"]
+    assert found.code == 0
+    assert (row["fits"], row["largest_concurrency"], row["tpot_ms"]) == (False, 0, None)
+    assert "at least 2 GPUs" in found.err
+    assert "its weights do not fit" in lolat.done(*ask, "--tensor-parallel", "1").out
+    usual = json.loads(lolat(*ask, "--json").out)["rows"]
+    assert [row["tensor_parallel"] for row in usual] == [2, 4, 8]
+    none = json.loads(lolat("llm", "gpu.json", "llama-3.1-405b", "--json").out)["rows"]
+    assert {row["tensor_parallel"] for row in none} == {8}
+
+
+def test_requests_that_wait_for_memory(lolat: Command) -> None:
+    ask = ("llm", "gpu.json", "eight.json", "--tensor-parallel", "1", "--concurrency")
+    row = MODEL.llm("eight.json", concurrency=1, tensor_parallel=1).served[0]
+    fits = row.largest_concurrency
+    found = lolat.done(*ask, f"{fits},{4 * fits}")
+    assert "1 row: not all requests fit in memory" in found.err
+    assert found.out.count("waits for memory") == 1
+    few, many = MODEL.llm("eight.json", concurrency=(fits, 4 * fits), tensor_parallel=1).served
+    assert (few.fits, many.fits) == (True, False)
+    assert many.tokens_per_s == pytest.approx(few.tokens_per_s, rel=0.02)
+    assert many.tpot_ms == pytest.approx(few.tpot_ms)
+    assert many.ttft_ms > 2 * few.ttft_ms
+
+
+# ---- What is asked
+
+
+def test_known_names() -> None:
+    for name, config in published().items():
+        if not read_decoder(config).expert_dtype.endswith("mxfp4"):  # which nobody timed here
+            assert MODEL.llm(name, 10, 10, 1, dtype="bfloat16").model == name
+    long = MODEL.llm("Qwen/Qwen3-32B-Instruct", concurrency=1)
+    assert long.model == "qwen3-32b"
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "code"),
+    [
+        (LARGE, {"input_tokens": 0}, "input-tokens"),
+        (LARGE, {"input_tokens": MOST_TOKENS + 1}, "input-tokens"),
+        (LARGE, {"input_tokens": 131072, "output_tokens": 1}, "input-tokens"),
+        (LARGE, {"output_tokens": 2.5}, "output-tokens"),
+        (LARGE, {"concurrency": ()}, "concurrency"),
+        (LARGE, {"concurrency": (1, -1)}, "concurrency"),
+        (LARGE, {"tensor_parallel": 3}, "tensor-parallel"),
+        (LARGE, {"expert_parallel": 0}, "expert-parallel"),
+        (MIXTURE, {"expert_parallel": 3}, "expert-parallel"),
+        (LARGE, {"gpus": 5000}, "gpus"),
+        (LARGE, {"max_tpot_ms": 0}, "max-tpot-ms"),
+        (LARGE, {"max_ttft_ms": math.nan}, "max-ttft-ms"),
+        (LARGE, {"dtype": "nvfp4"}, "dtype"),
+        (LARGE, {"dtype": "fp9"}, "dtype"),
+        (LARGE, {"kv_dtype": "fp4"}, "kv-dtype"),
+        ({**LARGE, "model_type": "mamba"}, {}, "unknown-decoder"),
+        ({"model_type": "llama"}, {}, "decoder-config"),
+        ("no-such-model", {}, "decoder"),
+    ],
+)
+def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        MODEL.llm(config, **asked)
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+
+
+def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
+    found = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=4)
+    assert [row.tensor_parallel for row in found.served] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"variant": "none"}, {"terms": {"rate": 1.0}}, {"centers": [[1.0, 2.0]], "weights": [1.0]},
+        {"centers": [[1.0, 2.0, 3.0]], "weights": []},
+    ],
+)  # fmt: skip
+def test_a_damaged_operation_is_named(change: dict[str, Any]) -> None:
+    damaged = document()
+    damaged["llm"]["operations"]["gemm"]["bfloat16"] |= change
+    with pytest.raises(ModelFileError, match="gemm of bfloat16 is damaged"):
+        Model(damaged, "gpu.json").llm(LARGE)

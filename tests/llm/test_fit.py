@@ -1,0 +1,400 @@
+"""Fits to rows whose terms are known; tables and files of benchmarks as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import lolat
+from lolat.errors import InputError
+from lolat.io.writing import write_text
+from lolat.llm.fit import (
+    IN_GENERAL,
+    MOST_SIZE,
+    SPREADS,
+    ServedRow,
+    Timed,
+    complete,
+    fit_operation,
+    fit_ways,
+    frameworks_in,
+    read_operations,
+    read_served,
+    section_from,
+    timed_steps,
+)
+from lolat.llm.forms import FORMS
+from lolat.llm.gpu import GPU, Operation, Section, correction, operation_ms
+from lolat.llm.serving import Layout, Load, serve, steps_of
+from tests.llm import known_gpu
+from tests.llm.known_gpu import DTYPES, EIGHT, FACTS, SHEET, WAYS, random_rows, section, terms
+
+OPERATIONS = {name: dtypes[0] for name, dtypes in DTYPES.items()}
+
+
+def off_center(name: str, dtype: str) -> dict[str, float]:
+    """Terms half a width away from where they are drawn to, up and down in turns."""
+    centers = FORMS[name].terms(dtype, FORMS[name].variants(dtype)[0])
+    signs = (-1.0) ** np.arange(len(centers))
+    return {
+        t: c * float(np.exp(0.5 * w * s))
+        for (t, (c, w)), s in zip(centers.items(), signs, strict=True)
+    }
+
+
+def timed(name: str, number: int, seed: int, noise: float = 0.0, outliers: float = 0.0) -> Any:
+    """(rows, ms) of an operation with known terms."""
+    dtype, random = OPERATIONS[name], np.random.default_rng(seed)
+    rows = random_rows(name, number, seed)
+    ms = known_gpu.form_ms(name, dtype, rows, alone=True, **off_center(name, dtype))
+    ms = ms * np.exp(noise * random.standard_normal(number))
+    far = random.random(number) < outliers
+    return rows, np.where(far, ms * random.choice([0.3, 4.0], number), ms)
+
+
+def errors(name: str, fitted: Operation, rows: Any, ms: Any) -> Any:
+    return np.log(operation_ms(name, fitted, rows, FACTS, OPERATIONS[name], alone=True) / ms)
+
+
+# ---- Operations
+
+
+@pytest.mark.parametrize(("name", "dtype"), OPERATIONS.items())
+def test_rows_of_known_terms_are_foretold_despite_outliers(name: str, dtype: str) -> None:
+    rows, ms = timed(name, 240, 1, noise=0.02, outliers=0.05)
+    fitted = fit_operation(name, dtype, rows, ms, FACTS)
+    left_out, right = timed(name, 400, 2)
+    off = np.abs(errors(name, fitted, left_out, right))
+    assert fitted.rows == 240
+    assert np.median(off) < 0.02
+    assert np.quantile(off, 0.9) < 0.1
+
+
+@pytest.mark.parametrize("name", ["gemm", "decode_attention", "moe"])
+def test_the_spread_covers_what_is_left_out(name: str) -> None:
+    rows, ms = timed(name, 300, 3, noise=0.12)
+    fitted = fit_operation(name, OPERATIONS[name], rows, ms, FACTS)
+    off = np.abs(errors(name, fitted, *timed(name, 2000, 4, noise=0.12)))
+    assert 0.85 <= (off < 1.645 * fitted.spread).mean() <= 0.96
+    assert fitted.spread == pytest.approx(0.12, rel=0.35)
+
+
+def test_few_rows_stay_near_what_is_usual() -> None:
+    rows, ms = timed("gemm", 4, 5)
+    fitted = fit_operation("gemm", "bfloat16", rows, ms, FACTS)
+    assert (fitted.rows, fitted.spread, fitted.centers) == (4, 0.3, ())
+    usual = Operation(terms=terms("gemm", "bfloat16"), variant=fitted.variant)
+    others, right = timed("gemm", 300, 6)
+    median = [np.median(np.abs(errors("gemm", one, others, right))) for one in (fitted, usual)]
+    assert median[0] < 1.1 * median[1]
+    rate = FORMS["gemm"].terms("bfloat16", "library")["rate"]
+    assert abs(np.log(fitted.terms["rate"] / rate[0])) < rate[1]
+
+
+def test_the_correction_follows_what_terms_do_not_and_fades_away() -> None:
+    """A library that is half as slow again between 256 and 2048 rows."""
+    rows, ms = timed("gemm", 500, 7)
+    slow = 1.0 + 0.35 * np.exp(-0.5 * (np.log2(rows["m"]) - 9.5) ** 2)
+    fitted = fit_operation("gemm", "bfloat16", rows, ms * slow, FACTS)
+    plain = msgspec.structs.replace(fitted, centers=(), weights=())
+    with_it, without = (np.abs(errors("gemm", o, rows, ms * slow)).mean() for o in (fitted, plain))
+    assert with_it < 0.7 * without
+    place = FORMS["gemm"].place
+    assert place is not None
+    far = place(
+        {"m": np.array([2.0**40, 1.0]), "n": np.array([2.0**40, 1]), "k": np.array([2.0**40, 1])}
+    )
+    assert np.abs(correction(fitted, far)).max() < 1e-6
+    assert np.abs(correction(fitted, place(rows))).max() > 0.1
+
+
+def test_a_section_is_small(tmp_path: Path) -> None:
+    """Of a GPU with as many data types as any has, with whole corrections."""
+    fitted = {n: fit_operation(n, d, *timed(n, 120, 8, 0.1), FACTS) for n, d in OPERATIONS.items()}
+    many = {"gemm": 5, "moe": 5, "prefill_attention": 3, "decode_attention": 3, "all_reduce": 1}
+    operations = {n: {f"type-{i}": fitted[n] for i in range(k)} for n, k in many.items()}
+    assert all(o.centers or n == "all_reduce" for n, o in fitted.items())
+    encoded = msgspec.json.encode(section(operations=operations))
+    assert len(encoded) <= 20_000
+    assert msgspec.json.decode(encoded, type=Section) == section(operations=operations)
+
+
+def test_what_was_not_timed_is_as_on_a_gpu_that_is_alike() -> None:
+    of = section().operations
+    mine = section(operations={"gemm": {"bfloat16": of["gemm"]["bfloat16"]}})
+    twin_moe = msgspec.structs.replace(of["moe"]["bfloat16"], spread=0.07)
+    fp4 = msgspec.structs.replace(of["gemm"]["fp8"], spread=0.06)
+    alike = section(operations={"moe": {"bfloat16": twin_moe}, "gemm": {"nvfp4": fp4}})
+    slow = msgspec.structs.replace(SHEET, bf16_tflops=100, bandwidth_gb_s=300, fp8_tflops=None)
+    odd = msgspec.structs.replace(of["all_reduce"]["bfloat16"], terms={"launch": 9.0})
+    unlike = section(sheet=slow, operations={"moe": of["moe"], "all_reduce": {"bfloat16": odd}})
+    found = complete(mine, {"far": unlike, "twin": alike}).operations
+    assert found["gemm"] == {
+        "bfloat16": of["gemm"]["bfloat16"]
+    }  # its own, and no FP4, which it lacks
+    assert found["moe"]["bfloat16"] == msgspec.structs.replace(twin_moe, rows=0, like="twin")
+    assert found["moe"]["fp8"].like == IN_GENERAL
+    reduce = found["all_reduce"][
+        "bfloat16"
+    ]  # of a GPU that is unlike only that there is such a thing
+    assert (reduce.like, reduce.terms) == (IN_GENERAL, terms("all_reduce", "bfloat16"))
+
+
+def test_from_a_data_sheet_alone() -> None:
+    made = section_from(SHEET, "trtllm", [], {"known": section()})
+    assert {n: {*d} for n, d in made.operations.items()} == {n: {*d} for n, d in DTYPES.items()}
+    assert (made.framework, made.served, made.spread) == ("trtllm", 0, SPREADS["sheet"])
+    assert frameworks_in("kernels-h100-TRTLLM.csv") == "trtllm"
+    assert frameworks_in("mine.csv") == "vllm"
+
+
+# ---- Tables of operations
+
+HEAD = (
+    "op,dtype,kv_dtype,latency_ms,m,n,k,batch,length,heads,kv_heads,head_dim,window,gpus,elements\n"
+)
+GEMM = "gemm,bfloat16,,0.1,1,64,64,,,,,,,,\n"
+EXPERTS = (
+    "op,dtype,latency_ms,tokens,hidden,intermediate,experts,top_k,tensor_parallel,expert_parallel,"
+    "distribution\nmoe,fp8,0.5,8,64,32,4,2,1,1,"
+)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    def write(name: str, text: str) -> Path:
+        write_text(tmp_path / name, text)
+        return tmp_path / name
+
+    return write
+
+
+def test_a_table_of_operations(write: Callable[[str, str], Path]) -> None:
+    path = write("k.csv", HEAD + GEMM + "gemm,fp8,,0.2,2,64,128,,,,,,,,\n" + GEMM.replace("0.1", "0.3")
+                 + "decode_attention,bfloat16,fp8,0.4,,,,2,100,8,4,64,,,\n"
+                 + "all_reduce,bfloat16,,0.5,,,,,,,,,,4,1e6\n")  # fmt: skip
+    found = read_operations(path)
+    assert {name: [*dtypes] for name, dtypes in found.items()} == {
+        "gemm": ["bfloat16", "fp8"], "decode_attention": ["bfloat16/fp8"], "all_reduce": ["bfloat16"]
+    }  # fmt: skip
+    rows, ms = found["gemm"]["bfloat16"]
+    assert ms.tolist() == [0.1, 0.3]
+    assert {c: v.tolist() for c, v in rows.items()} == {"m": [1, 1], "n": [64, 64], "k": [64, 64]}
+    rows, _ = found["decode_attention"]["bfloat16/fp8"]
+    assert rows["window"] == [0.0]
+    assert found["all_reduce"]["bfloat16"][0]["elements"] == [1e6]
+
+
+@pytest.mark.parametrize(
+    ("text", "skew"), [("", 0.0), ("balanced", 0.0), ("power_law_1.2", 1.2), ("power_law_1", 1.001)]
+)
+def test_how_evenly_tokens_fall_on_experts(
+    text: str, skew: float, write: Callable[[str, str], Path]
+) -> None:
+    rows, _ = read_operations(write("k.csv", EXPERTS + text + "\n"))["moe"]["fp8"]
+    assert rows["skew"] == pytest.approx(skew)
+    assert np.isfinite(known_gpu.form_ms("moe", "fp8", rows, alone=True)).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "given"),
+    [
+        ("gemm", "conv", "line 2: op is 'conv'"),
+        ("bfloat16", "int3", "line 2: dtype is 'int3'"),
+        ("0.1", "0", "line 2: latency_ms is '0'"),
+        ("0.1", "-1", "line 2: latency_ms is '-1'"),
+        ("0.1", "1e300", "line 2: latency_ms is '1e300'"),
+        ("0.1", "", "line 2: latency_ms is empty"),
+        (",64,64", ",,64", "line 2: n is empty"),
+        (",64,64", ",64,0", "line 2: k is '0'"),
+        (",64,64", f",64,{MOST_SIZE * 10}", "line 2: k is"),
+        ("gemm,bfloat16,", "prefill_attention,bfloat16,int8", "line 2: kv_dtype is 'int8'"),
+        ("latency_ms", "time", "latency_ms"),
+    ],
+)
+def test_a_wrong_row_is_named(
+    old: str, new: str, given: str, write: Callable[[str, str], Path]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read_operations(write("k.csv", (HEAD + GEMM).replace(old, new, 1)))
+    assert given in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["power_law_", "power_law_x", "power_law_-1", "uniform"])
+def test_a_wrong_distribution_is_named(text: str, write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError, match="line 2: distribution"):
+        read_operations(write("k.csv", EXPERTS + text + "\n"))
+
+
+# ---- Served rows
+
+VLLM: dict[str, Any] = {
+    "date": "20261001-101500", "endpoint_type": "openai", "backend": "vllm", "label": None,
+    "model_id": "Qwen/Qwen3-32B", "tokenizer_id": "Qwen/Qwen3-32B", "num_prompts": 200,
+    "tensor_parallel": "2", "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 50,
+    "duration": 71.3, "completed": 200, "failed": 0, "total_input_tokens": 400000,
+    "total_output_tokens": 100000, "request_throughput": 2.8, "request_goodput": None,
+    "output_throughput": 1402.5, "total_token_throughput": 7012.6, "max_output_tokens_per_s": 1700.0,
+    "max_concurrent_requests": 55, "mean_ttft_ms": 700.5, "median_ttft_ms": 650.0, "std_ttft_ms": 100.0,
+    "p99_ttft_ms": 1200.0, "mean_tpot_ms": 34.25, "median_tpot_ms": 34.0, "std_tpot_ms": 1.0,
+    "p99_tpot_ms": 36.0, "mean_itl_ms": 34.2, "median_itl_ms": 30.0, "std_itl_ms": 9.0, "p99_itl_ms": 80.0,
+}  # fmt: skip
+"""As `vllm bench serve --save-result --metadata tensor_parallel=2` writes it."""
+SGLANG: dict[str, Any] = {
+    "tag": None, "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"),
+    "max_concurrency": 16, "sharegpt_output_len": None, "random_input_len": 1024, "random_output_len": 256,
+    "random_range_ratio": 1.0, "server_info": {"model_path": "qwen3-32b", "tp_size": 4, "dp_size": 1},
+    "duration": 30.0, "completed": 64, "total_input_tokens": 65536, "total_input_text_tokens": 65536,
+    "total_input_vision_tokens": 0, "total_output_tokens": 16384, "total_output_tokens_retokenized": 16380,
+    "request_throughput": 2.1, "input_throughput": 2184.5, "output_throughput": 546.1,
+    "total_throughput": 2730.6, "mean_e2e_latency_ms": 7000.0, "median_e2e_latency_ms": 6900.0,
+    "mean_ttft_ms": 210.0, "median_ttft_ms": 200.0, "std_ttft_ms": 20.0, "p99_ttft_ms": 300.0,
+    "mean_tpot_ms": 26.5, "median_tpot_ms": 26.0, "std_tpot_ms": 1.0, "p99_tpot_ms": 29.0,
+    "mean_itl_ms": 26.4, "median_itl_ms": 25.0, "std_itl_ms": 2.0, "p99_itl_ms": 60.0,
+    "concurrency": 15.7, "accept_length": None,
+}  # fmt: skip
+"""As SGLang's bench_serving adds it to its file, a line for each run."""
+
+
+def test_the_result_of_vllm(write: Callable[[str, str], Path]) -> None:
+    for text in (json.dumps(VLLM), json.dumps(VLLM, indent=4)):
+        (row,) = read_served(write("vllm.json", text))
+        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2)
+
+
+def test_the_results_of_sglang(write: Callable[[str, str], Path]) -> None:
+    unlimited = SGLANG | {"max_concurrency": None}
+    text = "".join(json.dumps(one) + "\n" for one in (SGLANG, unlimited))
+    first, second = read_served(write("sglang.jsonl", text))
+    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
+    assert second.concurrency == 15.7
+
+
+SERVED = (
+    "model,device,input_tokens,output_tokens,concurrency,tensor_parallel,tpot_ms,ttft_ms,dtype\n"
+)
+
+
+def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
+    path = write(
+        "s.csv", SERVED + "a,,1000,100,8,2,12.5,300,fp8\nb,other,1,1,1,1,1,1,\nb,,1e3,99,4,,9,,\n"
+    )
+    found = [
+        (r.model, r.tpot_ms, r.ttft_ms, r.tensor_parallel, r.dtype)
+        for r in read_served(path, "mine")
+    ]
+    assert found == [("a", 12.5, 300.0, 2, "fp8"), ("b", 9.0, 0.0, 1, "")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "given"),
+    [
+        ({"completed": 0}, "ZeroDivision"), ({"mean_tpot_ms": 0}, "above 0"),
+        ({"mean_tpot_ms": None}, "float"),
+        ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
+        ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
+        ({"max_concurrency": None}, "concurrency"),
+    ],
+)  # fmt: skip
+def test_a_result_that_cannot_be(
+    changes: dict[str, Any], given: str, write: Callable[[str, str], Path]
+) -> None:
+    with pytest.raises(InputError, match=given) as caught:
+        read_served(write("v.json", json.dumps(VLLM | changes)))
+    assert caught.value.code == "served"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_result_without_its_number_of_gpus_says_how_to_get_it(
+    write: Callable[[str, str], Path],
+) -> None:
+    without = {key: value for key, value in VLLM.items() if key != "tensor_parallel"}
+    with pytest.raises(InputError, match="--metadata tensor_parallel=N") as caught:
+        read_served(write("v.json", json.dumps(without)))
+    assert caught.value.code == "tensor-parallel"
+
+
+# ---- The ways of a framework
+
+
+def served(noise: float = 0.0) -> list[ServedRow]:
+    """What a framework of known ways shows, on a GPU whose operations are known."""
+    random, rows = np.random.default_rng(9), []
+    for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8")):
+        layout = Layout(EIGHT, parallel, 1, dtype, dtype, "bfloat16")
+        users = np.array([1.0, 2, 4, 8, 16, 32, 64, 128])
+        ins, outs = (
+            np.resize(values, 8).astype(float) for values in ((200, 1000, 4000), (100, 400))
+        )
+        load = Load(ins, outs, users, np.full(8, 1e9))
+        found = serve(WAYS, steps_of(GPU(section()), layout, load), load)
+        tpot = found.tpot_ms * np.exp(noise * random.standard_normal(8))
+        rows += [
+            ServedRow(
+                "eight", ins[i], outs[i], users[i], tpot[i], found.ttft_ms[i], parallel, 1, dtype
+            )
+            for i in range(8)
+        ]
+    return rows
+
+
+def steps(rows: list[ServedRow]) -> Timed:
+    return timed_steps(section(), rows, lambda name: EIGHT)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_the_ways_of_served_rows_are_found(noise: float) -> None:
+    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "front_ms": 35.0, "together": 0.4}
+    start = msgspec.structs.replace(WAYS, **others)
+    rows = steps(served(noise))
+    right = steps(served())
+    before, after = (
+        np.abs(np.log(serve(w, rows.steps, rows.load).tpot_ms / right.tpot_ms))
+        for w in (start, fit_ways(rows, start))
+    )
+    assert after.max() < 0.5 * before.max()
+    assert np.median(after) < 0.01 + noise / 3
+    assert fit_ways(rows, start).front_ms == pytest.approx(WAYS.front_ms, rel=0.25)
+
+
+def test_rows_that_wait_for_memory_tell_nothing() -> None:
+    good = ServedRow("eight", 1000, 100, 8, 10.0, 300.0)
+    too_many = ServedRow("eight", 1000, 100, 10**7, 10.0, 1.0)
+    waits = ServedRow("eight", 1000, 100, 8, 10.0, 600.0)
+    assert steps([good, too_many, waits, good]).load.concurrency.tolist() == [8, 8]
+    with pytest.raises(InputError) as caught:
+        steps([too_many, waits])
+    assert caught.value.code == "served"
+
+
+# ---- `lolat fit`
+
+SHEETS = (
+    "device,multiprocessors,bandwidth_gb_s,memory_gib,bf16_tflops,fp8_tflops,link_gb_s\n"
+    "gpu,100,2000,80,1000,2000,400\nbare,,2000,80,1000,,\n"
+)
+
+
+def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path) -> None:
+    table, facts = write("k-sglang.csv", HEAD + GEMM * 3), write("devices.csv", SHEETS)
+    out = tmp_path / "gpu.json"
+    made = lolat.fit([table], out, name="gpu", facts=facts)
+    assert made.language_models.framework == "sglang"
+    assert made.language_models.sheet == SHEET
+    assert made.language_models.operations["gemm"]["bfloat16"].rows == 3
+    assert lolat.load(out).language_models == made.language_models
+    many = "".join(f"qwen3-8b,,500,100,{n},1,{10 + n / 10},,\n" for n in range(1, 13))
+    again = lolat.fit([out, write("s.csv", SERVED + many)])
+    assert again.language_models.served == 12
+    assert again.language_models.ways != made.language_models.ways
+    assert again.language_models.operations == made.language_models.operations
+    of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))
+    with pytest.raises(InputError) as caught:
+        lolat.fit([out, of_others])
+    assert caught.value.code == "served"

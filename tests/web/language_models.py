@@ -1,0 +1,39 @@
+"""A GPU that serves language models, made up: its operations take what is usual for their forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from lolat.llm.forms import FORMS
+from lolat.llm.gpu import Operation, Section, Sheet, Ways
+from lolat.model.file import made
+
+DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
+          "prefill_attention": ("bfloat16/bfloat16",),
+          "decode_attention": ("bfloat16/bfloat16",)}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "num_hidden_layers": 20, "hidden_size": 2048, "intermediate_size": 8192,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+"""Of a language model that nobody knows by name."""
+
+
+def _operation(name: str, dtype: str) -> Operation:
+    variant = FORMS[name].variants(dtype)[0]
+    terms = {term: center for term, (center, _) in FORMS[name].terms(dtype, variant).items()}
+    return Operation(terms=terms, variant=variant, rows=100, spread=0.05)
+
+
+def document() -> dict[str, Any]:
+    """A model file that knows nothing but language models."""
+    sheet = Sheet(multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000,
+                  fp8_tflops=2000, link_gb_s=400)  # fmt: skip
+    ways = Ways(kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01,
+                exchange_ms=5e-3, step_ms=0.5, parallel_ms=0.25, small=2.0,
+                together=0.2, front_ms=20.0, mixed=0.3)  # fmt: skip
+    operations = {n: {d: _operation(n, d) for d in dtypes} for n, dtypes in DTYPES.items()}
+    section = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm", served=20)
+    return {**made("gpu", "a gpu (vllm)", {}), "llm": to_builtins(section)}

@@ -1,0 +1,224 @@
+"""The tab of language models: what it says is what `Model.llm` answers; configurations that are sent."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+
+import lolat
+from lolat.cli.llm import llm
+from lolat.errors import AnswerIsNo
+from lolat.report.llm import llm_lines
+from lolat.units import digits, milliseconds, plural
+from lolat.web.form import OF_LANGUAGE_MODEL, TABS
+from tests.web.language_models import CONFIG
+from tests.web.pages import ORIGIN, Site, site
+from tests.web.test_page import command_json
+
+TAB = "?view=llm"
+SMALL = "&config=llama-3.1-8b"
+
+
+def drawn(page: Site) -> Any:
+    """What the curve is drawn from."""
+    found = re.search(r'data-curve="([^"]*)"', page.raw)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
+
+
+def cells(page: Site) -> list[list[str]]:
+    """The rows of the first table."""
+    body = page.raw.partition("<tbody>")[2].partition("</tbody>")[0]
+    return [re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in body.split("</tr>")[:-1]]
+
+
+def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
+    page.get(TAB)
+    wanted = lolat.load(gpu).llm("qwen3-32b", concurrency=32)
+    tpot = wanted.chosen.tpot_ms
+    assert tpot is not None
+    assert (
+        f"gpu a gpu (vllm) {milliseconds(tpot)} a token on {plural(wanted.chosen.gpus, 'GPU')} "
+        in page.answer()
+    )
+    assert page.errors() == {}
+    assert page.reader.calls == []
+    assert page.commands()[0].startswith(f"lolat llm {gpu} qwen3-32b --concurrency 32 ")
+
+
+ASKED = {
+    "concurrency": "4, 64", "input_tokens": "300", "output_tokens": "200", "tensor_parallel": "1,4",
+    "dtype": "fp8", "price_per_hour": "3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_tpot_ms": "30", "max_ttft_ms": "900", "gpus": "4"}])
+def test_the_answer_is_that_of_the_library_and_of_the_command(
+    page: Site, gpu: Path, limits: dict[str, str]
+) -> None:
+    page.get(TAB + SMALL, **ASKED, **limits)
+    wanted = lolat.load(gpu).llm(
+        "llama-3.1-8b", 300, 200, (4, 64), (1, 4), dtype="fp8", price_per_hour=3.0,
+        **{name: float(text) if "ms" in name else int(text) for name, text in limits.items()},
+    )  # fmt: skip
+    said, lines = page.answer(), list(llm_lines(wanted))
+    assert lines[0] in said
+    assert lines[-2] in said  # on weights
+    found = [row[1:4] for row in cells(page)]
+    rows = [
+        [f"{r.replicas} x {r.tensor_parallel}" if r.replicas > 1 else str(r.gpus),
+         milliseconds(r.ttft_ms or 0.0), milliseconds(r.tpot_ms or 0.0)]
+        for r in wanted.served
+    ]  # fmt: skip
+    assert found == rows
+    assert command_json(page.commands()[0])["rows"] == wanted.to_dict()["rows"]
+
+
+def test_where_the_time_goes_is_a_bar(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL)
+    row = lolat.load(gpu).llm("llama-3.1-8b", concurrency=32).chosen
+    assert row.tpot_ms is not None
+    assert row.goes_to is not None
+    large = sorted((ms / row.tpot_ms for ms in row.goes_to.values()), reverse=True)
+    widths = [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)"', page.raw)]
+    assert widths == pytest.approx([100 * share for share in large if share >= 0.02], abs=1e-3)
+    ends = [float(x) for x in re.findall(r'<rect [^>]*x="([\d.]+)"', page.raw)]
+    assert ends == pytest.approx([sum(widths[:i]) for i in range(len(widths))], abs=0.01)
+
+
+def test_the_curve_is_of_every_number_of_gpus_and_marks_the_rows(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL, concurrency="40", tensor_parallel="2", max_tpot_ms="35")
+    curve, model = drawn(page), lolat.load(gpu)
+    assert [line["name"] for line in curve["lines"]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
+    for line, parallel in zip(curve["lines"], (1, 2, 4, 8), strict=True):
+        users = [u for _, _, u in line["points"]]
+        assert {1, 40} <= {*users}
+        served = model.llm("llama-3.1-8b", concurrency=users, tensor_parallel=parallel).served
+        wanted = sorted((r.tpot_ms, r.tokens_per_s_gpu, r.concurrency) for r in served)
+        found = [number for point in line["points"] for number in point]
+        assert found == pytest.approx([number for point in wanted for number in point], rel=1e-9)
+        assert all(row.fits for row in served)
+    best = model.llm("llama-3.1-8b", concurrency=40, tensor_parallel=2, max_tpot_ms=35.0).chosen
+    assert curve["asked"] == [[best.tpot_ms, best.tokens_per_s_gpu, True]]
+    assert curve["limit"] == 35.0
+    assert f"{digits(best.tpot_ms or 0.0)} ms, {digits(best.tokens_per_s_gpu or 0.0)}" in page.raw
+
+
+def test_no_is_an_answer(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL + "&max_tpot_ms=0.01")
+    with pytest.raises(AnswerIsNo) as no:
+        lolat.load(gpu).llm("llama-3.1-8b", concurrency=32, max_tpot_ms=0.01)
+    assert "not within the limits" in page.answer()
+    assert str(no.value) in page.answer()
+    assert len(cells(page)) == 4  # what there would be without them
+    page.get(TAB + "&config=llama-3.1-405b&tensor_parallel=8")
+    assert "its weights do not fit" in page.answer()
+    assert "data-curve" not in page.raw
+    assert page.errors() == {}
+
+
+WRONG = [
+    ({"config": "gpt-5"}, "config"), ({"config": "/etc/passwd"}, "config"), ({"config": ""}, "config"),
+    ({"config": "upload:gone.json"}, "config"), ({"concurrency": "0"}, "concurrency"),
+    ({"concurrency": "many"}, "concurrency"), ({"input_tokens": "999999"}, "input_tokens"),
+    ({"output_tokens": "1.5"}, "output_tokens"), ({"tensor_parallel": "3"}, "tensor_parallel"),
+    ({"dtype": "nvfp4"}, "dtype"), ({"dtype": "int1"}, "dtype"), ({"kv_dtype": "x"}, "kv_dtype"),
+    ({"max_tpot_ms": "-1"}, "max_tpot_ms"), ({"gpus": "x"}, "gpus"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "name"), WRONG)
+def test_an_error_stands_at_its_field(page: Site, fields: dict[str, str], name: str) -> None:
+    page.get(TAB, **fields)
+    assert list(page.errors()) == [name]
+    assert page.errors()[name] in page.answer()
+    assert len(page.errors()[name]) < 500
+    assert page.commands() == []
+
+
+def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
+    found = page.client.post(
+        "/upload", files={"file": (name, content)}, headers={"origin": ORIGIN},
+        data={"view": "llm", "model": "gpu", "config": "qwen3-8b", **fields},
+    )  # fmt: skip
+    page.taken(found.text)
+    return found
+
+
+@pytest.mark.parametrize(("name", "called"), [("config.json", "llama"), ("my own.json", "my own")])
+def test_a_configuration_is_sent(
+    page: Site, gpu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, called: str
+) -> None:
+    found = send(page, name, json.dumps(CONFIG).encode(), concurrency="7")
+    assert (found.status_code, found.history[0].status_code) == (200, 303)
+    row = lolat.load(gpu).llm(CONFIG, concurrency=7).chosen
+    assert f"{called} · 1.35 G parameters" in page.answer()
+    assert f"{milliseconds(row.tpot_ms or 0.0)} a token" in page.answer()
+    assert page.value("config") == f"upload:{name}"
+    assert page.get(page.link().removeprefix("/")) == page.raw
+    (tmp_path / name).write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    assert command_json(page.commands()[0])["rows"][0]["tpot_ms"] == row.tpot_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", b"{", "config.json: not JSON"),
+        ("net.onnx", b"\x08\x01", "net.onnx: not JSON"),
+        (
+            "bert.json",
+            b'{"model_type": "bert"}',
+            "bert.json: the architecture 'bert' is an encoder",
+        ),
+        ("big.json", bytes(OF_LANGUAGE_MODEL.most_bytes + 1), "big.json is larger than 1 MiB"),
+        ("", b"", "no file is chosen; choose one of .json"),
+    ],
+)
+def test_what_is_no_configuration_is_said_at_the_field(
+    page: Site, name: str, content: bytes, words: str
+) -> None:
+    assert send(page, name, content, input_tokens="77").status_code == 400
+    assert list(page.errors()) == ["upload"]
+    assert words in page.errors()["upload"]
+    assert page.value("input_tokens") == "77"
+
+
+def test_devices_are_offered_where_they_can_answer(page: Site, laptop: Path, gpu: Path) -> None:
+    page.get(TAB)
+    assert 'value="laptop"' not in page.raw
+    page.get()
+    assert 'value="gpu"' not in page.raw
+    with site([gpu, laptop]) as other:
+        other.get()
+        assert "a token on" in other.answer()  # the first that is named knows nothing else
+    with site([laptop]) as other:
+        other.get(TAB)
+        assert "No device that knows language models" in other.answer()
+        assert other.commands() == []
+
+
+def test_each_tab_keeps_what_the_others_ask_about(page: Site) -> None:
+    page.get("?model=board&network=Mine&input_size=64&batch_size=3")
+    addresses = [html.unescape(a) for a in re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)]
+    page.get(addresses[list(TABS).index("llm")].removeprefix("/"))
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.raw)
+    assert hidden[1:] == [("model", "board"), ("network", "Mine"), ("input_size", "64")]
+    page.get("?" + "&".join("=".join(pair) for pair in hidden) + "&model=gpu&config=qwen3-8b")
+    (address, *_) = re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)
+    page.get(html.unescape(address).removeprefix("/"))
+    assert "board a board" in page.answer()
+    assert "Mine 64x64x3" in page.answer()
+    assert page.value("config") == "qwen3-8b"  # for the way back
+
+
+def test_every_field_is_an_option_of_the_command() -> None:
+    options = {name for p in llm.params for name in p.opts}
+    assert {"--" + f.name.replace("_", "-") for f in TABS["llm"].fields} <= options
