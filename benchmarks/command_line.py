@@ -15,7 +15,7 @@ OPENING = """\
 # Command line
 
 <!-- made by: python -m benchmarks.pages -->
-`lolat COMMAND --help` says the same.
+`lolat COMMAND --help` says the same. What an option is when it is not given stands in brackets behind it.
 
 - MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
 - NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
@@ -103,26 +103,18 @@ def shared() -> dict[str, Shown]:
     }
 
 
-def code(text: str) -> str:
-    """Text as code in a cell of a table."""
-    return f"`{text}`".replace("|", "\\|") if text else ""
-
-
-def row(option: Shown) -> str:
-    """An option as a row of a table."""
-    cells = (code(option.name), code(option.value), option.default, option.help.replace("|", "\\|"))
-    return f"| {' | '.join(cells)} |"
-
-
-HEADS = ("| option | value | default | |", "| --- | --- | --- | --- |")
+def item(option: Shown) -> str:
+    """An option as an item of a list."""
+    default = f" ({option.default})" if option.default else ""
+    return f"- `{f'{option.name} {option.value}'.strip()}`{default}: {option.help}"
 
 
 def lines() -> Iterator[str]:
     """The page: the options of several commands once, then each command."""
     common = shared()
     yield from OPENING.splitlines()
-    yield from ("", "## Options of several commands", "", *HEADS)
-    yield from (row(option) for option in common.values())
+    yield from ("", "## Options of several commands", "")
+    yield from (item(option) for option in common.values())
     for name, command in leaves(lolat):
         context = click.Context(command, info_name=f"lolat {name}")
         usage = " ".join(command.collect_usage_pieces(context))
@@ -136,8 +128,8 @@ def lines() -> Iterator[str]:
         yield from text.strip().splitlines()
         own = [option for option in options(command) if option.name not in common]
         if own:
-            yield from ("", *HEADS, *(row(option) for option in own))
-        also = [code(o.name) for o in options(command) if o.name in common]
+            yield from ("", *(item(option) for option in own))
+        also = [f"`{o.name}`" for o in options(command) if o.name in common]
         if also:
             yield from ("", f"And {', '.join(also)}.")
         yield from ("", "```", *examples(command), "```")

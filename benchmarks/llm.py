@@ -5,14 +5,15 @@ DATA holds kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv and models/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from benchmarks.runner import Tables, benchmark, percent
+from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.llm import fit
 from lolat.llm.answer import find_decoder, to_dict
 from lolat.llm.forms import FORMS
@@ -62,14 +63,34 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
                     off.append(found / ms[rest] - 1.0)
                     inside.append(np.abs(np.log(found / ms[rest])) < ENOUGH * fitted.spread)
                 all_off, held = np.concatenate(off), float(np.mean(np.concatenate(inside)))
-                lines.append(
-                    [name, dtype, device, framework, percent(float(np.median(np.abs(all_off)))),
-                     percent(float(np.quantile(np.abs(all_off), 0.9))),
-                     f"{100 * np.median(all_off):+.1f} %", percent(held, 0)]
-                )  # fmt: skip
+                size = np.abs(all_off)
+                cells = [percent(float(at)) for at in (np.median(size), np.quantile(size, 0.9))]
+                bias = f"{100 * np.median(all_off):+.1f} %"
+                lines.append([name, dtype, device, framework, *cells, bias, percent(held, 0)])
     columns = ("operation", "data type", "GPU", "framework", "median error", "90 % below", "bias",
                "inside the 90 % interval")  # fmt: skip
-    return {"llm-operations": (columns, sorted(lines))}
+    return {
+        "llm-operations": (columns, sorted(lines)),
+        "llm-operations-by-type": by_type(sorted(lines)),
+    }
+
+
+def by_type(lines: Sequence[Sequence[str]]) -> Table:
+    """The same by operation and data type, over GPUs and frameworks."""
+    groups: dict[str, list[list[float]]] = {}
+    for name, dtype, _, _, *cells in lines:
+        numbers = [float(cell.removesuffix(" %")) for cell in cells]
+        groups.setdefault(f"{name}, {dtype}", []).append(numbers)
+    made = []
+    for title, rows in groups.items():
+        off, most, _, held = np.array(rows).T
+        shown = np.median(off), off.min(), off.max(), np.median(most)
+        cells = [f"{value:.1f} %" for value in shown]
+        made.append([title, str(len(rows)), *cells, f"{np.median(held):.0f} %"])
+    return (
+        ("operation, data type", "tables", "median error", "best table", "worst table", "90 % below",
+         "inside the 90 % interval"), made
+    )  # fmt: skip
 
 
 # ---- Served models.
@@ -81,58 +102,92 @@ def served(data: Path, section: Section, device: str) -> fit.Timed:
     return fit.timed_steps(section, rows, find_decoder)
 
 
-def figures(timed: fit.Timed, ways: Ways, spread: tuple[float, float]) -> list[str]:
-    """Errors of time per output token and time to the first token, as cells."""
+class Off(NamedTuple):
+    """(rows,) relative errors of time per output token, of time to the first token (nan: unknown, or more
+    than 8 users), whether the interval holds the former, and its width.
+    """
+
+    tpot: np.ndarray
+    first: np.ndarray
+    inside: np.ndarray
+    width: np.ndarray
+
+
+def errors(timed: fit.Timed, ways: Ways, spread: tuple[float, float]) -> Off:
+    """Of served rows."""
     found = serve(ways, timed.steps, timed.load)
     off = found.tpot_ms / timed.tpot_ms - 1.0
     few = (timed.load.concurrency <= 8) & (timed.ttft_ms > 0)
-    first = np.abs(found.ttft_ms[few] / timed.ttft_ms[few] - 1.0)
-    inside = np.abs(np.log(1.0 + off)) < spread[0]
+    first = np.where(few, found.ttft_ms / np.where(few, timed.ttft_ms, 1.0) - 1.0, np.nan)
+    width = np.full(len(off), np.exp(spread[0]) - np.exp(-spread[0]))
+    return Off(off, first, np.abs(np.log(1.0 + off)) < spread[0], width)
+
+
+def middle(off: np.ndarray, digits: int = 1) -> str:
+    """The median of the sizes of errors as a cell; empty where there is none."""
+    known = np.abs(off[~np.isnan(off)])
+    return percent(float(np.median(known)), digits) if len(known) else ""
+
+
+def figures(off: Off) -> list[str]:
+    """As cells."""
     return [
-        str(len(off)), percent(float(np.median(np.abs(off)))),
-        percent(float(np.mean(np.abs(off) < 0.1)), 0), f"{100 * np.median(off):+.1f} %",
-        percent(float(np.mean(inside)), 0),
-        percent(float(np.exp(spread[0]) - np.exp(-spread[0])), 0),
-        percent(float(np.median(first)), 0) if few.any() else "",
+        middle(off.tpot), percent(float(np.mean(np.abs(off.tpot) < 0.1)), 0),
+        f"{100 * np.median(off.tpot):+.1f} %", percent(float(np.mean(off.inside)), 0), middle(off.width, 0),
+        middle(off.first, 0),
     ]  # fmt: skip
 
 
-FIGURES = ("rows", "median error", "within 10 %", "bias", "inside the 90 % interval", "its width",
+FIGURES = ("median error", "within 10 %", "bias", "inside the 90 % interval", "its width",
            "first token, up to 8 users")  # fmt: skip
 
 
 def groups(timed: fit.Timed) -> Iterator[tuple[str, np.ndarray]]:
     """Each model and data type, and its rows."""
     for group in np.unique(timed.group):
-        yield str(group), timed.group == group
+        yield str(group).strip(), timed.group == group
+
+
+KNOWN = ("as shipped", "left out", "ten rows")
+"""Rows that the ways are fitted to: of all models; of the other models; of those and ten of its own."""
 
 
 @benchmark("llm-served", "llm", "language-models", FILES)
 def served_models(data: Path) -> Tables:
     """Time per output token of served models: as shipped, the model left out, ten of its rows given."""
-    ships, outs, tens = [], [], []
+    lines: list[list[str]] = []
+    pooled: dict[str, list[list[Off]]] = {}
     for device, framework in GPUS:
-        one = section(data, device, framework)
         if not fit.read_served(data / "serving.csv", device, framework):
             continue
+        one = section(data, device, framework)
         timed = served(data, one, device)
         ways, spread = fit.fit_ways(timed, one.ways), fit.spread_of(timed, one.ways)
         for group, which in groups(timed):
-            title, rows = [device, framework, group], timed.take(which)
-            ships.append([*title, *figures(rows, ways, spread)])
-            rest = timed.take(~which)
+            rows, rest = timed.take(which), timed.take(~which)
             without = fit.fit_ways(rest, one.ways) if len(rest.group) else one.ways
-            outs.append([*title, *figures(rows, without, fit.SPREADS["served"])])
+            usual = fit.SPREADS["served"]
+            found = [errors(rows, ways, spread), errors(rows, without, usual)]
             draw = np.random.default_rng(0).permutation(len(rows.group)) < 10
             if (~draw).sum() >= 10:
                 ten = fit.fit_ways(rows.take(draw), without)
-                tens.append([*title, *figures(rows.take(~draw), ten, fit.SPREADS["served"])])
-    columns = ("GPU", "framework", "model", *FIGURES)
-    return {
-        "llm-served": (columns, ships),
-        "llm-model-left-out": (columns, outs),
-        "llm-ten-rows": (columns, tens),
-    }
+                found.append(errors(rows.take(~draw), ten, usual))
+            cells = [cell for off in found for cell in figures(off)]
+            of_ten = [""] * (len(KNOWN) * len(FIGURES) - len(cells))
+            lines.append([f"{device}, {framework}, {group}", str(len(rows.group)), *cells, *of_ten])
+            kind = "mixtures of experts" if find_decoder(group.split()[0]).experts else "dense"
+            pooled.setdefault(f"all of {framework}, {kind}", []).append(found)
+    for title, several in sorted(pooled.items()):
+        cells = []
+        for number, _ in enumerate(KNOWN):
+            offs = [found[number] for found in several if number < len(found)]
+            cells += figures(Off(*map(np.concatenate, zip(*offs, strict=True))))
+        lines.append([title, str(sum(len(found[0].tpot) for found in several)), *cells])
+    columns = ("served", "rows", *(f"{known}: {figure}" for known in KNOWN for figure in FIGURES))
+    return {"llm-served": (columns, lines)}
+
+
+TICKS = (2, 5, 10, 20, 50, 100, 200)
 
 
 @benchmark("llm-plot", "llm", "language-models", FILES)
@@ -140,24 +195,30 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     """Draws predicted against measured time per output token of the shipped models: an SVG file."""
     from matplotlib import pyplot
 
+    pyplot.rcParams["svg.fonttype"] = "none"  # text is text: a tenth of the size
     keys = [key for key in GPUS if fit.read_served(data / "serving.csv", *key)]
     made, panels = pyplot.subplots(
-        1, len(keys), figsize=(3 * len(keys), 3.4), sharex=True, sharey=True
+        1, len(keys), figsize=(2.6 * len(keys), 3.0), sharex=True, sharey=True
     )
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
         found = serve(fit.fit_ways(timed, one.ways), timed.steps, timed.load)
         for group, which in groups(timed):
-            panel.loglog(timed.tpot_ms[which], found.tpot_ms[which], ".", ms=4, label=group)
+            measured, predicted = timed.tpot_ms[which], found.tpot_ms[which]
+            panel.loglog(measured, predicted, ".", ms=4, label=group, rasterized=True)
         ends = np.array([2.0, 200.0])
         panel.plot(ends, ends, "k-", lw=0.7)
         panel.fill_between(ends, 0.9 * ends, 1.1 * ends, color="k", alpha=0.1)
-        panel.set(title=f"{device}, {framework}", xlabel="measured, ms an output token")
-        panel.legend(fontsize=6)
-    panels[0].set_ylabel("predicted, ms")
+        panel.set_title(f"{device}, {framework}", fontsize=9)
+        panel.set_xlabel("measured, ms", fontsize=8)
+        panel.set(xticks=TICKS, xticklabels=TICKS, yticks=TICKS, yticklabels=TICKS)
+        panel.minorticks_off()
+        panel.tick_params(labelsize=7)
+        panel.legend(fontsize=6, frameon=False, loc="upper left")
+    panels[0].set_ylabel("predicted, ms", fontsize=8)
     made.tight_layout()
-    made.savefig(figure)
+    made.savefig(figure, dpi=150, metadata={"Date": None})
     return {}
 
 
@@ -180,9 +241,9 @@ def untimed(data: Path) -> Tables:
         alone = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm")
         timed = served(data, alone, device)
         for group, which in groups(timed):
-            cells = figures(timed.take(which), ways, fit.SPREADS["sheet"])
-            lines.append([device, other, group, *cells])
-    return {"llm-untimed": (("GPU", "ways of", "model", *FIGURES), lines)}
+            off = errors(timed.take(which), ways, fit.SPREADS["sheet"])
+            lines.append([f"{device}, {group}", other, str(len(off.tpot)), *figures(off)])
+    return {"llm-untimed": (("served", "ways of", "rows", *FIGURES), lines)}
 
 
 @benchmark("llm-models", "llm", "language-models", FILES)
@@ -195,13 +256,15 @@ def models(data: Path, folder: str = "models") -> Tables:
         rows = fit.read_served(data / "serving.csv", device, framework)
         one = fit.served_by(one, rows, find_decoder) if rows else one
         source = f"kernels-{device}-{framework}.csv.gz{', serving.csv' * bool(rows)}"
-        where = {"device": "unknown", "source": source}
-        document = made(name, f"{device} ({framework}, from {source})", where)
+        document = made(
+            name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}
+        )
         path = Path(folder) / f"{name}.json"
         write(path, document | {"llm": to_dict(one)})
         size = len(msgspec.json.encode(to_dict(one)))
         timed = [o for dtypes in one.operations.values() for o in dtypes.values() if not o.like]
-        number = sum(operation.rows for operation in timed)
-        lines.append([name, device, framework, str(number), str(one.served), f"{size:,}"])
+        lines.append(
+            [name, device, framework, str(sum(o.rows for o in timed)), str(one.served), f"{size:,}"]
+        )
     columns = ("model", "GPU", "framework", "operations timed", "served rows", "bytes")
     return {"llm-models": (columns, lines)}

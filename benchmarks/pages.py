@@ -69,8 +69,8 @@ def python_page() -> str:
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [
-        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost, answer.LanguageModel,
-        answer.ServedModel,
+        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
+        answer.LanguageModel, answer.ServedModel,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
         pareto.SearchResult, scoring.ScoreResult,
     ]  # fmt: skip
@@ -95,18 +95,20 @@ def answers() -> str:
     rows = []
     for name, (kind, commands) in sorted(schema.ANSWERS.items()):
         printed_by = ", ".join(f"`{command}`" for command in commands)
-        rows.append(f"| lolat-{name} | {printed_by} | {_first(kind)} |\n")
-    return "| answer | printed by | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+        rows.append(f"- lolat-{name} ({printed_by}): {_first(kind)}\n")
+    return "".join(rows)
 
 
 def counts() -> str:
-    """The counts: name, unit, what it is and why it costs time."""
+    """The counts: name, unit, meaning; `lolat show --formula` says why each costs time."""
     rows = []
     for name in COLUMNS:
         m = MEANINGS[name]
         shown = SIX.get(name, f"`{name}`")
-        rows.append(f"| {shown} | {m.unit} | {m.words}. {m.why} |\n")
-    return "| count | unit | meaning |\n| --- | --- | --- |\n" + "".join(rows)
+        unit = f" ({m.unit})" if m.unit not in name else ""
+        why = f". {m.why}" if name in SIX else ""
+        rows.append(f"- {shown}{unit}: {m.words}{why}\n")
+    return "".join(rows)
 
 
 SIX = {
