@@ -24,7 +24,10 @@ from lolat.cli import common
 @common.option("--name", "--device", "name", metavar="NAME",
                help="What the device is called; also its row in --facts, and in tables of several "
                "devices.")  # fmt: skip
-@common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
+@common.facts_option(
+    more="Columns: device, multiprocessors, bandwidth_gb_s, fp32_matrix_gflops; for language models "
+    "memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, link_gb_s."
+)
 @common.json_option
 def fit(
     tables: tuple[str, ...],

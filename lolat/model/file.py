@@ -157,7 +157,7 @@ def knows(document: Mapping[str, Any]) -> list[str]:
     known = [OF_INFERENCE] * ("predictors" in document)
     known += ["training, measured"] * ("training" in document)
     known += ["epochs of training"] * ("epochs" in document)
-    known += ["language models"] * ("llm" in document)
+    known += ["language models (`lolat llm`)"] * ("llm" in document)
     return [*known, *(f"networks of {space}" for space in sorted(document.get("spaces", {})))]
 
 
