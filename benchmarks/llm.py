@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.llm import fit
-from lolat.llm.answer import find_decoder, to_dict
+from lolat.llm.answer import find_decoder
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
 from lolat.llm.serving import serve
@@ -260,8 +260,8 @@ def models(data: Path, folder: str = "models") -> Tables:
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}
         )
         path = Path(folder) / f"{name}.json"
-        write(path, document | {"llm": to_dict(one)})
-        size = len(msgspec.json.encode(to_dict(one)))
+        write(path, document | {"llm": msgspec.to_builtins(one)})
+        size = len(msgspec.json.encode(msgspec.to_builtins(one)))
         timed = [o for dtypes in one.operations.values() for o in dtypes.values() if not o.like]
         lines.append(
             [name, device, framework, str(sum(o.rows for o in timed)), str(one.served), f"{size:,}"]

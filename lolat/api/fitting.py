@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
 from lolat.devices.sheets import Facts, read_facts
 from lolat.devices.tables import (
@@ -137,7 +139,7 @@ def _language_models(
     contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None
 ) -> Model:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
-    from lolat.llm.answer import find_decoder, section_of, to_dict
+    from lolat.llm.answer import find_decoder, section_of
     from lolat.llm.fit import frameworks_in, read_served, read_sheet, section_from, served_by
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
@@ -166,7 +168,7 @@ def _language_models(
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
     if files[SERVED]:
         section = served_by(section, rows, find_decoder)
-    document = {**document, "llm": to_dict(section)}
+    document = {**document, "llm": msgspec.to_builtins(section)}
     if output is None:
         return Model(document)
     document = merged(output, document)

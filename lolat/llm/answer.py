@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +102,10 @@ class ServedModel(Result):
 class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
-    `gpu`, `layout`: of the chosen row. `parameters`, `active`: of the model, of a token; `framework`: whose
-    ways these are; `coverage`: of the intervals. `best`: its number in `rows`, the fewest GPUs within the
-    limits, None where none was asked for.
+    `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
+    intervals; `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
+    for; `chosen`: the best row, or the first that fits, or the first; of it `weights_gib`, on each GPU, and
+    `free_users`: up to how many a step takes no more than SAME times that of one, None without times.
     """
 
     model: str
@@ -115,40 +116,17 @@ class LanguageModel(Result):
     coverage: float
     served: tuple[ServedModel, ...]
     best: int | None
+    free_users: int | None
+    weights_gib: float
     prices: str | None
     warnings: tuple[str, ...]
-    gpu: GPU
-    layout: Layout
+    chosen: ServedModel
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "rows=served", "best",
             "free_users", "weights_gib", "prices", "warnings")  # fmt: skip
 
     def words(self) -> str:
-        """The best row, or the first that fits."""
+        """The chosen row."""
         return self.chosen.words()
-
-    @property
-    def chosen(self) -> ServedModel:
-        """The best row, or the first that fits, or the first."""
-        if self.best is not None:
-            return self.served[self.best]
-        return next((row for row in self.served if row.fits), self.served[0])
-
-    @cached_property
-    def weights_gib(self) -> float:
-        """Of the weights on each GPU of the chosen row."""
-        return self.layout.weight_bytes / GIB
-
-    @cached_property
-    def free_users(self) -> int | None:
-        """Up to how many users a step takes no more than SAME times that of one; None without times."""
-        row = self.chosen
-        if row.tpot_ms is None:
-            return None
-        users = 2.0 ** np.arange(0, 11, 0.5)
-        size = np.ones(len(users))
-        load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
-        step = steps_of(self.gpu, self.layout, load).decode @ each_ms(self.gpu.section.ways)
-        return max(int(np.interp(SAME * step[0], np.maximum.accumulate(step), users)), 1)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each configuration; what the time goes to is a column each."""
@@ -268,98 +246,85 @@ def answer(
 ) -> LanguageModel:
     """The answer of a GPU. InputError for what cannot be; AnswerIsNo where no row keeps the limits."""
     asked.check(decoder)
-    gpu = GPU(section)
-    rows: list[ServedModel] = []
-    for parallel in asked.tensor_parallel or _usual_parallel(section, decoder, asked):
-        layout = layout_of(
-            section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
-        )
-        rows += _rows(gpu, device, layout, asked, rental)
+    gpu, layouts = GPU(section), _layouts(section, decoder, asked)
+    rows = [row for layout in layouts for row in _rows(gpu, device, layout, asked, rental)]
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
     if asked.limits:
         rows = _fewest(rows, asked)
     inside = [n for n, row in enumerate(rows) if asked.within(row)] if asked.limits else []
     best = min(inside, key=lambda n: (rows[n].gpus, rows[n].tpot_ms)) if inside else None
+    chosen = next((row for row in rows if row.fits), rows[0]) if best is None else rows[best]
+    layout = next(one for one in layouts if one.tensor_parallel == chosen.tensor_parallel)
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        tuple(rows), best, rental.prices if rental else None, (), gpu, layout,
+        tuple(rows), best, _free_users(gpu, layout, chosen), layout.weight_bytes / GIB,
+        rental.prices if rental else None, (*_remarks(gpu, layout, rows),), chosen,
     )  # fmt: skip
-    layout = replace(layout, tensor_parallel=made.chosen.tensor_parallel)
-    made = replace(made, warnings=(*_remarks(section, made),), layout=layout)
     if asked.limits and best is None:
         raise _no(made, asked)
     return made
 
 
-def _usual_parallel(section: Section, decoder: Decoder, asked: Question) -> list[int]:
-    """1, 2, 4, 8 GPUs of a node that divide the model; of them those that hold its weights, if any."""
+def _layouts(section: Section, decoder: Decoder, asked: Question) -> list[Layout]:
+    """What is asked for; else 1, 2, 4, 8 GPUs of a node that divide the model; of them those that hold its
+    weights, if any.
+    """
+
+    def on(parallel: int) -> Layout:
+        return layout_of(
+            section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
+        )
+
+    if asked.tensor_parallel:
+        return [on(parallel) for parallel in asked.tensor_parallel]
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    found, refused, one = list[int](), None, np.array([1.0])
-    fit = list[int]()
+    found, refused = list[Layout](), None
     for parallel in (1 << n for n in range(most.bit_length())):
         try:
-            layout = layout_of(
-                section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
-            )
+            found.append(on(parallel))
         except InputError as error:
             if error.code not in ("tensor-parallel", "expert-parallel"):
                 raise
             refused = error
-            continue
-        found.append(parallel)
-        fit += [parallel] * bool(users_that_fit(section, layout, one)[0])
     if not found and refused is not None:
         raise refused
-    return fit or found[-1:]
+    return [one for one in found if users_that_fit(section, one, np.ones(1))[0]] or found[-1:]
 
 
 def _rows(
     gpu: GPU, device: str, layout: Layout, asked: Question, rental: Rental | None
 ) -> list[ServedModel]:
     """Rows of one layout: each concurrency, with as many replicas as may be asked for."""
-    parallel = layout.tensor_parallel
-    most = (asked.gpus or int(gpu.section.sheet.gpus_per_node)) // parallel if asked.limits else 1
-    pairs = [
-        (users, replicas)
-        for users, replicas in itertools.product(asked.concurrency, range(1, max(most, 1) + 1))
-        if replicas <= users
-    ]
-    each = np.array([math.ceil(users / replicas) for users, replicas in pairs], float)
-    tokens = np.full(len(pairs), float(asked.input_tokens + asked.output_tokens))
-    inputs, outputs = (
-        np.full(len(pairs), float(n)) for n in (asked.input_tokens, asked.output_tokens)
-    )
-    load = Load(
-        inputs, outputs, each, users_that_fit(gpu.section, layout, tokens[:1]).repeat(len(pairs))
-    )
+    section, parallel = gpu.section, layout.tensor_parallel
+    tokens = asked.input_tokens + asked.output_tokens
+    most = (asked.gpus or int(section.sheet.gpus_per_node)) // parallel if asked.limits else 1
+    pairs = [(n, r) for n in asked.concurrency for r in range(1, max(most, 1) + 1) if r <= n]
+    users, replicas = np.array(pairs, float).T
+    each, size = np.ceil(users / replicas), np.ones(len(pairs))
+    fit = users_that_fit(section, layout, np.array([tokens])) * size
+    load = Load(asked.input_tokens * size, asked.output_tokens * size, each, fit)
     steps = steps_of(gpu, layout, load)
-    found = serve(gpu.section.ways, steps, load)
-    parts = _goes_to(gpu, layout, steps, found)
-    cache = layout.cache_bytes(asked.input_tokens + asked.output_tokens)
-    largest = load.users * np.array([replicas for _, replicas in pairs])
-    memory = (layout.weight_bytes + each * cache) / GIB
-    rate = 1e3 * asked.output_tokens * np.array([users for users, _ in pairs]) / found.cycle_ms
-    columns = (largest, memory, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms, rate,
-               parts)  # fmt: skip
-    numbers = {replicas for _, replicas in pairs} if rental else set[int]()
-    rented = {r: rental.rented(parallel * r).price_per_hour for r in numbers if rental}
-    off, off_first = (math.exp(spread) for spread in gpu.section.spread)
+    found = serve(section.ways, steps, load)
+    memory = (layout.weight_bytes + each * layout.cache_bytes(tokens)) / GIB
+    rate = 1e3 * asked.output_tokens * users / found.cycle_ms
+    columns = (fit * replicas, memory, rate, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms,
+               _goes_to(gpu, layout, steps, found))  # fmt: skip
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
+    off, off_first = (math.exp(spread) for spread in section.spread)
     rows = []
-    for (users, replicas), *cells in zip(pairs, *(c.tolist() for c in columns), strict=True):
-        most, gib, ttft, tpot, prompt, step, speed, goes_to = cells
-        gpus = parallel * replicas
-        where = (users, parallel, replicas, gpus, users <= most, gib, int(most))
-        if not most:
-            rows.append(ServedModel(*what, *where))
-            continue
-        price = rented[replicas] / 3600.0 / speed * 1e6 if rented else None
-        row = ServedModel(
-            *what, *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
-            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
-            dict(zip(GOES_TO, goes_to, strict=True)),
-        )  # fmt: skip
+    for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
+        largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells
+        gpus = parallel * r
+        row = ServedModel(*what, n, parallel, r, gpus, n <= largest, gib, int(largest))
+        if largest:
+            price = rental.rented(gpus).price_per_hour / 3600.0 / speed * 1e6 if rental else None
+            row = replace(
+                row, ttft_ms=ttft, tpot_ms=tpot, tpot_interval_ms=(tpot / off, tpot * off),
+                ttft_interval_ms=(ttft / off_first, ttft * off_first), prefill_ms=prompt, decode_ms=step,
+                tokens_per_s=speed, tokens_per_s_user=1e3 / tpot, tokens_per_s_gpu=speed / gpus,
+                dollars_per_million=price, goes_to=dict(zip(GOES_TO, goes_to, strict=True)),
+            )  # fmt: skip
         rows.append(row)
     return rows
 
@@ -387,7 +352,7 @@ def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
     """For each concurrency and tensor parallel the fewest replicas within the limits, else the most."""
     found = []
     for _, some in itertools.groupby(rows, key=lambda row: (row.concurrency, row.tensor_parallel)):
-        several = sorted(some, key=lambda row: row.gpus)
+        several = [*some]
         found.append(next(filter(asked.within, several), several[-1]))
     return found
 
@@ -396,11 +361,11 @@ def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
     limits = [
         f"{milliseconds(ms)} {what}"
-        for ms, what in (
-            (asked.max_tpot_ms, "per output token"),
-            (asked.max_ttft_ms, "to the first"),
+        for what, ms in (
+            ("per output token", asked.max_tpot_ms),
+            ("to the first", asked.max_ttft_ms),
         )
-        if ms is not None
+        if ms
     ]
     return AnswerIsNo(
         f"no configuration of up to {asked.gpus or max(r.gpus for r in made.served)} GPUs keeps "
@@ -409,33 +374,38 @@ def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     )
 
 
-def _remarks(section: Section, made: LanguageModel) -> list[str]:
+def _free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
+    if row.tpot_ms is None:
+        return None
+    users = 2.0 ** np.arange(0, 11, 0.5)
+    size = np.ones(len(users))
+    load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
+    step = steps_of(gpu, layout, load).decode @ each_ms(gpu.section.ways)
+    return max(int(np.interp(SAME * step[0], np.maximum.accumulate(step), users)), 1)
+
+
+def _remarks(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:
     """What a user must know of these rows."""
-    found = []
-    short = [row for row in made.served if not row.largest_concurrency]
+    memory = gpu.section.sheet.memory_gib
+    short = [row for row in rows if not row.largest_concurrency]
     if short:
         least = short[0].memory_gib * short[0].tensor_parallel
-        room = USABLE * section.sheet.memory_gib - RESERVED_GIB
-        found.append(
-            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {section.sheet.memory_gib:g} are "
-            f"free for them: at least {math.ceil(least / room)} GPUs"
+        room = USABLE * memory - RESERVED_GIB
+        yield (
+            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {memory:g} are free for them: at "
+            f"least {math.ceil(least / room)} GPUs"
         )
-    waits = [row for row in made.served if row.largest_concurrency and not row.fits]
+    waits = [row for row in rows if row.largest_concurrency and not row.fits]
     if waits:
-        found.append(
+        yield (
             f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
             "which the time to the first token has"
         )
-    like = sorted({one.like for one in operations_of(made.gpu, made.layout) if one.like})
+    like = sorted({one.like for one in operations_of(gpu, layout) if one.like})
     if like:
-        found.append(
-            f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
-        )
-    if not section.served:
-        found.append(
-            "no served model of this GPU and framework is known: the ways are those of others"
-        )
-    return found
+        yield f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
+    if not gpu.section.served:
+        yield "no served model of this GPU and framework is known: the ways are those of others"
 
 
 def section_of(document: Mapping[str, Any], source: str) -> Section:
@@ -449,9 +419,3 @@ def section_of(document: Mapping[str, Any], source: str) -> Section:
                     "its form; fit the model again with `lolat fit`"
                 )
     return section
-
-
-def to_dict(section: Section) -> dict[str, Any]:
-    """A section as plain data."""
-    made: dict[str, Any] = msgspec.to_builtins(section)
-    return made
