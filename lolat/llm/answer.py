@@ -341,7 +341,7 @@ def _goes_to(gpu: GPU, layout: Layout, steps: Steps, found: Served) -> np.ndarra
     products, head, attention, experts, reduced, moved = ms[:, : len(PARTS)].T
     kernels, fp8, blocks, fp4, layers, exchanges, step, parallel = ms[:, len(PARTS) :].T
     dense = products + head
-    weights = np.minimum(layout.dense_bytes / gpu.bandwidth, dense)
+    weights = np.minimum(layout.dense_bytes / gpu.facts.bandwidth, dense)
     return np.column_stack(
         [weights, dense - weights, attention, experts, reduced + exchanges, moved,
          kernels + fp8 + blocks + fp4 + layers, step + parallel, found.tpot_ms - found.step_ms]

@@ -31,16 +31,12 @@ PEAKS = {
 
 
 class Facts(NamedTuple):
-    """Of a GPU: FLOPs (a multiply-accumulate is two) and bytes a ms; `rates` by the names in PEAKS."""
+    """Of a GPU: FLOPs (a multiply-accumulate is two) and bytes a ms; `rates` by data type."""
 
     multiprocessors: float
     bandwidth: float
     link: float
     rates: Mapping[str, float]
-
-    def rate(self, dtype: str) -> float:
-        """FLOPs a ms of a data type."""
-        return self.rates[PEAKS[dtype]]
 
 
 def joined(a: Any, b: Any, sharp: float) -> Any:
@@ -88,18 +84,15 @@ HOSTED = {
     "host_unaligned": (0.2, 0.6),  # the same where n is no multiple of 64, or k of 128
     "host_pad": (5e-3, 1.5),  # ms more where m is no multiple of 4, and the input is padded
 }
-LIBRARY = np.array([(16, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256)], float)[
-    :, :, None
-]
-"""(high, wide) tiles that a library chooses from."""
+HIGH = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
+WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
+"""Tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
 """Tiles by m alone, as of CUTLASS: up to which m they are 64 high."""
 PASS = 2048.0
 """Elements of a row that quantizing reads at once, beside the tiles of CUTLASS."""
 RAMP_MS, HOT_MS, COPIES = 1e-3, 0.3, 6.0
 """Until memory streams; until a kernel is hot; copies of weights that a benchmark takes in turns."""
-
-
 STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
 
@@ -157,13 +150,13 @@ def _gemm_kernel(
     moving: Any,
 ) -> Any:  # fmt: skip
     """(rows,) ms of the kernel: the fastest of its tiles, with or without splitting k."""
-    units, flops = facts.multiprocessors, facts.rate(dtype) * t["rate"] / facts.multiprocessors
+    units, flops = facts.multiprocessors, facts.rates[dtype] * t["rate"] / facts.multiprocessors
     if variant in FIXED:
         high = np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
         high = np.where(m <= 16, 16.0, high)
         high, wide = high[None], np.where(m <= 64, 64.0, 128.0)[None]
     else:
-        high, wide = LIBRARY[:, 0], LIBRARY[:, 1]
+        high, wide = HIGH, WIDE
     down = np.ceil(m / high)
     if variant == "fixed-128":  # clusters of two tiles in m
         down = np.where(m > 128, 2.0 * np.ceil(down / 2.0), down)
@@ -246,34 +239,28 @@ def _missed(touched: Any, cache_mb: float, units: float) -> Any:
 
 
 def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
-    """Causal attention of `length` new tokens after `cached` ones (none if not given); `dtype`:
-    queries/cache.
-    """
+    """Causal attention of `length` tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
-    cached, units = rows.get("cached", 0.0), facts.multiprocessors
-    total, reach = cached + n, np.where(w > 0, w, np.inf)
+    units, reach = facts.multiprocessors, np.where(w > 0, w, np.inf)
     one = n == 1
     pack = {"packed": True, "alone": False, "packed-one": one, "packed-one-whole": one & (w == 0)}
     lanes, group = np.where(pack[variant], k, h), np.where(pack[variant], h / k, 1.0)
     slower = np.where(d <= 192, t["wide"], np.where(d <= 256, 0.85, t["widest"]))
-    slower = np.where(d <= 128, 1.0, slower) * np.where((w > 0) & (reach < total), t["window"], 1.0)
-    cell = (4.0 * d * units / (facts.rate(queries) * t["rate"]) + t["soft"] * 1e-6) / slower
+    slower = np.where(d <= 128, 1.0, slower) * np.where((w > 0) & (w < n), t["window"], 1.0)
+    cell = (4.0 * d * units / (facts.rates[queries] * t["rate"]) + t["soft"] * 1e-6) / slower
     best: Any = np.inf
     for tile in TILES:
         step = np.maximum(tile / group, 1.0)
         tiles = np.ceil(n / step)
-        cut = np.clip(
-            np.ceil((reach - 1.0 - cached) / step), 0.0, tiles
-        )  # tiles before the window cuts
-        keys = tiles * (cached + 32.0) + step * tiles * (tiles - 1.0) / 2.0 + n
-        beyond = np.where(w > 0, cached - w, 0.0) + 1.0 + step * (tiles + cut - 1.0) / 2.0
-        keys = keys - np.where(cut < tiles, (tiles - cut) * beyond, 0.0)
+        cut = np.clip(np.ceil((reach - 1.0) / step), 0.0, tiles)  # tiles before the window cuts
+        keys = tiles * 32.0 + step * tiles * (tiles - 1.0) / 2.0 + n
+        keys = keys - (tiles - cut) * (1.0 - w + step * (tiles + cut - 1.0) / 2.0)
         column = (tile + 32.0) * cell  # keys and values of a tile cost as much as 32 rows
-        longest = (np.minimum(total, reach + step) + 32.0) * column + t["item"]
+        longest = (np.minimum(n, reach + step) + 32.0) * column + t["item"]
         work = b * lanes * (keys * column + tiles * t["item"]) / units
         best = np.minimum(best, joined(work, longest, 3.0) + t["tail"] * longest)
-    moved = n * h * 2 * HALF + np.minimum(total, reach + n) * k * 2.0 * CACHE_BYTES[keys_dtype]
+    moved = n * h * 2 * HALF + n * k * 2.0 * CACHE_BYTES[keys_dtype]
     io = b * moved * d
     miss = _missed(io, t["cache"], units) if alone else 1.0
     per_byte = (miss + (1.0 - miss) / 2.5) / (facts.bandwidth * 0.85)
@@ -310,11 +297,10 @@ def decode_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alon
     moving = once * (miss + (1.0 - miss) / t["cached"]) + (read - once) / t["cached"]
     moving = moving / (bandwidth * rate)
     item_alone = seen / split * line / (bandwidth / units * t["lane"] * rate)
-    math = b * seen * h * d * 4.0 / (facts.rate("bfloat16") * 0.17 * second["rate2"])
+    math = b * seen * h * d * 4.0 / (facts.rates["bfloat16"] * 0.17 * second["rate2"])
     item = t["item"] * second["item2"] * (1.0 + t["wide"] * d / 128.0) / (1.0 + t["wide"])
-    begin = (
-        np.ceil(work * split / units) * item + b * h * split * d / 128.0 * t["head"] * 1e-3 / units
-    )
+    begin = np.ceil(work * split / units) * item
+    begin = begin + b * h * split * d / 128.0 * t["head"] * 1e-3 / units
     launch = t["launch"] * second["launch2"] if alone else 0.0
     launch = launch + np.where(split > 1, t["merge"], 0.0) + 5e-5 * (split - 1.0)
     if variant == "whole":
@@ -435,7 +421,7 @@ def moe_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: 
     tiles = np.maximum(load.tiles(tile), load.touched) / units
     steps = (tiles * np.ceil(2.0 * width / COLUMNS) + t["fill"]) * (hidden + t["depth"])
     steps = steps + (tiles * np.ceil(hidden / COLUMNS) + t["fill"]) * (width + t["depth"])
-    rate = t["rate"] * facts.rate(dtype) / units * (128.0 + t["loads"]) / 128.0
+    rate = t["rate"] * facts.rates[dtype] / units * (128.0 + t["loads"]) / 128.0
     products = steps * 2.0 * COLUMNS * (tile + t["loads"]) / rate
     passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width)
     passing = passing + t["own"] * load.own * (hidden + width)
@@ -462,10 +448,8 @@ ALL_REDUCE = {
     "ring_start": (0.012, 0.8),  # ms of the library's
     "ring_hop": (2e-3, 1.0),
     "ring": (0.75, 0.5),  # share of the link's rate with 4 GPUs
-    "growth": (
-        1.1,
-        0.6,
-    ),  # its factor for twice the GPUs: above 1 with sums in the switch, below on a bus
+    # Its factor for twice the GPUs: above 1 with sums in the switch, below on a bus.
+    "growth": (1.1, 0.6),
     "ramp": (0.05, 0.8),  # ms that filling the pipeline takes
     "ramp_mb": (15.0, 0.7),  # from which size half of that
 }

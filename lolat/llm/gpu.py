@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -94,7 +93,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def facts_of(sheet: Sheet) -> Facts:
     """Per ms; a rate that the GPU lacks is that of half precision, as it computes in it."""
-    rates = {name: 1e9 * (getattr(sheet, name) or sheet.bf16_tflops) for name in {*PEAKS.values()}}
+    rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
     link = sheet.link_gb_s or 32.0
     return Facts(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
@@ -109,8 +108,7 @@ def is_whole(name: str, dtype: str, operation: Operation) -> bool:
     form, places = FORMS.get(name), {len(center) for center in operation.centers}
     if form is None or not {*dtype.split("/")} <= {*PEAKS}:
         return False
-    one = np.ones(1)
-    width = form.place(dict.fromkeys(form.columns, one)).shape[1] if form.place else 0
+    width = form.place(dict.fromkeys(form.columns, np.ones(1))).shape[1] if form.place else 0
     return (
         operation.variant in form.variants(dtype)
         and {*form.terms(dtype, operation.variant)} == {*operation.terms}
@@ -188,8 +186,3 @@ class GPU:
         if name.endswith("_attention"):
             return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)
         return dtype
-
-    @cached_property
-    def bandwidth(self) -> float:
-        """Bytes a ms."""
-        return self.facts.bandwidth

@@ -158,7 +158,7 @@ def steps_of(gpu: GPU, layout: Layout, load: Load) -> Steps:
     decode, first = _attention(gpu, layout, load)
     first = first / chunks
     parts["attention"] = np.concatenate([decode, decode + first, first])
-    parts["moved"] = tokens * layout.moved_bytes / gpu.bandwidth
+    parts["moved"] = tokens * layout.moved_bytes / gpu.facts.bandwidth
     ms = np.column_stack([parts[name] for name in PARTS])
     table = np.concatenate([ms, np.broadcast_to(layout.starts, (3 * rows, len(STARTS)))], axis=1)
     table[rows:] *= np.concatenate([chunks, chunks])[:, None]
