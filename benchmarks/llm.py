@@ -18,6 +18,7 @@ from lolat.llm import fit
 from lolat.llm.answer import find_decoder
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
+from lolat.llm.served import read_served
 from lolat.llm.serving import serve
 from lolat.model.file import made, write
 
@@ -98,7 +99,7 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 
 def served(data: Path, section: Section, device: str) -> fit.Timed:
     """The served rows of a GPU and framework that did not wait for memory."""
-    rows = fit.read_served(data / "serving.csv", device, section.framework)
+    rows = read_served(data / "serving.csv", device, section.framework)
     return fit.timed_steps(section, rows, find_decoder)
 
 
@@ -158,7 +159,7 @@ def served_models(data: Path) -> Tables:
     lines: list[list[str]] = []
     pooled: dict[str, list[list[Off]]] = {}
     for device, framework in GPUS:
-        if not fit.read_served(data / "serving.csv", device, framework):
+        if not read_served(data / "serving.csv", device, framework):
             continue
         one = section(data, device, framework)
         timed = served(data, one, device)
@@ -196,7 +197,7 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"  # text is text: a tenth of the size
-    keys = [key for key in GPUS if fit.read_served(data / "serving.csv", *key)]
+    keys = [key for key in GPUS if read_served(data / "serving.csv", *key)]
     made, panels = pyplot.subplots(
         1, len(keys), figsize=(2.6 * len(keys), 3.0), sharex=True, sharey=True
     )
@@ -253,8 +254,8 @@ def models(data: Path, folder: str = "models") -> Tables:
     lines = []
     for (device, framework), name in GPUS.items():
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
-        rows = fit.read_served(data / "serving.csv", device, framework)
-        one = fit.served_by(one, rows, find_decoder) if rows else one
+        rows = read_served(data / "serving.csv", device, framework)
+        one = fit.served_by(one, rows, find_decoder)[0] if rows else one
         source = f"kernels-{device}-{framework}.csv.gz{', serving.csv' * bool(rows)}"
         document = made(
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}

@@ -140,7 +140,8 @@ def _language_models(
 ) -> Model:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.answer import find_decoder, section_of
-    from lolat.llm.fit import frameworks_in, read_served, read_sheet, section_from, served_by
+    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by
+    from lolat.llm.served import read_served
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
     if len(files[MODELS]) > 1 or len(contents) > sum(map(len, files.values())):
@@ -167,7 +168,8 @@ def _language_models(
     device = str(document["device"]).partition(" (")[0]
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
     if files[SERVED]:
-        section = served_by(section, rows, find_decoder)
+        section, words = served_by(section, rows, find_decoder)
+        document = {**document, "warnings": [words]}
     document = {**document, "llm": msgspec.to_builtins(section)}
     if output is None:
         return Model(document)

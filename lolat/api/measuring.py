@@ -34,7 +34,7 @@ from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, dict_of, plain_data
-from lolat.io.tables import read_table
+from lolat.io.tables import is_table, read_table
 from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.state import limit_of, write_check
@@ -356,8 +356,8 @@ def evaluate_table(
 
     `said`: is told of each network that is counted: (done, all, name).
     """
-    columns = read_table(table).names
-    content, skipped = content_of(columns), Counter[str]()
+    columns = read_table(table).names if is_table(table) else ()
+    content, skipped = content_of(columns) if columns else SERVED, Counter[str]()
     if content in (KERNELS, SERVED):
         compare = compare_kernels if content == KERNELS else compare_served
         made = compare(model, table, skipped)

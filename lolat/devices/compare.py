@@ -163,7 +163,8 @@ def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Comp
 def compare_served(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
     from lolat.llm.answer import find_decoder
-    from lolat.llm.fit import read_served, steps_by_layout
+    from lolat.llm.fit import steps_by_layout
+    from lolat.llm.served import read_served
     from lolat.llm.serving import serve
 
     section, found = model.language_models, []

@@ -159,18 +159,32 @@ def find_decoder(config: Any) -> Decoder:
     name = Path(str(config)).name.casefold().removesuffix(".json")
     found = next((n for n in known if n == name or name.startswith(f"{n}-")), "")
     if not found:
-        near = did_you_mean(name, dict.fromkeys(known, ""), f"known by name are {', '.join(known)}")
+        near = did_you_mean(name, {n: n for n in known}, f"known by name are {', '.join(known)}")
         raise InputError(
             f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published "
             f"with the model; {near}",
             code="decoder",
         )
-    return _published(found)
+    return _published(found, name[len(found) :])
+
+
+QUANTIZED = {
+    "fp8": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "awq": "int4_wo", "gptq": "int4_wo", "int4": "int4_wo",
+    "w4a16": "int4_wo",
+}  # fmt: skip
+"""How a name says that its weights are quantized, as in Qwen3-32B-AWQ -> the data type."""
 
 
 @lru_cache(maxsize=64)
-def _published(name: str) -> Decoder:
-    return replace(read_decoder(published()[name]), name=name)
+def _published(name: str, more: str = "") -> Decoder:
+    """A known model; `more`: what its name goes on with."""
+    decoder = replace(read_decoder(published()[name]), name=name + more)
+    dtype = next((QUANTIZED[word] for word in more.split("-") if word in QUANTIZED), "")
+    if not dtype or decoder.expert_dtype.endswith("mxfp4"):
+        return decoder
+    # Qwen's own FP8 is in blocks.
+    dtype = "fp8_block" if dtype == "fp8" and name.startswith("qwen3") else dtype
+    return replace(decoder, dtype=dtype, expert_dtype=dtype)
 
 
 @lru_cache(maxsize=64)
@@ -405,7 +419,13 @@ def _remarks(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[
     if like:
         yield f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
     if not gpu.section.served:
-        yield "no served model of this GPU and framework is known: the ways are those of others"
+        yield (
+            "no served model of this GPU and framework is known: how it schedules and starts kernels is "
+            "as on others"
+        )
+    node = int(gpu.section.sheet.gpus_per_node)
+    if any(row.tensor_parallel > node for row in rows):
+        yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
 
 
 def section_of(document: Mapping[str, Any], source: str) -> Section:

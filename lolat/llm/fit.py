@@ -7,10 +7,9 @@ which is nothing far from what was timed (greedy choice of centers: Smola and Ba
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, Row, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
@@ -33,8 +32,9 @@ from lolat.llm.gpu import (
     lacks,
     operation_ms,
 )
+from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
-from lolat.units import as_number, one_line
+from lolat.units import as_number, percent
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -227,12 +227,6 @@ def fit_operations(
 
 # ---- Served rows.
 
-SERVED = (
-    "expected a table with the columns model, input_tokens, output_tokens, concurrency, tensor_parallel, "
-    "tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the JSON of `vllm bench serve "
-    "--save-result` or of SGLang's bench_serving"
-)
-SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tpot_ms")
 USUAL = {
     "vllm": Ways(
         kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
@@ -241,11 +235,11 @@ USUAL = {
     ),
     "trtllm": Ways(
         kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
-        step_ms=0.31, parallel_ms=0.21, small=2.66, together=0.14, front_ms=60.0, mixed=0.7,
+        step_ms=0.31, parallel_ms=0.21, small=2.66, together=0.14, front_ms=30.0, mixed=0.7,
     ),
     "sglang": Ways(
         kernel_ms=2.5e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=2e-3, experts_ms=5e-3, exchange_ms=3.1e-3,
-        step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=54.0, mixed=0.41,
+        step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=30.0, mixed=0.41,
     ),
 }  # fmt: skip
 """The ways of frameworks on any GPU: fitted to all served rows of each (docs/results), vLLM's to seven
@@ -257,91 +251,14 @@ WIDTHS = Ways(
 """How far a way may be from where it was, at the price of a row that is off by OFF_TPOT."""
 MOST_OF_A_WAY = Ways(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
-    step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=500.0, mixed=1.0,
+    step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=40.0, mixed=1.0,
 )  # fmt: skip
+"""A front end of more than 40 ms is a server that was not warm: some served rows have hundreds."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.1
 A_GROUP = 40
 """Rows of one model and data type beyond which more of them count no more."""
 WAITING = 0.5
 """Requests that wait more than this share of their time wait for memory, and tell nothing of the ways."""
-
-
-@dataclass(frozen=True)
-class ServedRow:
-    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
-
-    model: str
-    input_tokens: float
-    output_tokens: float
-    concurrency: float
-    tpot_ms: float
-    ttft_ms: float = 0.0
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    dtype: str = ""
-    kv_dtype: str = ""
-    row: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-
-def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
-    """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
-
-    Left out: rows that name another device or framework, and those whose attention is data parallel, which
-    is not known.
-    """
-    if not is_table(str(path)):
-        return [*_of_json(Path(path))]
-    return [*_of_table(Path(path), {"device": device, "framework": framework})]
-
-
-def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
-    for row in read_table(path, SERVED_COLUMNS, expected=SERVED):
-        others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
-        if not others and row.number("attention_data_parallel", default=1.0) <= 1.0:
-            yield ServedRow(
-                row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-                row.number("concurrency" if row["concurrency"] else "batch_size", 1.0, default=1.0),
-                row.milliseconds("tpot_ms"),
-                row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
-                row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
-                row.get("dtype", ""), row.get("kv_dtype", ""), row,
-            )  # fmt: skip
-
-
-def _of_json(path: Path) -> Iterator[ServedRow]:
-    """One object (vLLM), or one a line (SGLang)."""
-    try:
-        text = path.read_text("utf-8").strip()
-        lines = text.splitlines() if "\n{" in text else [text]
-        for found in map(json.loads, lines):
-            yield _of_benchmark(found, str(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
-        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
-
-
-def _of_benchmark(found: Mapping[str, Any], where: str) -> ServedRow:
-    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info."""
-    info, done = found.get("server_info") or {}, found["completed"]
-    names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
-    parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
-    if not parallel:
-        raise InputError(
-            f"{where}: the number of GPUs is not in it; expected `vllm bench serve --metadata "
-            "tensor_parallel=N`, or add the key tensor_parallel",
-            code="tensor-parallel",
-        )
-    numbers = (
-        found["total_input_tokens"] / done, found["total_output_tokens"] / done,
-        float(found.get("max_concurrency") or found["concurrency"]), float(found["mean_tpot_ms"]),
-        float(found["mean_ttft_ms"]), parallel[0], int(found.get("expert_parallel", 1)),
-    )  # fmt: skip
-    if not all(0 < number <= MOST_SIZE for number in numbers):
-        raise ValueError("numbers above 0 are expected")
-    return ServedRow(
-        str(found.get("model_id") or info.get("model_path") or found["model"]), *numbers,
-        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -455,6 +372,8 @@ LIKE = 0.5
 SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
+MOST_OFF = math.log(2.5)
+"""Served rows that are farther off at the median are of something else."""
 IN_GENERAL = "GPUs in general"
 
 
@@ -521,12 +440,33 @@ def section_from(
 
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Section:
-    """The same with its ways fitted to served rows; from LEAST_SERVED on they say how far off it is too."""
-    timed = timed_steps(section, rows, decoder_of)
+) -> tuple[Section, str]:
+    """The same with its ways fitted to served rows, and how far off they were before and are now.
+
+    From LEAST_SERVED rows on they say how far off it is too; the same row twice is one. InputError where
+    they are nothing like this GPU.
+    """
+    timed = timed_steps(section, [*dict.fromkeys(rows)], decoder_of)
     number = len(timed.group)
+
+    def off(ways: Ways) -> float:
+        found = serve(ways, timed.steps, timed.load)
+        return float(np.median(np.abs(np.log(found.tpot_ms / timed.tpot_ms))))
+
+    before = off(section.ways)
+    if before > MOST_OFF:
+        raise InputError(
+            f"the served rows are off by {math.exp(before):.1f} times at the median; expected tpot_ms in "
+            "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
+            code="served-unlike",
+        )
     spread = spread_of(timed, section.ways) if number >= LEAST_SERVED else SPREADS["served"]
     ways = fit_ways(timed, section.ways)
-    return msgspec.structs.replace(
+    words = (
+        f"{number} served rows: time per output token off by {percent(math.expm1(before))} at the median "
+        f"before, {percent(math.expm1(off(ways)))} now"
+    )
+    made = msgspec.structs.replace(
         section, ways=ways, served=section.served + number, spread=spread
     )
+    return made, words

@@ -373,7 +373,7 @@ class Model(Result):
 
         asked = Question(
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
-            dtype, kv_dtype, max_tpot_ms, max_ttft_ms, gpus,
+            dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus,
         )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         decoder = find_decoder(config)
@@ -381,9 +381,11 @@ class Model(Result):
         if key not in self._served:
             if len(self._served) >= MOST_KEPT:
                 self._served.clear()
-            rental = rental_of(self.document, price_per_hour, prices)
-            device = self.device.partition(" (")[0]
-            self._served[key] = answer(self.language_models, device, decoder, asked, rental)
+            device, section = self.device.partition(" (")[0], self.language_models
+            # A price list knows GPUs of one name by their memory, as A100-80GB.
+            memory = f"{section.sheet.memory_gib:.0f}gb"
+            rental = rental_of({"device": f"{device}-{memory}"}, price_per_hour, prices)
+            self._served[key] = answer(section, device, decoder, asked, rental)
         return self._served[key]
 
     @cached_property

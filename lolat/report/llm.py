@@ -14,6 +14,7 @@ CALLED = {
     "launches": "starting kernels", "scheduling": "scheduling", "prompts": "prompts of other requests",
 }  # fmt: skip
 LEAST_SHARE = 0.02
+LEAST_FREE = 4  # users, below which they are not spoken of
 
 
 def llm_lines(answer: LanguageModel) -> Iterator[str]:
@@ -80,13 +81,18 @@ def _advice(answer: LanguageModel) -> Iterator[str]:
     """What further users cost, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if answer.free_users is not None and answer.weights_gib is not None:
+    if (answer.free_users or 0) >= LEAST_FREE and answer.weights_gib is not None:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
             f"A step reads {reads}{answer.weights_gib:.1f} GiB of weights on each GPU: up to "
-            f"{plural(answer.free_users, 'user')} at once, a further one costs next to nothing."
+            f"{plural(answer.free_users or 0, 'user')} at once, a further one costs next to nothing."
         )
-    if answer.prices is None:
+    row = answer.chosen
+    if row.dollars_per_million is None or row.tokens_per_s is None:
         yield f"No price of {plain(answer.device)} is known: give --price-per-hour."
     else:
-        yield f"Dollars are for a million output tokens with their prompts, by {plain(answer.prices)}."
+        hourly = row.dollars_per_million * row.tokens_per_s * 3600.0 / 1e6 / row.gpus
+        yield (
+            "Dollars are for a million output tokens with their prompts, at "
+            f"{dollars(hourly)} an hour for a GPU, by {plain(answer.prices or '')}."
+        )

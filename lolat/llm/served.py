@@ -1,0 +1,107 @@
+"""Served configurations that somebody has measured: a table, or what a benchmark of a server writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lolat.errors import InputError
+from lolat.io.tables import is_table, read_table
+from lolat.units import one_line
+
+SERVED = (
+    "expected a table with the columns model, input_tokens, output_tokens, concurrency, tensor_parallel, "
+    "tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the JSON of `vllm bench serve "
+    "--save-result` or of SGLang's bench_serving"
+)
+COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_parallel", "tpot_ms")
+MOST = 1e12
+
+
+@dataclass(frozen=True)
+class ServedRow:
+    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
+
+    model: str
+    input_tokens: float
+    output_tokens: float
+    concurrency: float
+    tpot_ms: float
+    ttft_ms: float = 0.0
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    dtype: str = ""
+    kv_dtype: str = ""
+    row: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
+    """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
+
+    Left out: rows that name another device or framework, and those whose attention is data parallel (more
+    requests than the batch of a group of GPUs), which is not known.
+    """
+    if not is_table(str(path)):
+        return [*_of_json(Path(path))]
+    return [*_of_table(Path(path), {"device": device, "framework": framework})]
+
+
+def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
+    for row in read_table(path, COLUMNS, expected=SERVED):
+        others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
+        batch = row.number("batch_size", 1.0, default=MOST)
+        users = row.number("concurrency", 1.0, default=min(batch, MOST))
+        if others or users > batch or row.number("attention_data_parallel", default=1.0) > 1.0:
+            continue
+        yield ServedRow(
+            row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
+            users, row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
+            row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
+            row.get("dtype", ""), row.get("kv_dtype", ""), row,
+        )  # fmt: skip
+
+
+def _of_json(path: Path) -> Iterator[ServedRow]:
+    """One object (vLLM), or one a line (SGLang)."""
+    try:
+        text = path.read_text("utf-8").strip()
+        lines = text.splitlines() if "\n{" in text else [text]
+        for found in map(json.loads, lines):
+            yield _of_benchmark(found)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
+        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}", code=error.code) from None
+
+
+def _of_benchmark(found: Mapping[str, Any]) -> ServedRow:
+    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info; InputError."""
+    info, done = found.get("server_info") or {}, found["completed"]
+    names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
+    parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
+    users = found.get("max_concurrency") or found.get("concurrency")
+    for wrong, expected, code in (
+        (not parallel, "the number of GPUs is not in it; expected `vllm bench serve --metadata "
+         "tensor_parallel=N`, or add the key tensor_parallel", "tensor-parallel"),
+        (not done, "no request was completed; expected a benchmark that ended well", "served"),
+        (not users, "it says no concurrency; expected a run with --max-concurrency N", "concurrency"),
+        (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "
+         "expected a steady load: a run with --max-concurrency N and no --request-rate", "request-rate"),
+    ):  # fmt: skip
+        if wrong:
+            raise InputError(expected, code=code)
+    numbers = (
+        found["total_input_tokens"] / done, found["total_output_tokens"] / done, float(users or 0.0),
+        float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
+        int(found.get("expert_parallel", 1)),
+    )  # fmt: skip
+    if not all(0 < number <= MOST for number in numbers):
+        raise ValueError("numbers above 0 are expected")
+    return ServedRow(
+        str(found.get("model") or found.get("model_id") or info["model_path"]), *numbers,
+        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
+    )  # fmt: skip
