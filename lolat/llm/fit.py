@@ -313,7 +313,8 @@ def timed_steps(
         found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no served row tells of the framework: all wait for memory; {SERVED}", code="served"
+            f"no served row is of use: in all the first token takes most of the time; {SERVED}",
+            code="served",
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from lolat.errors import LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
-from lolat.model.file import knows
+from lolat.model.file import answers_for
 from lolat.units import plain
 
 
@@ -33,7 +33,7 @@ class Device:
         """Whether it is offered on a tab: one that knows language models alone on no other."""
         if view == "llm":
             return "llm" in self.model.document
-        return knows(self.model.document) != ["language models"]
+        return answers_for(self.model.document) != ("language models",)
 
     @property
     def argument(self) -> str:

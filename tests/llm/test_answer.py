@@ -213,7 +213,10 @@ def test_known_names() -> None:
         if not read_decoder(config).expert_dtype.endswith("mxfp4"):  # which nobody timed here
             assert MODEL.llm(name, 10, 10, 1, dtype="bfloat16").model == name
     long = MODEL.llm("Qwen/Qwen3-32B-Instruct", concurrency=1)
-    assert long.model == "qwen3-32b"
+    assert (long.model, long.served[0].dtype) == ("qwen3-32b-instruct", "bfloat16")
+    quantized = {"llama-3.1-8b-instruct-fp8": "fp8", "Qwen/Qwen3-32B-FP8": "fp8_block"}
+    for name, dtype in quantized.items():
+        assert MODEL.llm(name, concurrency=1).served[0].dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -263,3 +266,13 @@ def test_a_damaged_operation_is_named(change: dict[str, Any]) -> None:
     damaged["llm"]["operations"]["gemm"]["bfloat16"] |= change
     with pytest.raises(ModelFileError, match="gemm of bfloat16 is damaged"):
         Model(damaged, "gpu.json").llm(LARGE)
+
+
+def test_a_price_is_of_the_gpu_with_as_much_memory() -> None:
+    """The built-in list has the A100 with 40 GB, cheaper by the eight, and the A100-80GB."""
+    sheet = msgspec.structs.replace(SHEET, memory_gib=80.0)
+    known = document(section(sheet=sheet)) | {"device": "a100-sxm (vllm)"}
+    answer = Model(known).llm(LARGE, 100, 100, 1, 8)
+    assert "A100-80GB" in (answer.prices or "")
+    (row,) = answer.served
+    assert row.dollars_per_million == pytest.approx(25.44 / 3600 / (row.tokens_per_s or 0) * 1e6)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,19 @@ from lolat.llm.fit import (
     IN_GENERAL,
     MOST_SIZE,
     SPREADS,
-    ServedRow,
     Timed,
     complete,
     fit_operation,
     fit_ways,
     frameworks_in,
     read_operations,
-    read_served,
     section_from,
+    served_by,
     timed_steps,
 )
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import GPU, Operation, Section, correction, operation_ms
+from lolat.llm.served import ServedRow, read_served
 from lolat.llm.serving import Layout, Load, serve, steps_of
 from tests.llm import known_gpu
 from tests.llm.known_gpu import DTYPES, EIGHT, FACTS, SHEET, WAYS, random_rows, section, terms
@@ -295,11 +297,11 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({"completed": 0}, "ZeroDivision"), ({"mean_tpot_ms": 0}, "above 0"),
+        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "above 0"),
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
-        ({"max_concurrency": None}, "concurrency"),
+        ({"max_concurrency": None}, "--max-concurrency"), ({"request_rate": 4.0}, "steady load"),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(
@@ -307,7 +309,7 @@ def test_a_result_that_cannot_be(
 ) -> None:
     with pytest.raises(InputError, match=given) as caught:
         read_served(write("v.json", json.dumps(VLLM | changes)))
-    assert caught.value.code == "served"
+    assert caught.value.code in ("served", "concurrency", "request-rate")
     assert "\n" not in str(caught.value)
 
 
@@ -398,3 +400,14 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     with pytest.raises(InputError) as caught:
         lolat.fit([out, of_others])
     assert caught.value.code == "served"
+
+
+def test_served_rows_of_something_else_are_refused() -> None:
+    rows, known = served(), section()
+    made, words = served_by(known, [*rows, *rows], lambda name: EIGHT)  # a row twice is one
+    assert made.served == known.served + len(rows)
+    assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now", words)
+    seconds = [dataclasses.replace(row, tpot_ms=row.tpot_ms / 1e3, ttft_ms=0.0) for row in rows]
+    with pytest.raises(InputError, match="expected tpot_ms in ms") as caught:
+        served_by(known, seconds, lambda name: EIGHT)
+    assert caught.value.code == "served-unlike"
