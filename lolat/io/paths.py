@@ -69,20 +69,21 @@ def list_models() -> list[tuple[str, Path, str]]:
 def find_model(name: str) -> Path:
     """The file that a user means by `name`; whether it is a good model is for its reader to say.
 
-    `local` is the model learned last on this machine. Anything else is a file, with or without
-    its `.json`, or else the name of a local or a shipped model, of which the local one comes first.
+    `local` is the model learned last on this machine. Anything else is a file, or the name of a local or
+    a shipped model, of which the local one comes first, or else a file without its `.json`: one that
+    happens to lie in the folder never answers for a model of that name.
     Raises ModelFileError where there is none; the message names those that there are.
     """
     if name == LOCAL:
         return _newest_local()
     if os.path.exists(name) and not os.path.isdir(name):
         return Path(name)
-    if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
-        return Path(f"{name}.json")
     models = list_models()
     for known, path, _ in models:
         if name in (known, path.name):
             return path
+    if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
+        return Path(f"{name}.json")
     said = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
     raise ModelFileError(said, code="unknown-model", model=name)
 

@@ -81,7 +81,12 @@ def test_a_file_comes_before_a_name_and_a_local_model_before_a_shipped_one(
     Path("cpu").mkdir()
     assert paths.find_model("cpu") == local / "cpu.json"
     put(Path("cpu.json"))
-    assert paths.find_model("cpu.json") == paths.find_model("cpu") == Path("cpu.json")
+    assert paths.find_model("cpu.json") == Path("cpu.json")
+    assert (
+        paths.find_model("cpu") == local / "cpu.json"
+    )  # a file that happens to lie here is not meant
+    put(Path("mine.json"))
+    assert paths.find_model("mine") == Path("mine.json")
     # An existing file is taken whatever it is called; its reader says whether it is a model.
     put(Path("notes.txt"))
     assert paths.find_model("notes.txt") == Path("notes.txt")
