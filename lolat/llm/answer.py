@@ -326,19 +326,22 @@ def _rows(
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
     off, off_first = (math.exp(spread) for spread in section.spread)
+    numbers = {r for _, r in pairs}
+    hourly = {r: rental.rented(parallel * r).price_per_hour for r in numbers} if rental else {}
     rows = []
     for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
         largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells
         gpus = parallel * r
-        row = ServedModel(*what, n, parallel, r, gpus, n <= largest, gib, int(largest))
-        if largest:
-            price = rental.rented(gpus).price_per_hour / 3600.0 / speed * 1e6 if rental else None
-            row = replace(
-                row, ttft_ms=ttft, tpot_ms=tpot, tpot_interval_ms=(tpot / off, tpot * off),
-                ttft_interval_ms=(ttft / off_first, ttft * off_first), prefill_ms=prompt, decode_ms=step,
-                tokens_per_s=speed, tokens_per_s_user=1e3 / tpot, tokens_per_s_gpu=speed / gpus,
-                dollars_per_million=price, goes_to=dict(zip(GOES_TO, goes_to, strict=True)),
-            )  # fmt: skip
+        where = (*what, n, parallel, r, gpus, n <= largest, gib, int(largest))
+        if not largest:
+            rows.append(ServedModel(*where))
+            continue
+        price = hourly[r] / 3600.0 / speed * 1e6 if hourly else None
+        row = ServedModel(
+            *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
+            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
+            dict(zip(GOES_TO, goes_to, strict=True)),
+        )  # fmt: skip
         rows.append(row)
     return rows
 
