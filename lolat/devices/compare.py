@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -163,27 +163,22 @@ def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Comp
 def compare_served(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
     from lolat.llm.answer import find_decoder
-    from lolat.llm.fit import steps_by_layout
+    from lolat.llm.fit import by_layout, timed_of
     from lolat.llm.served import read_served
     from lolat.llm.serving import serve
 
     section, found = model.language_models, []
     device = model.device.partition(" (")[0]
     off = math.exp(section.spread[0])
-    by_layout = defaultdict(list)
-    for row in read_served(path, device, section.framework):
-        by_layout[row.model, row.dtype, row.tensor_parallel, row.expert_parallel].append(row)
-    for some in by_layout.values():
+    for some in by_layout(read_served(path, device, section.framework)):
         try:
-            for rows, timed in steps_by_layout(section, some, find_decoder):
-                served = serve(section.ways, timed.steps, timed.load)
-                for row, tpot, ttft in zip(
-                    rows, served.tpot_ms.tolist(), served.ttft_ms.tolist(), strict=True
-                ):
-                    one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
-                    found.append(
-                        Compared(one, tpot, (tpot / off, tpot * off), {"predicted_ttft_ms": ttft})
-                    )
+            timed = timed_of(section, some, find_decoder)
+            served = serve(section.ways, timed.steps, timed.load)
+            times = served.tpot_ms.tolist(), served.ttft_ms.tolist()
+            for row, tpot, ttft in zip(some, *times, strict=True):
+                one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
+                interval = (tpot / off, tpot * off)
+                found.append(Compared(one, tpot, interval, {"predicted_ttft_ms": ttft}))
         except LolatError as error:
             skipped[f"{some[0].model}: {error}"] += len(some)
     return _or_nothing(found, path, skipped)

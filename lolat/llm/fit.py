@@ -8,7 +8,7 @@ which is nothing far from what was timed (greedy choice of centers: Smola and Ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -278,25 +278,29 @@ class Timed:
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
 
-def steps_by_layout(
-    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Iterator[tuple[list[ServedRow], Timed]]:
-    """Served rows that have a layout in common, with their steps."""
-    gpu = GPU(section)
+def by_layout(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
+    """Served rows that have a layout in common, together."""
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
         key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
         kinds.setdefault(key, []).append(row)
-    for (model, dtype, kv_dtype, parallel, experts), some in kinds.items():
-        layout = layout_of(section, decoder_of(model), parallel, experts, dtype, kv_dtype)
-        columns = [
-            (r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in some
-        ]
-        inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-        users = users_that_fit(section, layout, inputs + outputs / 2.0)
-        load = Load(inputs, outputs, concurrency, users)
-        group = np.full(len(some), f"{model} {dtype}".strip())
-        yield some, Timed(steps_of(gpu, layout, load), load, tpot, ttft, group)
+    return [*kinds.values()]
+
+
+def timed_of(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """Served rows of one layout with their steps; `decoder_of`: the decoder of a model's name."""
+    r = rows[0]
+    layout = layout_of(
+        section, decoder_of(r.model), r.tensor_parallel, r.expert_parallel, r.dtype, r.kv_dtype
+    )
+    columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
+    inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
+    users = users_that_fit(section, layout, inputs + outputs / 2.0)
+    load = Load(inputs, outputs, concurrency, users)
+    group = np.full(len(rows), f"{r.model} {r.dtype}".strip())
+    return Timed(steps_of(GPU(section), layout, load), load, tpot, ttft, group)
 
 
 def timed_steps(
@@ -307,7 +311,8 @@ def timed_steps(
     `decoder_of`: the decoder of a model's name. InputError where none is left.
     """
     found = []
-    for _, one in steps_by_layout(section, rows, decoder_of):
+    for some in by_layout(rows):
+        one = timed_of(section, some, decoder_of)
         load = one.load
         is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
         found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
