@@ -396,19 +396,19 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
-    for gpu, one in order:
+    for other, one in order:
+        is_alike = _unlike(section, one) < LIKE
         for name, dtypes in one.operations.items():
             for dtype, operation in dtypes.items():
-                other = gpu
                 types = dtype.split("/")
                 if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
                     continue
-                if _unlike(section, one) >= LIKE:
+                if not is_alike:
                     centers = FORMS[name].terms(dtype, operation.variant)
                     terms = {term: center for term, (center, _) in centers.items()}
                     operation = Operation(terms=terms, variant=operation.variant)
-                    other = IN_GENERAL
-                operation = msgspec.structs.replace(operation, rows=0, like=other)
+                like = other if is_alike else IN_GENERAL
+                operation = msgspec.structs.replace(operation, rows=0, like=like)
                 known.setdefault(name, {})[dtype] = operation
     near = order[0][1] if order else section
     if not section.served and near.served and _unlike(section, near) < LIKE:
