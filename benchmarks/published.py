@@ -96,6 +96,8 @@ def models(data: Path, names: str = "", output: str = "models") -> Tables:
             subprocess.run([*command, "--output", str(made)], check=True)
             document = read(made)
         document["points"] = []
+        if name in NEUSIGHT:
+            document["environment"]["framework_version"] = "2.1"  # of PyTorch, as NeuSight says
         for entry in document["predictors"].values():
             for key in ("residuals", "training_residuals"):
                 if key in entry:

@@ -142,7 +142,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     held = step(predict["run"], NETWORK=file)
     assert held.returncode == 0, held.stderr
     assert held.stderr == ""
-    (latency,) = re.findall(r"^network · batch 1 · \S+: ([\d.]+) ms", held.stdout, re.MULTILINE)
+    (latency,) = re.findall(r"^network · batch 1 · \S+ · [^:]+: ([\d.]+) ms", held.stdout, re.MULTILINE)
     assert float(latency) < float(env["BUDGET_MS"])
     base = tmp_path / "base.json"
     earlier = base.read_text(encoding="utf-8")
@@ -155,12 +155,12 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
     (line,) = broken.stderr.splitlines()
-    assert line.startswith("lolat: network · batch 1 · 3x64x64 takes ")
+    assert line.startswith("lolat: network · batch 1 · 3x64x64 · fp32, TensorFlow takes ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
-    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+\n.* ms.*\n```\n", written, re.DOTALL)
+    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+ · fp32, TensorFlow\n.* ms.*\n```\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
-from lolat.devices.sheets import Facts, read_facts
+from lolat.devices.sheets import Facts, given_sheet, read_facts
 from lolat.devices.tables import (
     BLOCKS,
     KERNELS,
+    MULTIPLYING,
     NETWORKS,
     OPERATIONS,
     SERVED,
@@ -23,9 +24,9 @@ from lolat.devices.tables import (
     TimedNetwork,
     content_of,
     counts_of,
-    mode_of,
     read_networks,
     read_operations,
+    version_of,
 )
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point, read_csv
@@ -39,6 +40,8 @@ from lolat.io.writing import AnyPath
 from lolat.model import Model
 from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
 from lolat.model.learning import model_document
+from lolat.model.running import batch_sizes_of, mode_of, way_words
+from lolat.model.summary import errors_of
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
 from lolat.training.epochs import epochs_document
@@ -93,6 +96,8 @@ def fit(
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
         document = _of_tables(contents, stem, name, sheet, said, tell)
+        if facts is not None and name is not None:
+            document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
     elif facts is not None:
         raise _not_together(contents)
     elif kinds == [EPOCHS]:
@@ -215,7 +220,13 @@ def _of_tables(
     numbers = [f"{len(operations)} operations"] * bool(operations)
     numbers += [f"{len(networks)} networks"] * bool(networks)
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
-    source |= {"half": mode.half, "mode": str(mode)}
+    sizes = [row.batch_size for row, _ in networks]
+    sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
+    held: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
+    held |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
+    source |= {"half": mode.half, "mode": str(mode), "held": held, "compile": mode.fused}
+    if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
+        source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     return tables_document(stem, shown, Timed(operations, networks, mode), sheet, source)
 
@@ -299,8 +310,10 @@ def _points_of_networks(
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model that can be named. `answers_for`: what it knows, in a word each; `problem`: why it cannot be
-    read, None where it can.
+    """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
+    and launch of its networks; `batch_sizes`: the smallest and the largest of its table; `error`: its
+    median error on what was left out of the fit; None where the file does not say. `problem`: why it cannot
+    be read, None where it can.
     """
 
     name: str
@@ -308,6 +321,9 @@ class ListedModel:
     origin: str
     device: str | None = None
     answers_for: tuple[str, ...] = ()
+    runs: str | None = None
+    batch_sizes: tuple[int, int] | None = None
+    error: float | None = None
     problem: str | None = None
 
 
@@ -339,6 +355,13 @@ def models() -> Models:
 def _listed(name: str, path: Path, origin: str) -> ListedModel:
     try:
         document = read(path)
-        return ListedModel(name, str(path), origin, document["device"], answers_for(document))
+        runs = error = None
+        if "predictors" in document:
+            runs, error = (
+                way_words(document),
+                errors_of(document, document["default"]).get("median"),
+            )
+        about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
+        return ListedModel(name, str(path), origin, *about)
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))

@@ -25,7 +25,6 @@ from lolat.devices.tables import (
     OPERATIONS,
     SERVED,
     content_of,
-    mode_of,
     read_networks,
     read_operations,
 )
@@ -37,6 +36,7 @@ from lolat.io.results import Result, dict_of, plain_data
 from lolat.io.tables import is_table, read_table
 from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
+from lolat.model.running import mode_of
 from lolat.model.state import limit_of, write_check
 from lolat.readers.children import Said
 from lolat.units import off, percent, plain, plural

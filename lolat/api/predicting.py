@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import LolatError, MissingPackageError, NetworkError
-from lolat.model import Model
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
+from lolat.graph.modes import EAGER
+from lolat.io.paths import list_models
+from lolat.model import Model, load
+from lolat.model.file import answers_for
 from lolat.model.prediction import Prediction, Predictions
+from lolat.model.running import mode_of, name_of
+from lolat.training.prices import Prices, rental_of
+
+ALL = "all"
+CPU = "cpu"
+
+
+def devices(
+    on: Sequence[str], opened: Callable[[str], Model] = load
+) -> tuple[list[Model], dict[str, str]]:
+    """(the models of these names, each once; why others cannot answer, by name).
+
+    `on`: names with commas between them; "all": every local and shipped one that answers for networks.
+    `opened`: opens one by its name. A name that is not there is a ModelFileError, but for "all".
+    """
+    names = [name.strip() for text in on for name in text.split(",") if name.strip()]
+    models, left_out = [], {}
+    for name in dict.fromkeys(names):
+        if name != ALL:
+            models.append(opened(name))
+            continue
+        for known, _, _ in list_models():
+            try:
+                if "networks" in answers_for(load(known).document):
+                    models.append(opened(known))
+            except LolatError as error:
+                left_out[known] = str(error)
+    if not models:
+        why = "; ".join(left_out.values()) or "there is none"
+        raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
+    return models, left_out
+
+
+def with_a_price(models: Sequence[Model], prices: str | Prices | None) -> list[Model]:
+    """The GPUs among models that a price list has, each once: as PyTorch runs networks, eager."""
+    ordered = sorted(models, key=lambda m: mode_of(m.document).launch != EAGER)
+    distinct: dict[str, Model] = {}
+    for model in ordered:
+        if model.document["environment"].get("device") != CPU and rental_of(
+            model.document, None, prices
+        ):
+            distinct.setdefault(name_of(model.document), model)
+    return list(distinct.values())
 
 
 def predict_all(
@@ -19,11 +65,13 @@ def predict_all(
     predictor: str | None = None,
     coverage: float | None = None,
     input_size: Sequence[int] = (),
+    left_out: Mapping[str, str] | None = None,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
-    A network is read once. One that cannot be read is in `errors`, and the others are answered. InputError
-    for a predictor or a coverage that a model cannot answer, before a network is read.
+    A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
+    devices that cannot answer, and why. InputError for a predictor or a coverage that a model cannot
+    answer, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)
@@ -41,4 +89,4 @@ def predict_all(
                 p = model.predict(graph, batch_size, predictor, coverage)
                 p = p.named(network, input_size)
                 answers.append(replace(p, device=model.label) if several else p)
-    return Predictions(tuple(answers), errors)
+    return Predictions(tuple(answers), errors, dict(left_out or {}))

@@ -12,13 +12,14 @@ from typing import Any
 
 import click
 
-from lolat.cli.parsing import COMMAND, List
+from lolat.cli.parsing import COMMAND, Auto, List
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, LolatError
+from lolat.io.paths import looks_like_network
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
 
@@ -146,6 +147,7 @@ def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
+PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 """Written out, as the modules that have them import NumPy, and a command's help should not."""
 
@@ -155,6 +157,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 PERCENT = click.FloatRange(0, 100, min_open=True, max_open=True)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
+BATCH = Auto(WHOLE)
 NUMBERS = List(WHOLE, "N[,N]", "1,4,16")
 
 
@@ -195,6 +198,32 @@ def stacked(*decorators: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda made, one: one(made), decorators[::-1], command)
 
 
+def model_and_networks(
+    arguments: Sequence[str], on: Sequence[str], most: int | None = None
+) -> tuple[str | None, tuple[str, ...]]:
+    """(MODEL, NETWORKs) of a command whose MODEL may be left out; None where the devices are those of --on.
+
+    The first argument is MODEL unless it can only be a network. `most`: networks. UsageError for too many
+    or no networks.
+    """
+    first, *rest = arguments
+    is_network = looks_like_network(first) or (not rest and bool(on or most))
+    networks = tuple(arguments if is_network else rest)
+    if not networks:
+        raise click.UsageError("Missing argument 'NETWORK'", click.get_current_context())
+    if most is not None and len(networks) > most:
+        raise click.UsageError(
+            f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK",
+            click.get_current_context(),
+        )
+    if not is_network and on and most:
+        raise click.UsageError(
+            f"{first} beside --on; expected it among the devices of --on",
+            click.get_current_context(),
+        )
+    return None if is_network else first, networks
+
+
 network_argument = click.argument("network", metavar="NETWORK")
 model_argument = click.argument("model", metavar="MODEL")
 space_argument = click.argument("space", metavar="SPACE")
@@ -203,6 +232,10 @@ device_argument = functools.partial(
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 batch_option = option("--batch-size", type=WHOLE, metavar="N", help="Samples in one batch.")
+on_option = option(
+    "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
+    help="Devices to compare; all: every one that can answer.",
+)  # fmt: skip
 batches_option = option(
     "--batch-size", "batch_sizes", type=NUMBERS, default=(), help="Samples in one batch."
 )
@@ -215,6 +248,10 @@ size_option = option(
 predictor_option = option(
     "--predictor", type=click.Choice(PREDICTORS),
     help="Another formula of the model than its default.",
+)  # fmt: skip
+precision_option = option(
+    "--precision", type=click.Choice(PRECISIONS),
+    help="How a GPU computes; as in the measurements if not given, else by its data sheet.",
 )  # fmt: skip
 launch_option = option(
     "--launch", type=click.Choice(LAUNCHES),
@@ -263,6 +300,6 @@ html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", h
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 network_options = stacked(
     model_argument, network_argument, batch_option(default=1, show_default=True), size_option,
-    predictor_option, launch_option, json_option,
+    predictor_option, precision_option, launch_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK and what goes with them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from lolat.cli import common
@@ -15,23 +17,28 @@ prices_option = common.option(
 @common.command(
     "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
-    answers={"cost": "lolat.training.cost:Cost"},
+    "lolat cost timm:resnet50 --batch-size auto --samples 1281167 --epochs 90",
+    answers={"cost": "lolat.training.cost:Cost", "costs": "lolat.training.compare:Costs"},
 )
-@common.model_argument
-@common.network_argument
-@common.batch_option(required=True, more="On each device.")
+@click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
+@common.on_option(more="Without MODEL all with times and a price, if not given.")
+@common.precision_option
+@common.batch_option(
+    type=common.BATCH, required=True, more="On each device; auto: the most that fit."
+)
 @common.samples_option(more="Without it, iterations alone.")
 @common.epochs_option(default=1, show_default=True)
 @common.optimizer_option
 @common.option("--validation-samples", type=common.WHOLE, help="Evaluated after each epoch.")
 @common.coverage_option
 @common.option(
-    "--memory-gib",
-    type=common.POSITIVE,
-    metavar="GIB",
-    help="Of each device, to say whether a batch fits; if not given, what was free when a CPU was learned.",
-)
-@common.replicas_option(more="Several numbers are compared.")
+    "--memory-gib", type=common.POSITIVE, metavar="GIB",
+    help="Of each device; if not given, of its data sheet, or what was free when a CPU was learned.",
+)  # fmt: skip
+@common.replicas_option(
+    default=None, show_default=False,
+    more="If not given, 1; of several devices as many as an instance of the price list has.",
+)  # fmt: skip
 @common.link_option
 @common.option(
     "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
@@ -40,20 +47,44 @@ prices_option = common.option(
 @common.size_option
 @common.json_option
 def cost(
-    model: str, network: str, prices_file: str | None, as_json: bool, **question: object
+    arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, batch_size: int | str,
+    prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
     """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
 
     By what MODEL knows best: timed epochs, what `lolat learn --mode training` measured, or else an estimate
     from its latencies of inference, which says so. With --price-per-hour K devices cost K times as much;
-    from a price list they are an instance with as many where there is one, else several.
-    """
-    import lolat
-    from lolat.report.cost import cost_lines
+    from a price list they are an instance with as many where there is one, else several. Without MODEL, and
+    with --on, devices are compared, each in the precision in which it is fastest.
 
-    answer = lolat.load(model).cost(network, prices=prices_file, **question)  # type: ignore[arg-type]
-    common.warn(answer.warnings)
-    common.answer("cost", answer, as_json, cost_lines(answer))
+    Exit code 3 where an iteration does not fit into the device's memory.
+    """
+    from lolat.errors import AnswerIsNo
+    from lolat.report.cost import cost_lines, costs_lines
+    from lolat.training.cost import no_room
+
+    model, networks = common.model_and_networks(arguments, on, 1)
+    network, question = networks[0], {**question, "prices": prices_file}
+    if model is None:
+        from lolat.api.predicting import ALL, devices, with_a_price
+        from lolat.training.compare import compare
+
+        models, left_out = devices(on or (ALL,))
+        if not on or ALL in on:
+            models = with_a_price(models, prices_file)
+        several = compare(
+            models, network, precision, batch_size, left_out, replicas=replicas or (), **question
+        )
+        common.answer("costs", several, as_json, costs_lines(several))
+        return
+    from lolat.cli.predict import opened
+
+    answer = opened(model, precision).cost(network, batch_size, replicas=replicas or 1, **question)
+    if answer.fits is not False:
+        common.warn(answer.warnings)
+    common.answer("cost", answer, as_json, cost_lines(answer) if answer.fits is not False else [])
+    if answer.fits is False:
+        raise AnswerIsNo(no_room(answer))
 
 
 @common.command(

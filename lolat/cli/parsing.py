@@ -59,6 +59,19 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
 
 
+class Auto(click.ParamType):
+    """A value of one type, or the word "auto"."""
+
+    name = "N|auto"
+
+    def __init__(self, item: click.ParamType) -> None:
+        self.item = item
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a value."""
+        return value if value == "auto" else self.item.convert(value, param, ctx)
+
+
 class List(click.ParamType):
     """Values of one type with commas between them, each once: a tuple."""
 

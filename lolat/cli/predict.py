@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lolat.model.prediction import Prediction, Predictions
 
 
-def opened(model: str, launch: str | None = None) -> Model:
-    """The model, launched so; remarks where it is old, or `local` is of another processor."""
+def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
+    """The model, run so; remarks where it is old, or `local` is of another processor."""
     loaded = lolat.load(model)
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()
@@ -36,7 +36,7 @@ def opened(model: str, launch: str | None = None) -> Model:
     if state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
         common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
-    return loaded.launched(launch)
+    return loaded.run_as(precision, launch)
 
 
 def fail(errors: Mapping[str, LolatError]) -> None:
@@ -59,13 +59,12 @@ def fail(errors: Mapping[str, LolatError]) -> None:
         "predictions": "lolat.model.prediction:Predictions",
     },
 )
-@common.model_argument
-@click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+@click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
+@common.on_option
 @common.batches_option(default="1", show_default=True)
-@common.option("--device", "devices", multiple=True, metavar="MODEL",
-               help="A further device beside MODEL; may be given again.")  # fmt: skip
 @common.size_option
 @common.predictor_option
+@common.precision_option
 @common.launch_option
 @common.coverage_option
 @common.json_option
@@ -77,25 +76,28 @@ def fail(errors: Mapping[str, LolatError]) -> None:
                help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
-    model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...], devices: tuple[str, ...],
-    input_size: tuple[int, ...], predictor: str | None, launch: str | None,
+    arguments: tuple[str, ...], on: tuple[str, ...], batch_sizes: tuple[int, ...],
+    input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv_file: Path | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. Several networks, batch sizes and devices are
-    answered in one table. With a limit it is a check, of a pull request for example: exit code 3 where the
-    limit is exceeded.
+    answered in one table; MODEL may be left out where --on has the devices. With a limit it is a check, of
+    a pull request for example: exit code 3 where the limit is exceeded.
     """
-    from lolat.api.predicting import predict_all
+    from lolat.api.predicting import devices, predict_all
     from lolat.model.budget import exceeded, read_before
 
     if sure is not None and (max_ms is None or coverage is not None):
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
-    models = [opened(name, launch) for name in dict.fromkeys((model, *devices))]
+    model, networks = common.model_and_networks(arguments, on)
+    models, left_out = devices(
+        (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
+    )
     question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
     before: Prediction | Before | None = None
     if against is not None:
@@ -104,7 +106,7 @@ def predict(
         before = read_before(against) or models[0].predict(
             against, batch_sizes[0], predictor, input_size=input_size or None
         )
-    predictions = predict_all(models, networks, *question)
+    predictions = predict_all(models, networks, *question, left_out)
     _answer(predictions, as_json)
     if csv_file is not None:
         from lolat.report.tables import write_csv
@@ -149,7 +151,7 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
 @common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
-    launch: str | None, as_json: bool, coverage: float | None, csv_file: Path | None,
+    precision: str | None, launch: str | None, as_json: bool, coverage: float | None, csv_file: Path | None,
     html_file: str | None, depth: int | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
@@ -157,7 +159,7 @@ def report(
 
     if html_file is not None:
         check_file(html_file, "html")
-    prediction = opened(model, launch).predict(
+    prediction = opened(model, precision, launch).predict(
         network, batch_size, predictor, coverage, input_size=input_size
     )
     if html_file is not None:
@@ -181,12 +183,12 @@ def report(
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
-    launch: str | None, as_json: bool, block: str | None,
+    precision: str | None, launch: str | None, as_json: bool, block: str | None,
 ) -> None:  # fmt: skip
     """Which milliseconds of NETWORK come from what, and what a change would save."""
     from lolat.report.explanation import explanation_lines
 
-    answer = opened(model, launch).explain(
+    answer = opened(model, precision, launch).explain(
         network, batch_size, predictor, input_size=input_size, block=block
     )
     common.answer("explanation", answer, as_json, explanation_lines(answer))
@@ -209,7 +211,7 @@ def explain(
 @common.sure_option
 def budget(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
-    launch: str | None, as_json: bool, max_ms: float, vary: str, sure: float | None,
+    precision: str | None, launch: str | None, as_json: bool, max_ms: float, vary: str, sure: float | None,
 ) -> None:  # fmt: skip
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines
@@ -217,7 +219,7 @@ def budget(
     coverage = None if sure is None else sure / 100
     question = network, max_ms, vary, batch_size, predictor, coverage
     with common.json_of_no("budget", as_json):
-        answer = opened(model, launch).budget(
+        answer = opened(model, precision, launch).budget(
             *question, sure=sure is not None, input_size=input_size
         )
     common.answer("budget", answer, as_json, budget_lines(answer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,17 +36,10 @@ def show(model: str, formula: bool, as_json: bool) -> None:
 @common.json_option
 def models(as_json: bool) -> None:
     """The models that can be named, learned here or shipped with LoLat, by what they answer for."""
-    from lolat.report.tables import table_lines
+    from lolat.report.device import models_lines
 
     listed = lolat.models()
-    found = sorted(listed, key=lambda m: m.answers_for[:1])
-    rows = [
-        (m.name, m.origin, ", ".join(m.answers_for), m.device or f"cannot be read: {m.problem}")
-        for m in found
-    ]
-    none = ["no models yet: learn one with `lolat learn cpu`"]
-    table: Sequence[str] = table_lines([""] * 4, rows, left={0, 1, 2, 3}) if rows else none
-    common.answer("models", listed, as_json, table)
+    common.answer("models", listed, as_json, models_lines(listed.models))
 
 
 # ---- `lolat read`

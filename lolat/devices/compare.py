@@ -20,7 +20,6 @@ from lolat.devices.tables import (
     TimedNetwork,
     TimedOperation,
     counts_of,
-    mode_of,
 )
 from lolat.devices.times import Times
 from lolat.errors import InputError, LolatError
@@ -31,6 +30,7 @@ from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
 from lolat.model.predicting import within
+from lolat.model.running import mode_of
 from lolat.readers import read
 from lolat.readers.children import Said
 
@@ -116,7 +116,7 @@ def _by_operation(model: Model, formula: Kernels, row: TimedNetwork, counts: Cou
     outside = formula.outside(steps, row.batch_size, model.domain.least)
     total = np.array([counts.total(row.batch_size)["ops"]])
     half, _ = half_width(formula, model.document, None, np.array([steps.latency_ms]), total)
-    interval = None if half is None else steps.interval(widened(half, outside.beyond), None)
+    interval = None if half is None else steps.interval(widened(half, outside), None)
     return Compared(row, steps.latency_ms, interval)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.devices.sheets import OF_PEAK, OFF_OF_NOTHING, Facts
+from lolat.devices.sheets import OFF_OF_NOTHING, Facts
 from lolat.devices.times import SAME, Times
+from lolat.fitting.gpus import OF_PEAK
 from lolat.fitting.predictors.kernels import PARTS, TERMS, Kernels, longest, volumes
 from lolat.fitting.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
 from lolat.graph import work as c

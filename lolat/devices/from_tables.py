@@ -235,15 +235,15 @@ def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
     The host is that of a table's operations, half way to what hosts usually take; or one that is assumed,
     and no slower than that of the table's fastest networks.
     """
-    launch, source, start_ms = formula.mode.launch, ASSUMED, USUAL_MS
+    source, start_ms = ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
     if (of_class >= LEAST_STEPS).sum() >= LEAST_CLASSES:
         source, start_ms = FITTED, (formula.launch_ms * USUAL_MS) ** 0.5
     elif times.whole.sum() >= LEAST_JUDGING_NETWORKS:
-        starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, launch))
+        starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, formula.mode))
         fastest = float((times.latency_ms / starts)[times.whole].min())
         start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
-    host = Host(round(start_ms, 4), FACTOR[source], source, launch)
+    host = Host(round(start_ms, 4), FACTOR[source], source, formula.mode.launch)
     return msgspec.structs.replace(formula, host=host, tf32=facts.tf32)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from lolat.devices.times import Times
 from lolat.errors import InputError
+from lolat.fitting.gpus import OF_PEAK, OF_TF32, sustained
 from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.units import shortened
 
-OF_PEAK = 0.85  # of a data sheet's rate, that large products reach
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
@@ -20,11 +20,19 @@ POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
 """Columns of a data sheet."""
 TF32_FACT = "tf32_gflops"
 """The same of GPUs that have TF32 (NVIDIA's from Ampere on), without sparsity."""
-OF_TF32 = 0.5
-"""What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
-GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 REACHED, REACHED_WHOLE = 0.9, 0.5
 """Of a data sheet's rates, by the fastest operation of a table; by the fastest network."""
+
+
+KEPT = {
+    "memory_gib": ("memory_gib", 1.0), "memory_gb": ("memory_gib", 1.0),
+    "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
+    "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
+    TF32_FACT: ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
+    "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
+}  # fmt: skip
+"""A column of a table of data sheets -> the field of `Gpu`, and how many make one of its units. A GPU's
+GB of memory are GiB, whatever its maker calls them."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +72,16 @@ def read_facts(path: str | Path, device: str) -> Facts:
     return Facts(multiprocessors, rate, bandwidth, bound=part < OF_PEAK, tf32=tf32)
 
 
-def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
-    """The part of its rate that a device sustains on its power.
-
-    What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
-    a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38
-    GFLOPS a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50);
-    units for matrices compute as much more as their rate is higher. Where the rate would need more, clock
-    and voltage go down, and the rate less than the power.
-    """
-    efficient = (
-        GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
+def given_sheet(path: str | Path, device: str) -> dict[str, float]:
+    """What a table of data sheets says of `device` that a model file keeps (`lolat.fitting.gpus.Gpu`)."""
+    row = next(
+        row for row in read_table(path, ("device",), rows="device") if row["device"] == device
     )
-    return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
+    return {
+        name: row.number(column, ABOVE_ZERO) / unit
+        for column, (name, unit) in KEPT.items()
+        if row.get(column)
+    }
 
 
 def seen_facts(times: Times) -> Facts:

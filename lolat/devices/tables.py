@@ -13,9 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 
 from lolat.errors import InputError, LolatError
@@ -23,7 +21,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
-from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
+from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
@@ -96,16 +94,6 @@ class Table:
         return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
 
 
-def mode_of(document: Mapping[str, Any]) -> Mode:
-    """How the device of a model file runs networks."""
-    kernels, where = document["predictors"].get("kernels"), document["environment"]
-    if kernels is not None:
-        return msgspec.convert(kernels.get("mode", {}), Mode)
-    dtype = FLOAT16 if where.get("half") is True else FLOAT32
-    launch = COMPILED if where.get("compile") is True else EAGER
-    return Mode(dtype, launch, where.get("channels_last") is True)
-
-
 def read_networks(
     path: str | Path, devices: Collection[str] = (), mode: Mode | None = None
 ) -> Table:
@@ -152,6 +140,12 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
         row,
     )
+
+
+def version_of(path: str) -> str | None:
+    """The version of PyTorch in the name of a table, as timm names its own: pt291 is 2.9.1."""
+    found = re.search(r"-pt(1)(\d\d)[-.]|-pt(\d)(\d)(\d)[-.]", Path(path).name)
+    return None if found is None else ".".join(filter(None, found.groups()))
 
 
 def family_of(name: str) -> str:

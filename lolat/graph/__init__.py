@@ -98,6 +98,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
                 f"an input, an operation or an output is none of its {len(known)} tensors"
             )
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(str(self.tensors[t].shape) for t in self.inputs)
+        return f"<Graph: {self.name}, {len(self.operations)} operations, inputs {shapes}>"
+
     def _wrong(self, reason: str) -> InputError:
         return InputError(f"graph {self.name!r}: {reason}", code="network")
 

@@ -6,16 +6,18 @@ neither cuts nor counts again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, Tensor
+from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import FREE
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, Mode, Plan, multiplies
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
 
@@ -58,9 +60,25 @@ def channels(graph: Graph, operation: Operation) -> int:
     return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
 
 
-def tensor_bytes(tensor: Tensor, batch_size: int) -> int:
-    """Bytes of a tensor at a batch size."""
-    return tensor.elements(batch_size) * SIZES.get(tensor.dtype, FLOAT_BYTES)
+def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
+    """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
+    if mode is not None and mode.half:
+        return Plan(graph, replace(mode, launch=EAGER)).sizes
+    return [float(SIZES.get(t.dtype, FLOAT_BYTES)) for t in graph.tensors]
+
+
+def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
+    """Bytes of a parameter: 2 in half precision; with autocast a copy in half is kept besides."""
+    if mode is not None and mode.half:
+        return FLOAT_BYTES + 2.0 if mode.dtype == AMP else 2.0
+    return 2.0 if own_dtype(graph) in (FLOAT16, BFLOAT16) else float(FLOAT_BYTES)
+
+
+def own_dtype(graph: Graph) -> str | None:
+    """The data type in which all products of a network are written; None of several or no products."""
+    products = (o for o in graph.operations if multiplies(o.kind))
+    written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
+    return written.pop() if len(written) == 1 else None
 
 
 # ---- A forward pass: weights, and the tensors that are alive at once.
@@ -82,7 +100,7 @@ class Memory:
         return self.weights_bytes + self.activations_bytes
 
 
-def alive_bytes(graph: Graph) -> np.ndarray:
+def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     """(2, operations) bytes alive while each operation runs: those that stay, and those of each sample.
 
     What the operation reads and writes, and what a later one still reads; the inputs all the time,
@@ -101,19 +119,28 @@ def alive_bytes(graph: Graph) -> np.ndarray:
             last[root] = position
     end = len(graph.operations)
     last.update({of_view.get(t, t): end - 1 for t in (*graph.inputs, *graph.outputs)})
-    steps = np.zeros((2, end + 1), np.int64)
+    steps, of_element = np.zeros((2, end + 1), np.int64), element_bytes(graph, mode)
     for t, begin in first.items():
         tensor = graph.tensors[t]
-        size = tensor_bytes(tensor, 1)
+        size = round(tensor.elements(1) * of_element[t])
         steps[int(tensor.batched), begin] += size
         steps[int(tensor.batched), last[t] + 1] -= size
     return steps.cumsum(axis=1)[:, :end]
 
 
-def weights_bytes(graph: Graph) -> int:
+def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
     """Bytes of the parameters, and of the means and variances that training changes without gradients."""
     norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
-    return (parameters(graph) + sum(2 * channels(graph, o) for o in norms)) * FLOAT_BYTES
+    number = parameters(graph) + sum(2 * channels(graph, o) for o in norms)
+    return int(number * parameter_bytes(graph, mode))
+
+
+LARGEST_BATCH = 2**24
+
+
+def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
+    """The largest batch whose `needed` bytes are available; 0 if none is."""
+    return bisect_right(range(1, LARGEST_BATCH + 1), available_bytes, key=needed)
 
 
 # ---- The analysis
@@ -133,14 +160,15 @@ class Analysis:
     names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    _bytes: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    @cached_property
-    def _bytes(self) -> tuple[int, np.ndarray]:
-        return weights_bytes(self.graph), alive_bytes(self.graph)
-
-    def memory(self, batch_size: int) -> Memory:
-        """What a forward pass needs at a batch size."""
-        weights, (fixed, scaled) = self._bytes
+    def memory(self, batch_size: int, mode: Mode | None = None) -> Memory:
+        """What a forward pass needs at a batch size; `mode`: of the device, float32 if None."""
+        dtype = mode.dtype if mode is not None and mode.half else ""
+        if dtype not in self._bytes:
+            sizes = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
+            self._bytes[dtype] = sizes
+        weights, (fixed, scaled) = self._bytes[dtype]
         alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
         if not len(alive):
             return Memory(weights, 0, "")

@@ -14,14 +14,15 @@ from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, POOLINGS
 
-FLOAT32, AMP, FLOAT16, BFLOAT16 = "float32", "amp", "float16", "bfloat16"
+FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
-    FLOAT32: FLOAT32, "fp32": FLOAT32, "float": FLOAT32,
+    FLOAT32: FLOAT32, "fp32": FLOAT32, "float": FLOAT32, TF32: TF32,
     AMP: AMP, "amp_bf16": AMP, "amp_bfloat16": AMP, "amp_fp16": AMP, "amp_float16": AMP,
     FLOAT16: FLOAT16, "fp16": FLOAT16, "half": FLOAT16,
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
-"""What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
+"""What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32;
+`tf32`: float32 whose products are all in TF32, of which PyTorch's default is convolutions alone."""
 Launch = Literal["eager", "compiled", "graph"]
 EAGER: Launch = "eager"
 COMPILED: Launch = "compiled"
@@ -64,7 +65,7 @@ class Mode:
     @property
     def half(self) -> bool:
         """Whether products run in half precision, on units for matrices."""
-        return self.dtype != FLOAT32
+        return self.dtype not in (FLOAT32, TF32)
 
     @classmethod
     def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:
@@ -237,7 +238,7 @@ class Plan:
 
     def _element_bytes(self) -> list[float]:
         """(tensors,) bytes of an element."""
-        half = self.mode.dtype not in (FLOAT32, AMP)
+        half = self.mode.half and self.mode.dtype != AMP
         sizes = [
             2.0 if half and "float" in t.dtype else ELEMENT_BYTES.get(t.dtype, 4.0)
             for t in self.graph.tensors

@@ -147,6 +147,11 @@ def _models_in(folder: Path) -> list[Path]:
     return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
 
 
+def looks_like_network(name: str) -> bool:
+    """Whether a name can only be that of a network: `keras:ResNet50`, `net.onnx`, `module:function`."""
+    return ":" in name.removeprefix(os.path.splitdrive(name)[0]) or name.endswith(_OF_NETWORKS[1])
+
+
 def _not_found(name: str, names: list[str]) -> str:
     """The message for a model that is not there."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"

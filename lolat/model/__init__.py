@@ -10,16 +10,14 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.fitting.predictors import from_dict
 from lolat.graph import Graph
-from lolat.graph.modes import LAUNCHES
 from lolat.io.results import Result, dict_of
 from lolat.model.from_counts import MOST_OF_A_COUNT, latencies_ms
 from lolat.model.from_counts import plan as plan_of
-from lolat.units import shortened
 
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
@@ -66,6 +64,8 @@ class Model(Result):
         self.default: str = document.get("default", "")
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # of `predict_counts`
         self._served: dict[Any, LanguageModel] = {}  # of `llm`
+        self._ways: dict[Any, Model] = {}  # of `run_as`
+        self.asked_precision: str | None = None  # of `run_as`
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -124,26 +124,36 @@ class Model(Result):
             )
         return chosen
 
-    def launched(self, launch: str | None) -> Self:
-        """The same GPU with its operations launched in another way (`lolat.graph.modes.LAUNCHES`).
+    def run_as(self, precision: str | None = None, launch: str | None = None) -> Model:
+        """The same device, running networks in another way.
 
-        None: as it is. InputError for no such way, and for a model that does not say what starting an
-        operation takes.
+        `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it answers by its data
+        sheet, with a wider interval. `launch`: eager, compiled or graph. None: as it was measured.
+        InputError for what the device does not have or nothing tells.
         """
-        if launch is None:
+        from lolat.model.running import run_as
+
+        if (precision, launch) not in self._ways:
+            self._ways[precision, launch] = run_as(self, precision, launch)
+        return self._ways[precision, launch]
+
+    def _as_written(self, network: Graph | Analysis) -> Model:
+        """The device in the precision of a network that is in half itself, as after `module.half()`; as it
+        is for all others. InputError where another precision was asked for.
+        """
+        from lolat.graph.analysis import analyze
+        from lolat.model.running import mode_of, own_precision
+
+        own = own_precision(analyze(network).graph)
+        if own is None or "kernels" not in self.predictors:
             return self
-        kernels = self.inference["predictors"].get("kernels", {})
-        if launch not in LAUNCHES or "host" not in kernels:
+        if self.asked_precision not in (None, own):
             raise InputError(
-                f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}, and the "
-                "model of a GPU that says what starting an operation takes",
-                code="no-launch",
+                f"{arg('precision')} {self.asked_precision}: the network is in {own} itself; expected "
+                f"{own}, or the network in float32",
+                code="no-precision",
             )
-        kernels = {**kernels, "mode": {**kernels["mode"], "launch": launch}}
-        predictors = {**self.document["predictors"], "kernels": kernels}
-        made = type(self)({**self.document, "predictors": predictors}, self.source)
-        made.label = self.label
-        return made
+        return self if mode_of(self.document).half else self.run_as(own)
 
     # ---- The latency of a network
 
@@ -189,13 +199,12 @@ class Model(Result):
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             known: Prediction = last[2]
             return known
-        read, formula = (
-            self._read(network, input_size, predictor, coverage),
-            self.predictor(predictor),
-        )
+        read = self._read(network, input_size, predictor, coverage)
+        model = self._as_written(read)
+        formula = model.predictor(predictor)
 
         def answer(size: Any) -> Prediction:
-            prediction = predict_network(self, read, size, formula, coverage)
+            prediction = predict_network(model, read, size, formula, coverage)
             return prediction.named(network, input_size)
 
         if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
@@ -290,7 +299,7 @@ class Model(Result):
     def cost(
         self,
         network: Any,
-        batch_size: int,
+        batch_size: int | str,
         samples: int | None = None,
         epochs: int = 1,
         optimizer: str = "sgd",
@@ -306,30 +315,33 @@ class Model(Result):
     ) -> Cost:
         """How long training takes on each number of devices in `replicas`, its memory and its dollars.
 
-        `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
-        alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices exchange
-        gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
-        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
-        `price_per_hour`: US$ for one device; else the price in `prices` (a CSV file in the layout of
-        SkyPilot's catalog; None: the list of `lolat prices`) of the model's device.
+        `batch_size`: samples of an iteration on each device; "auto": the most that fit. `samples`: in the
+        data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
+        price list has. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices
+        exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device. `price_per_hour`:
+        US$ for one device; else the price in `prices` (a CSV file in the layout of SkyPilot's catalog;
+        None: the list of `lolat prices`) of the model's device.
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
         model knows neither, and InputError for what cannot be.
         """
         from lolat.fitting.intervals import COVERAGE
-        from lolat.training.cost import cost, training_of
+        from lolat.training.cost import AUTO, cost, training_of
         from lolat.training.model import TrainingRun
 
+        largest = batch_size == AUTO
         run = TrainingRun(
-            batch_size, samples, epochs, optimizer, COVERAGE if coverage is None else coverage,
-            validation_samples,
+            1 if largest else batch_size, samples, epochs, optimizer,  # type: ignore[arg-type]
+            COVERAGE if coverage is None else coverage, validation_samples,
         )  # fmt: skip
         return cost(
             training_of(self.document, self.source), network, run,
             [replicas] if isinstance(replicas, int) else replicas, link_gbps=link_gbps,
             price_per_hour=price_per_hour, prices=prices, memory_gib=memory_gib,
-            input_size=input_size,
+            input_size=input_size, largest=largest, device=self.label,
+            written=lambda graph: training_of(self._as_written(graph).document, self.source),
         )  # fmt: skip
 
     # ---- Language models

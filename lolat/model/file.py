@@ -162,10 +162,14 @@ def knows(document: Mapping[str, Any]) -> list[str]:
 
 
 def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a model file is asked for: "language models", "networks", "training", "spaces"."""
+    """What a model file is asked for: "language models", "networks", "training", "spaces"; "layers" of one
+    that was fitted to single layers of 2018.
+    """
+    of_layers = isinstance(document["environment"].get("source"), Mapping)
     known = {
         "language models": "llm" in document,
-        "networks": "predictors" in document,
+        "networks": "predictors" in document and not of_layers,
+        "layers": of_layers,
         "training": bool({"training", "epochs"} & {*document}),
         "spaces": bool(document.get("spaces")),
     }

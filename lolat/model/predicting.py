@@ -11,18 +11,28 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
+from lolat.fitting.gpus import available_bytes, precision_of
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.work import work_of
 from lolat.model.prediction import Prediction, Query
+from lolat.model.running import ESTIMATED, mode_of
 
 if TYPE_CHECKING:
     from lolat.model import Model
 
+MOSTLY_UNLIKE = (
+    0.5  # of the device's time: more of it says nothing of a device without a data sheet
+)
+NOT_KNOWN = (
+    "not known how far off: most of its time goes to kinds of operations of which nothing was timed on "
+    "this device, and no data sheet of it was given (`lolat fit` with --facts)"
+)
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
 
@@ -50,9 +60,10 @@ def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The remarks in a model file that was made of measurements of others."""
+    """The remarks in a model file that was made of measurements of others, or changed by a data sheet."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
-    return tuple(document.get("warnings", ())) if of_others else ()
+    estimated = [document[ESTIMATED]] if ESTIMATED in document else []
+    return *estimated, *(document.get("warnings", ()) if of_others else ())
 
 
 # ---- A prediction
@@ -76,12 +87,11 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
-    memory, inside = analysis.memory(size), outside.inside_share
-    half, doubts = half_width(formula, document, coverage, times, counts[:, _OPS])
+    mode = mode_of(document)
+    memory, inside = analysis.memory(size, mode), outside.inside_share
+    half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
-        half = widened(half, outside.beyond, outside.unmeasured)
-        half = math.hypot(half, machine(document, coverage or COVERAGE))
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
     date = where.get("date")
     return Prediction(
@@ -110,11 +120,33 @@ def predict_network(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
+        precision=precision_of(mode.dtype),
+        framework=where.get("framework"),
         launch=formula.mode.launch if isinstance(formula, Kernels) else None,
+        available_bytes=available_bytes(document),
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
         query=Query(model, graph, coverage),
     )
+
+
+def _half(
+    formula: Formula,
+    steps: Steps | None,
+    outside: Outside,
+    document: Mapping[str, Any],
+    coverage: float | None,
+    times: np.ndarray,
+    ops: np.ndarray,
+) -> tuple[float | None, tuple[str, ...]]:
+    """Half the width of the interval, as a logarithm, and why there is none; `times`, `ops`: (blocks,)."""
+    alone = steps is not None and isinstance(formula, Kernels) and formula.without_sheet
+    if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
+        return None, (NOT_KNOWN,)
+    half, doubts = half_width(formula, document, coverage, times, ops)
+    if half is not None:
+        half = math.hypot(widened(half, outside), machine(document, coverage or COVERAGE))
+    return half, doubts
 
 
 def _outside(

@@ -17,10 +17,11 @@ from msgspec import UNSET, UnsetType
 from lolat.errors import LolatError
 from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, Memory
+from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.io.results import Result
 from lolat.io.writing import write_text
+from lolat.model.running import mode_of, way_words
 from lolat.model.state import State
 from lolat.units import between, byte_size, milliseconds, plain, plural, shapes_text
 
@@ -85,17 +86,20 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. `launch`: how a GPU's
-    operations are launched (`lolat.graph.modes`); `host_ms`: what the host takes to start them all;
-    `host_bound`: whether that is longer than running them; None where the model does not say.
-    The blocks, the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model
-    as it was given, among several answers. FLOPs are multiply-accumulates.
+    is most of it; both None where the model does not say what was measured. `precision`, `framework`: how
+    the device runs it; `launch`: how a GPU's operations are launched (`lolat.graph.modes`); `host_ms`: what
+    the host takes to start them all; `host_bound`: whether that is longer than running them; None where the
+    model does not say. `available_bytes`: of the device's memory, None where it is not known; `fits`:
+    whether that is enough. The blocks, the last one "call", the fixed cost of a call, add up to
+    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are
+    multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
-        "interval_ms", "coverage", "in_domain", "inside_share", "launch", "host_ms", "host_bound",
-        "memory_bytes", "memory", "warnings", "counts", "blocks", "device",
+        "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
+        "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits", "warnings",
+        "counts", "blocks", "device",
     )  # fmt: skip
 
     network: str
@@ -112,10 +116,13 @@ class Prediction(Result):
     block_counts: np.ndarray  # (blocks, COLUMNS)
     block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float
+    precision: str
+    framework: str | None
     launch: str | None
     host_ms: float | None
     host_bound: bool | None
     memory: Memory  # of one forward pass
+    available_bytes: int | None
     model: str  # its name, and when it was learned
     learned: str | None
     state: State | None
@@ -156,10 +163,23 @@ class Prediction(Result):
         return self.memory.total_bytes
 
     @property
+    def fits(self) -> bool | None:
+        """Whether the device's memory holds them; None where it is not known."""
+        return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch that fits into the device's memory; 0 if none does or that is not known."""
+        analysis, mode = analyze(self.query.graph), mode_of(self.query.model.document)
+        return largest_fitting(
+            lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
+        )
+
+    @property
     def title(self) -> str:
-        """Which network at which batch size, and what goes in."""
-        size = shapes_text(self.input_shapes)
-        return f"{plain(self.network)} · batch {self.batch_size}" + (f" · {size}" if size else "")
+        """Which network at which batch size, what goes in, and how the device runs it."""
+        parts = [plain(self.network), f"batch {self.batch_size}", shapes_text(self.input_shapes)]
+        return " · ".join(filter(None, [*parts, way_words(self.query.model.document)]))
 
     def words(self) -> str:
         """The latency, how sure it is and whether the network is like what was measured."""
@@ -199,13 +219,15 @@ class Prediction(Result):
 class Predictions(Result):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
-    `failures`: why a network could not be read, by network.
+    `failures`: why a network could not be read, by network; `left_out`: why a device could not answer, by
+    its name.
     """
 
-    KEYS = ("answers", "failures")
+    KEYS = ("answers", "failures", "left_out")
 
     answers: tuple[Prediction, ...]
     errors: Mapping[str, LolatError] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failures(self) -> dict[str, str]:
@@ -259,6 +281,15 @@ def domain_words(prediction: Prediction) -> str:
     return f"{where} the measured domain ({part})"
 
 
+def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -> str:
+    """That something does not fit into a device's memory, and what does."""
+    fits = f"the largest batch that fits is {largest_batch:,}" if largest_batch else "no batch does"
+    return (
+        f"DOES NOT FIT: it takes {byte_size(needed_bytes)} of memory, of which a network may have "
+        f"{byte_size(available_bytes)} on the device; {fits}"
+    )
+
+
 def memory_words(memory: Memory) -> str:
     """What a forward pass needs in memory, and where it is most."""
     at = f", most at {plain(memory.at)}" if memory.at else ""
@@ -269,9 +300,9 @@ def memory_words(memory: Memory) -> str:
 
 
 def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
-    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"; nothing where there is none."""
+    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
-        return ""
+        return ", how sure that is, is not known"
     return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
 
 

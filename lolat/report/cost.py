@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lolat.report.tables import table_lines
-from lolat.training.cost import Cost
+from lolat.training.compare import Choice, Costs, choice_words
+from lolat.training.cost import Cost, no_room
 from lolat.training.model import TrainingPrediction
 from lolat.training.prices import Offer, Prices
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
@@ -35,8 +36,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
     iteration = f": {' · '.join(parts)}" if parts else ""
+    room = [no_room(cost)] if cost.fits is False else []
     before = [
-        f"{title} · {plain(cost.model)}",
+        *room,
+        f"{title} · {plain(cost.model)}" + (f" · {cost.precision}" if cost.precision else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}",
         f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
     ]
@@ -50,11 +53,11 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     between = f"{percent(cost.coverage)} between"
     heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
              between, "$", between, ""]  # fmt: skip
-    is_table = cost.samples is not None or len(cost.options) > 1
+    is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
     rows = [_row(cost, option) for option in cost.options if is_table]
     after = []
-    if cost.samples is not None:
-        unknown = f"No price of {plain(cost.model)} is known: give --price-per-hour for the cost."
+    if cost.samples is not None and cost.fits is not False:
+        unknown = f"No price of {plain(cost.model)} is known: give --price-per-hour or --prices."
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, (heads, rows), after
 
@@ -84,6 +87,7 @@ def _link_lines(cost: Cost) -> Iterator[str]:
 def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     rented, total, interval = option.rented, option.total_s, option.interval_s
     name = plain(rented.instance_type) if rented else ""
+    name += f" ({plain(rented.accelerator)})" if rented and rented.accelerator else ""
     idle = f", {rented.idle_devices} idle" if rented and rented.idle_devices else ""
     dollars_of = option.dollars_interval
     exchange = option.parts_ms["exchange"]
@@ -109,6 +113,9 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     ]
 
 
+LEFT_OUT = "without storage, data transfer, setting up the machines"
+
+
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """The cheapest and the fastest, the options between them, and where the price is from."""
     assert cost.cheapest is not None
@@ -124,8 +131,66 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
     source = f" ({'; '.join(sorted(dated))})" if dated else ""
-    left_out = "storage, data transfer, setting up the machines"
-    yield f"Price by the second: {plain(cost.prices or '')}{source}; without {left_out}."
+    yield f"Price by the second: {plain(cost.prices or '')}{source}; {LEFT_OUT}."
+
+
+# ---- Several devices
+
+MOST_LEFT_OUT = 3
+
+
+def costs_lines(costs: Costs) -> Iterator[str]:
+    """Several devices as one table, the cheapest first; then the best, and who is not compared."""
+    run = ""
+    if costs.samples:
+        run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
+    yield f"Training {plain(costs.network)} · {costs.optimizer}{run}"
+    between = f"{percent(costs.coverage)} between"
+    heads = ["device", "GPUs", "precision", "batch", "memory", "rented", "$/hour", "iteration", "total",
+             between, "$", between, ""]  # fmt: skip
+    listed = sorted(
+        ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
+        key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
+    )
+    yield ""
+    yield from table_lines(heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 5, 12})
+    yield ""
+    for name, choice in (("Cheapest", costs.cheapest), ("Fastest", costs.fastest)):
+        if choice is not None:
+            yield f"{name}: {choice_words(choice)}"
+    for cost in costs.answers:
+        if cost.fits is False:
+            yield f"{plain(cost.device)}: {no_room(cost)}"
+    if unpriced := [
+        plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
+    ]:
+        yield f"No price of {', '.join(unpriced)} is known: --prices FILE has them, or --price-per-hour."
+    left_out = [f"{plain(name)}: {plain(why)}" for name, why in costs.left_out.items()]
+    yield from left_out[:MOST_LEFT_OUT]
+    if len(left_out) > MOST_LEFT_OUT:
+        yield f"{len(left_out) - MOST_LEFT_OUT} more devices cannot answer (--json has why)"
+    dated = {f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date}
+    links = {o.link for _, o in listed if o.link}
+    yield from (
+        [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
+    )
+    if dated:
+        yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
+
+
+def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
+    choice = Choice(
+        cost.device, cost.precision, option.devices, option.total_s or 0.0, option.dollars
+    )
+    marks = [
+        n for n, c in (("cheapest", costs.cheapest), ("fastest", costs.fastest)) if c == choice
+    ]
+    front = "*" if choice in costs.frontier else " "
+    cells = _row(cost, option)
+    return [
+        plain(cost.device), cells[0], cost.precision or "", f"{cost.batch_size:,}",
+        byte_size(cost.memory_bytes), *cells[1:4], *cells[7:11], f"{front} {', '.join(marks)}".rstrip(),
+    ]  # fmt: skip
 
 
 def price_lines(prices: Prices) -> Iterator[str]:

@@ -7,16 +7,22 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat.fitting.intervals import noise_floor, repeatability_of
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
+from lolat.io.paths import LOCAL, SHIPPED
 from lolat.model import Model
 from lolat.model.rates import rates_of
+from lolat.model.running import span
 from lolat.model.summary import Families, Rate, families_of, framework_of, headline
+from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.api.fitting import ListedModel
 
 WIDE = 96
 """Columns that a screen surely has."""
@@ -39,6 +45,28 @@ def describe(model: Model) -> Iterator[str]:
     yield from device_lines(model)
     yield from remark_lines(model.document)
     yield from section_lines(model.document)
+
+
+def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
+    """The lines of `lolat models`: those that answer for the same together."""
+    if not models:
+        yield "no models yet: learn one with `lolat learn cpu`"
+        return
+    shown = [m for m in models if "layers" not in m.answers_for]
+    rows = [
+        [
+            plain(m.name) + (" (local)" if m.origin == LOCAL else ""),
+            plain(f"cannot be read: {m.problem}") if m.problem else ", ".join(m.answers_for),
+            plain(m.runs or ""),
+            span(m.batch_sizes) if m.batch_sizes else "",
+            percent(m.error) if m.error is not None else "",
+        ]
+        for m in sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
+    ]
+    heads = ["model", "answers for", "as it runs networks", "batch", "error, left out"]
+    yield from table_lines(heads, rows, left={0, 1, 2})
+    if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
+        yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
 
 
 def learned(model: Model, path: str, name: str, was_measured: bool = True) -> Iterator[str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
+from lolat.model.prediction import (
+    Prediction,
+    domain_words,
+    interval_words,
+    memory_words,
+    no_room_words,
+)
+from lolat.model.running import held_words, name_of, way_words
 from lolat.model.summary import headline
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import table_lines
-from lolat.units import byte_size, digits, milliseconds, plain, quantity
+from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
 
@@ -35,10 +41,23 @@ def totals(prediction: Prediction) -> str:
 
 def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
+    yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     yield totals(prediction)
     yield memory_words(prediction.memory)
+    model = prediction.query.model
+    if held := held_words(model.document):
+        yield f"{plain(model.label)}: {plain(name_of(model.document))}, by {held}"
     yield from note_lines(prediction.warnings)
+
+
+def room_lines(prediction: Prediction) -> Iterator[str]:
+    """That the network does not fit into the device's memory, where that is so."""
+    if prediction.fits is False:
+        assert prediction.available_bytes is not None
+        yield no_room_words(
+            prediction.memory_bytes, prediction.available_bytes, prediction.largest_batch
+        )
 
 
 def note_lines(remarks: Sequence[str]) -> Iterator[str]:
@@ -59,6 +78,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     `depth`: fold by modules, so many names deep.
     """
     query = prediction.query
+    yield from room_lines(prediction)
     yield prediction.title
     yield headline(query.model)
     yield latency(prediction)
@@ -104,8 +124,6 @@ def bar(share: float, largest: float) -> str:
 # ---- Several predictions
 
 DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}
-_OF_TIME = re.compile(r" \([\d.]+ % of its time\)")
-"""The part of a note that differs from prediction to prediction, so that it would stand there for each."""
 
 
 def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
@@ -116,27 +134,62 @@ def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
     lines = []
-    notes: dict[str, dict[str, None]] = {}
-    names = [" on ".join((plain(p.query.network), _device(p))) for p in predictions]
-    for p, name in zip(predictions, names, strict=True):
+    for p in predictions:
         sample_ms = p.latency_ms / p.batch_size
         lines.append(
-            [plain(p.query.network), _device(p), str(p.batch_size), digits(p.latency_ms),
+            [plain(p.query.network), _device(p), way_words(p.query.model.document), str(p.batch_size),
+             digits(p.latency_ms),
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",
              f"{sample_ms / first:.2f}x" if first else "",
              "host-bound" if p.host_bound else DOMAIN[p.in_domain],
-             byte_size(p.memory.total_bytes)]
+             byte_size(p.memory.total_bytes) + (" DOES NOT FIT" if p.fits is False else "")]
         )  # fmt: skip
-        for warning in p.warnings:
-            notes.setdefault(_OF_TIME.sub("", plain(warning)), {})[name] = None
     coverages = {p.coverage for p in predictions} - {None}
     sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-    heads = ["network", "device", "batch", "ms", sure, "ms a sample", "vs. first"]
-    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 7})
-    for note, members in notes.items():
-        whose = "" if len(members) == len(set(names)) else f" ({', '.join(members)})"
-        yield f"note{whose}: {note}"
+    heads = ["network", "device", "as it runs", "batch", "ms", sure, "ms a sample", "vs. first"]
+    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 2, 8, 9})
+    yield from grouped_notes(
+        [
+            (f"{plain(p.query.network)} on {_device(p)}", p.warnings)
+            for p in sorted(predictions, key=_width, reverse=True)
+        ]
+    )
+
+
+def _width(prediction: Prediction) -> float:
+    """How wide the interval is, as a factor; more where it is not known."""
+    low, high = prediction.interval_ms or (1e-9, 1.0)
+    return high / max(low, 1e-9)
+
+
+MOST_NOTES = 3
+
+
+def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """At most MOST_NOTES lines of the notes on several answers, each with its name, the least sure first:
+    all of them, or how many, the worst, and where to read the others.
+    """
+    notes: dict[str, dict[str, None]] = {}
+    for name, remarks in answers:
+        for remark in remarks:
+            notes.setdefault(plain(remark), {})[name] = None
+    names = {name for name, _ in answers}
+    lines = [
+        f"note{'' if len(members) == len(names) else f' ({_few(list(members))})'}: {note}"
+        for note, members in notes.items()
+    ]
+    if len(lines) <= MOST_NOTES:
+        yield from lines
+        return
+    noted = len({name for members in notes.values() for name in members})
+    yield f"{plural(len(lines), 'note')} on {noted} of {plural(len(names), 'answer')}; of the least sure:"
+    yield lines[0]
+    yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def _device(prediction: Prediction) -> str:

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
+from lolat.errors import InputError, arg
+from lolat.fitting.gpus import GIB, available_bytes, precision_of
 from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph import Graph
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
+from lolat.model.prediction import no_room_words
+from lolat.model.running import mode_of
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
 from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.prices import Prices, Rental, device_of, rental_of
+from lolat.training.prices import Prices, Rental, device_of, instances_of, rental_of
 from lolat.units import dollars, duration, milliseconds, plain, plural
+
+AUTO = "auto"
+"""A batch size: the largest that fits."""
 
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
     """The time, memory and money of training on each number of devices.
 
+    `device`: the model as it was given; `precision`: in which it trains, None where the model does not say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
-    None or empty without a price, or without samples. `memory_bytes`: of an iteration on each device;
-    `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
+    None or empty without a price, without samples, and where an iteration does not fit: then nothing is
+    priced. `memory_bytes`: of an iteration on each device; `available_bytes`: of a device, None if unknown;
+    `largest_batch`: the largest that fits into it.
     """
 
+    KEYS = (
+        "model", "device", "precision", "network", "batch_size", "samples", "epochs", "optimizer",
+        "coverage", "memory_bytes", "available_bytes", "fits", "largest_batch", "prices", "options",
+        "cheapest", "fastest", "frontier", "warnings",
+    )  # fmt: skip
+
     model: str
+    device: str
+    precision: str | None
     network: str
     batch_size: int
     samples: int | None
@@ -47,6 +65,11 @@ class Cost(Result):
     frontier: tuple[int, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether an iteration fits into a device's memory; None where that is not known."""
+        return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
+
     def option(self, devices: int) -> TrainingPrediction:
         """The option with that number of devices."""
         return next(o for o in self.options if o.devices == devices)
@@ -54,6 +77,8 @@ class Cost(Result):
     def words(self) -> str:
         """An iteration's time, or the cheapest and the fastest option."""
         title = f"{plain(self.network)} on {plain(self.model)}, batch {self.batch_size}"
+        if self.fits is False:
+            return f"{title}: {no_room(self)}"
         if self.fastest is None:
             return f"{title}: {milliseconds(self.options[0].iteration_ms)} an iteration"
         names = {"cheapest": self.cheapest, "fastest": self.fastest}
@@ -75,6 +100,11 @@ class Cost(Result):
             row |= row.pop("rented") or {}
             rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
         return rows
+
+
+def no_room(cost: Cost) -> str:
+    """That an iteration does not fit, and what does."""
+    return no_room_words(cost.memory_bytes, cost.available_bytes or 0, cost.largest_batch or 0)
 
 
 def training_of(document: Mapping[str, Any], source: str) -> Training:
@@ -105,46 +135,91 @@ def cost(
     prices: str | Prices | None = None,
     memory_gib: float | None = None,
     input_size: Any = None,
+    largest: bool = False,
+    device: str = "",
+    written: Callable[[Graph], Training] | None = None,
 ) -> Cost:
     """Time, memory and money of training a network on each number of devices in `replicas`.
 
-    Further arguments: see `lolat.api.Model.cost`. InputError for what cannot be.
+    `replicas`: none: as many as one instance of the price list has. `largest`: the largest batch that fits
+    is taken, not that of `run`. `device`: the model as it was given. `written`: the device's training of a
+    network that is in half itself. Further arguments: see `lolat.api.Model.cost`. InputError for what
+    cannot be.
     """
-    document, given_link = training.document, None if link_gbps is None else Link(link_gbps)
-    available = _available_bytes(document, memory_gib)
-    for devices in replicas or (0,):
-        run.check_batch(devices)
+    document = training.document
+    available = available_bytes(document) if memory_gib is None else int(memory_gib * GIB)
+    if largest and available is None:
+        raise no_memory(device or training.name)
     rental = rental_of(document, price_per_hour, prices)
+    replicas = replicas or instances_of(rental)
+    run.check_batch(1 if largest else max(replicas))
+    link = None if link_gbps is None else Link(link_gbps)
     graph = readers.read(network, input_size)  # last, as it takes long
-    options = []
-    for devices in replicas:
-        link = given_link
-        if link is None and devices > 1:
-            link = rental.link(devices) if rental else assumed_link(device_of(document), devices)
-        option = predict(training, graph, run, devices, link)
-        options.append(_priced(option, rental) if rental else option)
-    timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
-    paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
-    best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
+    training = training if written is None else written(graph)
+    mode = mode_of(training.document) if "predictors" in training.document else None
     optimizer = optimizer_named(run.optimizer)
+    most = None if available is None else largest_batch(graph, optimizer, available, mode)
+    if largest and most:
+        run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
+    memory = memory_bytes(graph, run.batch_size, optimizer, mode)
+    fits = available is None or memory <= available
+    rental = rental if fits else None  # what does not run has no price
+    options = [_option(training, graph, run, k, link, rental) for k in replicas]
     return Cost(
         model=training.name,
+        device=device or training.name,
+        precision=None if mode is None else precision_of(mode.dtype),
         network=graph.name,
         batch_size=run.batch_size,
         samples=run.samples,
         epochs=run.epochs,
         optimizer=run.optimizer,
         coverage=run.coverage,
-        memory_bytes=memory_bytes(graph, run.batch_size, optimizer),
+        memory_bytes=memory,
         available_bytes=available,
-        largest_batch=None if available is None else largest_batch(graph, optimizer, available),
+        largest_batch=most,
         prices=rental.prices if rental else None,
         options=tuple(options),
-        cheapest=min((o[1], o[0], o[2]) for o in paid)[2] if paid else None,
-        fastest=min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
-        frontier=tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
+        **(_best(options) if fits else NOTHING),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
+
+
+def no_memory(device: str) -> InputError:
+    """The error where a largest batch is asked of a device whose memory is not known."""
+    return InputError(
+        f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected "
+        f"{arg('memory_gib')}, or a batch size",
+        code="no-memory",
+    )
+
+
+def _option(
+    training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
+    rental: Rental | None,
+) -> TrainingPrediction:  # fmt: skip
+    """The training on so many devices, with its price where there is a rental; `link`: a given one."""
+    if link is None and devices > 1:
+        link = (
+            rental.link(devices) if rental else assumed_link(device_of(training.document), devices)
+        )
+    option = predict(training, graph, run, devices, link)
+    return _priced(option, rental) if rental else option
+
+
+NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
+
+
+def _best(options: Sequence[TrainingPrediction]) -> dict[str, Any]:
+    """The numbers of devices of the cheapest, the fastest, and those between them."""
+    timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
+    paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
+    best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
+    return {
+        "cheapest": min((o[1], o[0], o[2]) for o in paid)[2] if paid else None,
+        "fastest": min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
+        "frontier": tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
+    }
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -162,12 +237,3 @@ def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
     return replace(
         option, rented=rented, dollars=total, dollars_interval=(ends[0], ends[1]) if ends else None
     )
-
-
-def _available_bytes(document: Mapping[str, Any], memory_gib: float | None) -> int | None:
-    """Memory of a device: as given, of the file, or free when a CPU was learned; None if unknown."""
-    if memory_gib is not None:
-        return int(memory_gib * 2**30)
-    environment = document.get("environment") or {}
-    free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-    return environment.get("memory_bytes", free)

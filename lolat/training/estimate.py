@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, Outside, widened
 from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
 from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
@@ -189,7 +189,7 @@ class EstimatedTraining(Training):
         floor = noise_floor(self.document) or 0.0
         half = self.evidence.half_width(len(graph.operations), coverage, floor)
         wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
-        half = widened(half * wider, sum(unlike.values()))
+        half = widened(half * wider, Outside(unlike=sum(unlike.values())))
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _steps(

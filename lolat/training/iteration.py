@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import FLOAT_BYTES, NORM_VECTORS, parameters, tensor_bytes
+from lolat.graph.analysis import (
+    NORM_VECTORS,
+    element_bytes,
+    largest_fitting,
+    parameter_bytes,
+    parameters,
+)
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
+from lolat.graph.modes import AMP, Mode
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,6 @@ def started(graph: Graph) -> int:
 
 # ---- Memory: activations saved for the backward pass, weights, gradients, slots.
 
-LARGEST_BATCH = 2**24
 SAVES_INPUT = NORMALIZATIONS | {
     "conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "matmul", "attention",
     "embedding", "multiply", "divide", "power", "square", "max_pool", "global_max_pool", "gelu", "silu",
@@ -146,7 +151,7 @@ SAVES_OUTPUT = {
 """Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""
 
 
-def saved_bytes(graph: Graph, batch_size: int) -> int:
+def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     """Bytes that the forward pass leaves for the backward pass, at `batch_size`.
 
     The inputs of SAVES_INPUT and the results of SAVES_OUTPUT, each tensor once; a reshaped tensor is the
@@ -162,25 +167,37 @@ def saved_bytes(graph: Graph, batch_size: int) -> int:
             saved.update(viewed.get(t, t) for t in operation.inputs)
         if operation.kind in SAVES_OUTPUT:
             saved.update(operation.outputs)
-    return sum(tensor_bytes(graph.tensors[t], batch_size) for t in saved)
+    sizes = element_bytes(graph, mode)
+    return int(sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))
 
 
-def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
+def memory_bytes(
+    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None
+) -> int:
     """Estimate of the peak memory of an iteration.
 
     Saved activations + gradients of the largest operation + parameters x (themselves, their gradient,
-    the optimizer's slots) x 4 bytes; without what framework, library and allocator need besides.
+    the optimizer's slots) x their bytes; without what framework, library and allocator need besides.
+    `mode`: of the device, float32 if None; autocast saves activations in half, and weights in float32.
     """
+    of_element = element_bytes(graph, mode)
     tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
-    sizes = [sum(tensor_bytes(graph.tensors[t], batch_size) for t in each) for each in tensors]
-    of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
-    return saved_bytes(graph, batch_size) + max(sizes, default=0) + of_parameters
+    sizes = [
+        sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
+    ]
+    numbers, weight = 2 + optimizer.slots, parameter_bytes(graph, mode)
+    if mode is not None and mode.dtype == AMP:
+        numbers, weight = 4 * numbers + 2, 1.0
+    of_parameters = int(parameters(graph) * numbers * weight)
+    return saved_bytes(graph, batch_size, mode) + int(max(sizes, default=0)) + of_parameters
 
 
-def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:
+def largest_batch(
+    graph: Graph, optimizer: Optimizer, available_bytes: float, mode: Mode | None = None
+) -> int:
     """The largest batch whose iteration fits into `available_bytes`; 0 if none does."""
 
     def needed(batch_size: int) -> int:
-        return memory_bytes(graph, batch_size, optimizer)
+        return memory_bytes(graph, batch_size, optimizer, mode)
 
-    return bisect_right(range(1, LARGEST_BATCH + 1), available_bytes, key=needed)
+    return largest_fitting(needed, available_bytes)

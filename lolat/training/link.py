@@ -16,13 +16,13 @@ PCI Express 0.5, as everything goes through the host: 28 of 63 on eight and 35 o
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lolat.errors import InputError, arg
+from lolat.fitting.gpus import find_gpu
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
 from lolat.graph.counts import COLUMNS, count
@@ -57,23 +57,13 @@ class Link:
         return self.latency_ms + 8.0 * size_bytes / (self.gbps * 1e6)
 
 
-_PEAKS = (
+PEAKS = {
     # Half of what NVIDIA's data sheets say, which is for both ways: 160, 300, 600, 900, 1800.
-    ("NVLink 5", 900.0, r"b200"),
-    ("NVLink 4", 450.0, r"h[12]00 .*(sxm\d?|hbm3)|h200(?!.* (nvl|pcie))"),
-    ("NVLink 3", 300.0, r"a100 .*sxm\d?"),
-    ("NVLink 2", 150.0, r"v100 .*sxm\d?"),
-    ("NVLink 1", 80.0, r"p100 .*sxm\d?"),
+    "NVLink 1": 80.0, "NVLink 2": 150.0, "NVLink 3": 300.0, "NVLink 4": 450.0, "NVLink 5": 900.0,
     # Rates: PCI-SIG's base specifications, 16 lanes of 8, 16 and 32 GT/s at 128/130.
-    ("PCIe 5.0 x16", 63.0, r"h[12]00|50[789]0|pro [456]000"),
-    (
-        "PCIe 4.0 x16",
-        31.5,
-        r"a100|a10g?|a16|a30|a40|l4|l40s?|a[456]000|[34]0[789]0|6000 ada|mi[12][01]0",
-    ),
-    ("PCIe 3.0 x16", 15.75, r"v100s?|p100|p40?|t4|[km]\d0|10[78]0 ?(ti)?|20[78]0 ?(ti)?|titan"),
-)
-"""(name, peak in GB/s one way, words of a device's name); the first row that fits counts.
+    "PCIe 3.0 x16": 15.75, "PCIe 4.0 x16": 31.5, "PCIe 5.0 x16": 63.0,
+}  # fmt: skip
+"""The link of a data sheet (`lolat.fitting.gpus`) -> its peak in GB/s one way.
 
 A name that does not tell the form, such as V100, is a card, which is slower. An NVLink bridge joins two
 cards and no more (RTX 3090, A6000, the NVL forms): in a ring of more it is as fast as the PCI Express
@@ -87,12 +77,11 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
     """
     if devices > machine:
         return Link(NETWORK_GBPS, name="the network between machines")
-    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold()))
-    for name, peak_gb_s, names in _PEAKS:
-        if re.search(rf"\b([rg]tx ?)?({names})\b", words):
-            share = NVLINK_SHARE if name.startswith("NVLink") else PCIE_SHARE
-            return Link(8 * peak_gb_s * share, name=name)
-    return Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
+    gpu = find_gpu(device)
+    if gpu is None or gpu.link not in PEAKS:
+        return Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
+    share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
+    return Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
 
 
 # ---- The exchange of gradients.

@@ -46,6 +46,10 @@ class TrainingRun:
         check_coverage(self.coverage)
         object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
 
+    def share(self, devices: int) -> int | None:
+        """Samples of the data set for each of so many devices, at least one; None without a data set."""
+        return None if self.samples is None else max(self.samples // devices, 1)
+
     def check_batch(self, devices: int) -> None:
         """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
         as_whole(devices, "replicas")

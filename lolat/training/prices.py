@@ -132,11 +132,13 @@ GIVEN = "the price given"
 
 @dataclass(frozen=True)
 class Rented:
-    """What is rented: `instances` of one type; `price_per_hour`: US$ of all of them; `idle_devices`: paid
-    for and not used; `source`, `date`: where the price is from.
+    """What is rented: `instances` of one type; `accelerator`: what they hold, as the list calls it;
+    `price_per_hour`: US$ of all of them; `idle_devices`: paid for and not used; `source`, `date`: where the
+    price is from.
     """
 
     instance_type: str
+    accelerator: str
     instances: int
     idle_devices: int
     region: str
@@ -170,7 +172,8 @@ class Rental:
         offer = self.offer_for(devices)
         instances = -(-devices // offer.devices)
         return Rented(
-            offer.instance_type, instances, instances * offer.devices - devices, offer.region,
+            offer.instance_type, offer.accelerator, instances, instances * offer.devices - devices,
+            offer.region,
             instances * offer.price, offer.source, offer.date,
         )  # fmt: skip
 
@@ -179,6 +182,12 @@ class Rental:
         offer = self.offer_for(devices)
         machine = offer.devices if offer.instance_type else MACHINE
         return assumed_link(f"{self.device} {offer.accelerator}", devices, machine)
+
+
+def instances_of(rental: Rental | None) -> tuple[int, ...]:
+    """How many devices the instances of a rental hold, up to MACHINE; one where nothing says it."""
+    held = {o.devices for o in rental.offers} if rental else set()
+    return tuple(sorted(n for n in held if n <= MACHINE)) or (1,)
 
 
 def device_of(document: Mapping[str, Any]) -> str:

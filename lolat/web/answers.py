@@ -11,6 +11,7 @@ from lolat.graph import Graph
 from lolat.io.results import escape
 from lolat.llm.answer import GOES_TO, LanguageModel
 from lolat.llm.decoder import Decoder
+from lolat.model import Model
 from lolat.model.budget import budget, value_words
 from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
@@ -18,6 +19,7 @@ from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import goes_to, llm_parts, load_words
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
+from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import Device
 from lolat.web.form import Form
@@ -41,8 +43,14 @@ def _command(name: str, form: Form, device: Device, *more: str) -> str:
     return join(["lolat", name, device.argument, form.network(), *form.options(), *more])
 
 
+def asked_of(device: Device, question: Card) -> Model:
+    """The device's model in the precision that is asked for."""
+    return device.model.run_as(question["precision"] or None)
+
+
 def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
-    predictions = [device.model.predict(graph, size) for size in question["batch_size"]]
+    model = asked_of(device, question)
+    predictions = [model.predict(graph, size) for size in question["batch_size"]]
     return {
         "title": milliseconds(predictions[0].latency_ms),
         "predictions": predictions,
@@ -59,8 +67,8 @@ def _budget(
     command = _command("budget", form, device)
     try:
         answer = budget(
-            device.model, graph, question["max_ms"], vary, question["batch_size"], None, coverage,
-            sure is not None, at_size,
+            asked_of(device, question), graph, question["max_ms"], vary, question["batch_size"], None,
+            coverage, sure is not None, at_size,
         )  # fmt: skip
     except AnswerIsNo as no:
         return {"title": "does not fit", "lines": [form.words(no)], "command": command}
@@ -69,8 +77,14 @@ def _budget(
 
 
 def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
-    asked = {name: question[name] for name in (f.name for f in form.own_fields)}
-    cost = device.model.cost(graph, **asked)
+    asked = {f.name: question[f.name] for f in form.own_fields if f.name != "precision"}
+    cost = asked_of(device, question).cost(graph, **asked)
+    if cost.fits is False:
+        return {
+            "title": "does not fit",
+            "lines": [no_room(cost)],
+            "command": _command("cost", form, device),
+        }
     first, (before, (heads, lines), after) = cost.options[0], cost_parts(cost)
     words = [duration(first.total_s or 0.0)]
     words += [] if first.dollars is None else [dollars(first.dollars)]
@@ -168,7 +182,7 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
 
 def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, Prediction]]]]:
     """Of each batch size the longest time, and (number, card, prediction) of each device, the fastest
-    first; nothing where there is nothing to compare.
+    first, and last what does not fit; nothing where there is nothing to compare.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -176,7 +190,7 @@ def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, 
     groups = []
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
-        lines.sort(key=lambda line: line[2].latency_ms)
+        lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
         groups.append((predictions[0].batch_size, lines[-1][2].latency_ms or 1.0, lines))
     return groups
 

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
+from lolat.fitting.gpus import PRECISIONS
 from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS, published
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
+from lolat.training.cost import AUTO
 from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, did_you_mean, plain, shortened
 from lolat.web.devices import Device
@@ -168,10 +170,20 @@ def _steps(least: int, most: int) -> tuple[str, ...]:
     return tuple(str(n) for p in powers for n in sorted({p, p * 3 // 2}) if least <= n <= most)
 
 
+PRECISION = Field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
+                  choices={"": "as measured", **{p: p for p in PRECISIONS}})  # fmt: skip
+
+
+def batch_on_each(text: str) -> int | str:
+    """A batch size, or "auto"."""
+    return AUTO if text == AUTO else int(Numbers()(text))
+
+
 TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
               Numbers(most=MOST_BATCH, longest=8)),
+        PRECISION,
     )),
     "budget": Tab("What fits", (
         Field("vary", "What may change", "width", choices={v: VARY_WORDS[v] for v in VARY}),
@@ -180,11 +192,13 @@ TABS = {
               "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
               Numbers(most=99.9, whole=False, may_be_empty=True)),
         Field("batch_size", "Batch size", "1", "samples at once", Numbers(most=MOST_BATCH)),
+        PRECISION,
     )),
     "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000", "", Numbers()),
         Field("epochs", "Epochs", "20", "", Numbers()),
-        Field("batch_size", "Batch on each device", "64", "", Numbers()),
+        Field("batch_size", "Batch on each device", "64", "auto: the largest that fits", batch_on_each),
+        PRECISION,
         Field("optimizer", "Optimizer", "sgd", choices={o: o for o in OPTIMIZERS}),
         Field("replicas", "Devices", "1,2,4,8", "how many; several with commas",
               Numbers(most=4096, longest=16)),

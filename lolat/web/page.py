@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from lolat import __version__
 from lolat.errors import LolatError
 from lolat.model.prediction import domain_words, interval_words
+from lolat.model.running import way_words
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
@@ -18,7 +19,7 @@ from lolat.web.form import OF_LANGUAGE_MODEL, OF_NETWORK, Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
-         shapes_text]  # fmt: skip
+         shapes_text, way_words]  # fmt: skip
 """What the templates say numbers with."""
 
 Query = Iterable[tuple[str, str]]
@@ -77,7 +78,8 @@ class Pages:
             return None
         try:
             graph = self.networks.get(question["network"], question["input_size"])
-            return page(device.model.predict(graph, question["batch_size"][0]))
+            model = answers.asked_of(device, question)
+            return page(model.predict(graph, question["batch_size"][0]))
         except LolatError:
             return None
 

@@ -121,7 +121,7 @@ def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: floa
     times = max(4 ** (1 + strange), np.exp(2 * half))  # what was not measured at all is off by
     inside = 1 - outside - strange
     slowest = inside * np.exp(half) + outside * np.exp(2 * half) + strange * times
-    found = widened(half, outside, strange)
+    found = widened(half, Outside(outside, strange))
     assert found == pytest.approx(np.log(slowest))
     assert half <= found * (1 + 1e-9)
     fastest = inside * np.exp(-half) + outside * np.exp(-2 * half) + strange / times

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lolat.fitting.predictors.host import BACKWARD, GRAPH_CALLS, GRAPH_MS, VIEW, Host, Steps, waits
+from lolat.graph import work as c
+from lolat.graph.modes import AMP, Mode
 from tests.fitting.test_kernels import work_of
 
 HOST = Host(0.03, 1.6, "fitted")
@@ -35,9 +37,20 @@ def test_the_device_waits_as_in_a_queue(slow: float) -> None:
 
 def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
     work = work_of([(1, 64, 64, 64, 3e4), (0, 0, 0, 0, 0)])
-    assert HOST.starts(work, "eager").tolist() == pytest.approx([0.03, VIEW * 0.03])
-    assert HOST.starts(work, "compiled").tolist() == HOST.starts(work, "eager").tolist()
-    assert HOST.starts(work, "graph").sum() == pytest.approx(2 * GRAPH_MS + GRAPH_CALLS * 0.03)
+    assert HOST.starts(work, Mode()).tolist() == pytest.approx([0.03, VIEW * 0.03])
+    assert HOST.starts(work, Mode(launch="compiled")).tolist() == HOST.starts(work, Mode()).tolist()
+    assert HOST.starts(work, Mode(launch="graph")).sum() == pytest.approx(
+        2 * GRAPH_MS + GRAPH_CALLS * 0.03
+    )
+
+
+def test_autocast_starts_a_conversion_of_the_weights_of_each_layer() -> None:
+    """Of a dense layer one more; not of a product of two tensors, of a norm, of a compiled network."""
+    row = (1.0, 64.0, 64.0, 64.0, 1e6)
+    work = work_of([row, row, (0, 0, 0, 0, 1e6)], c.DENSE, c.BATCHED, c.NORM)
+    each = (HOST.starts(work, Mode(AMP)) / 0.03).tolist()
+    assert each == pytest.approx([2.0, 1.0, 1.0])
+    assert (HOST.starts(work, Mode(AMP, "compiled")) / 0.03).tolist() == pytest.approx([1.0] * 3)
 
 
 def test_the_steps_of_a_network() -> None:
@@ -45,11 +58,11 @@ def test_the_steps_of_a_network() -> None:
     work = work_of([(1, 64, 64, 64, 3e4), (1, 8, 8, 8, 1e3), (0, 0, 0, 0, 0)])
     work = work._replace(operation=np.array([1, 0, 0]), backward=np.array([False, True, False]))
     run = np.array([1.0, 2.0, 0.0])
-    steps = Steps.of(work, run, run, HOST, "eager")
+    steps = Steps.of(work, run, run, HOST, Mode())
     assert steps.operation.tolist() == [0, 1, 0]
     assert steps.run_ms.tolist() == [0.0, 1.0, 2.0]
     assert steps.starts_ms.tolist() == pytest.approx([VIEW * 0.03, 0.03, BACKWARD * 0.03])
     assert (steps.host_bound, steps.host_half) == (False, pytest.approx(np.log(1.6)))
-    assert Steps.of(work, run / 1e3, run, HOST, "eager").host_bound is True
-    unknown = Steps.of(work, run, run, None, "eager")
+    assert Steps.of(work, run / 1e3, run, HOST, Mode()).host_bound is True
+    unknown = Steps.of(work, run, run, None, Mode())
     assert (unknown.host_ms, unknown.host_bound, unknown.latency_ms) == (None, None, 3.0)

@@ -183,6 +183,6 @@ def test_what_is_unlike_all_that_was_measured() -> None:
     assert formula().unlike(steps) == {}
     assert replace(formula(), measured=()).unlike(steps) is None
     assert k.Kernels.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
-        "nothing measured is like its grouped convolutions (50 % of its time); they are taken to be as "
-        "on other GPUs",
+        "of these kinds nothing was timed on this device: grouped convolutions (50 %) of its time; they "
+        "are taken to be as on other GPUs",
     )

@@ -275,4 +275,4 @@ def test_a_price_is_of_the_gpu_with_as_much_memory() -> None:
     answer = Model(known).llm(LARGE, 100, 100, 1, 8)
     assert "A100-80GB" in (answer.prices or "")
     (row,) = answer.served
-    assert row.dollars_per_million == pytest.approx(25.44 / 3600 / (row.tokens_per_s or 0) * 1e6)
+    assert row.dollars_per_million == pytest.approx(22.32 / 3600 / (row.tokens_per_s or 0) * 1e6)

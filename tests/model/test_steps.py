@@ -99,16 +99,16 @@ def test_steps_smaller_than_those_of_the_table_are_outside() -> None:
 
 def test_launched_in_another_way() -> None:
     plain = model()
-    eager, graph = (plain.launched(way).predict(chain(20, 8)) for way in (None, "graph"))
+    eager, graph = (plain.run_as(launch=way).predict(chain(20, 8)) for way in (None, "graph"))
     assert (eager.launch, graph.launch) == ("eager", "graph")
     assert graph.latency_ms < 0.2 * eager.latency_ms
     assert graph.in_domain is False
     assert any("another way (eager)" in w for w in graph.warnings)
     with pytest.raises(InputError, match="expected eager, compiled, graph") as error:
-        plain.launched("slowly")
+        plain.run_as(launch="slowly")
     assert error.value.code == "no-launch"
     with pytest.raises(InputError):
-        lolat.load("epyc-2t").launched("graph")
+        lolat.load("epyc-2t").run_as(launch="graph")
 
 
 def test_an_iteration_too_waits_for_the_host() -> None:

@@ -37,7 +37,7 @@ def test_the_receipt_of_a_network() -> None:
     found = explain(MODEL, NETWORK, at_size=lambda side: synthetic.network(size=side))
     lines = list(explanation_lines(found))
     out = "\n".join(lines)
-    assert lines[0] == "hand made · batch 1 · 56x56x3"
+    assert lines[0] == "hand made · batch 1 · 56x56x3 · fp32, TensorFlow"
     compute = next(line for line in lines if line.startswith("  larger convolution "))
     flops = next(t for t in found.total.terms if t.name == "spatial_macs")
     assert " ".join(compute.split()).startswith(

@@ -18,10 +18,11 @@ PREDICTION = MODEL.predict(synthetic.network(), 4).named("keras:X", ())
 
 
 def test_a_prediction_in_a_few_lines() -> None:
-    first, second, third, *notes = report.summary(PREDICTION)
+    first, second, third, held, *notes = report.summary(PREDICTION)
     low, high = PREDICTION.interval_ms or (0, 0)
     assert first == (
-        f"hand made · batch 4 · 56x56x3: {milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
+        "hand made · batch 4 · 56x56x3 · fp32, TensorFlow: "
+        f"{milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
         f"{milliseconds(low)[:-3]} .. {milliseconds(high)[:-3]}"
     )
     macs = synthetic.totals(synthetic.network(), 4)["flops"]
@@ -29,12 +30,16 @@ def test_a_prediction_in_a_few_lines() -> None:
     memory = PREDICTION.memory
     assert memory is not None
     assert third.startswith(f"{byte_size(memory.total_bytes)} of memory: ")
+    points = len(synthetic.document()["points"])
+    assert held.startswith(
+        f"my models/cpu.json: a desk, 2 threads, by {points} blocks, batch 1 to 4, "
+    )
     assert [f"note: {w}" for w in PREDICTION.warnings] == notes
 
 
 def test_the_report_has_every_block_and_its_share() -> None:
     lines = PREDICTION.report().splitlines()
-    assert lines[0] == "hand made · batch 4 · 56x56x3"
+    assert lines[0] == "hand made · batch 4 · 56x56x3 · fp32, TensorFlow"
     assert lines[1].startswith("desk: a desk, 2 threads")
     for block in PREDICTION.blocks:
         (line,) = (x for x in lines if x.startswith(f"{block.name.partition(' ·')[0]} "))
@@ -89,9 +94,26 @@ def test_several_predictions_are_compared_by_sample() -> None:
     assert ratios == ["1.00x", f"{eight / 8 / one:.2f}x"]
 
 
+def noted(*warnings: tuple[str, ...]) -> list[str]:
+    """The lines below a table of predictions with these warnings, of networks n0, n1 ..."""
+    plain = replace(MODEL.predict(synthetic.network()), warnings=())
+    several = [
+        replace(plain, warnings=said).named(f"keras:n{i}", ()) for i, said in enumerate(warnings)
+    ]
+    return list(report.table_of_predictions(several))[1 + len(warnings) :]
+
+
 def test_a_note_of_some_predictions_names_them() -> None:
-    first, second = MODEL.predict(synthetic.network(), [1, 2])
-    other = replace(second, network="other", warnings=("odd (3.2 % of its time)",))
-    other = other.named("keras:other", ())
-    notes = [n for n in report.table_of_predictions([first, other]) if n.startswith("note")]
-    assert notes == ["note (keras:other on my models/cpu.json): odd"]
+    on = "on my models/cpu.json"
+    assert noted((), ("odd",)) == [f"note (keras:n1 {on}): odd"]
+    assert noted(("odd",), ("odd",)) == ["note: odd"]
+    four = noted(("odd",), ("odd",), ("odd",), ())
+    assert four == [f"note (keras:n0 {on}, keras:n1 {on} and 1 more): odd"]
+
+
+def test_many_notes_are_three_lines() -> None:
+    lines = noted(("a", "b"), ("c",), ("d",))
+    assert len(lines) == 3
+    assert lines[0] == "4 notes on 3 of 3 answers; of the least sure:"
+    assert lines[1] == "note (keras:n0 on my models/cpu.json): a"
+    assert "--json" in lines[2]

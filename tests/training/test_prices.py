@@ -111,7 +111,7 @@ def test_the_hardware_of_a_model(where: str, device: str) -> None:
 
 
 def test_every_built_in_price_says_where_and_when() -> None:
-    assert len(BUILT_IN.offers) == 16
+    assert len(BUILT_IN.offers) == 60
     for offer in BUILT_IN.offers:
         assert offer.source.startswith("skypilot-org/skypilot-catalog ")
         assert datetime.date.fromisoformat(offer.date).year >= 2026

@@ -36,6 +36,9 @@ class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True
     coefficients: dict[Term, NotNegative]
     error: dict[str, dict[str, NotNegative | None]] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}, {len(self.coefficients)} coefficients>"
+
     @classmethod
     def linear(
         cls, features: Sequence[str], slopes: Iterable[float], constant: float, **more: Any

@@ -18,8 +18,9 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.intervals import COVERAGE, normal_quantile
-from lolat.graph.modes import EAGER, GRAPH, Launch
-from lolat.graph.work import Work
+from lolat.graph import work as c
+from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
+from lolat.graph.work import CLASSES, Work
 from lolat.io.documents import Positive
 
 VIEW = 0.4
@@ -31,6 +32,8 @@ USUAL_MS = 0.04
 by PyTorch 2.0.1 take 0.035 to 0.042 ms each, eager, and as much for each step of torch.compile's."""
 BACKWARD = 0.5
 """Of a step of the backward pass, relative: autograd's engine starts those without Python. Assumed."""
+CASTS = frozenset([c.DENSE, c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE])
+"""What autocast starts one more operation for: it converts the weights anew in every pass."""
 GRAPH_MS = 0.0015
 """Of an operation in a CUDA graph: NVIDIA, Getting Started with CUDA Graphs (2019): 0.5 us more than the
 kernel; on the GPUs of now 1 to 2 us between two."""
@@ -53,13 +56,16 @@ class Host(msgspec.Struct, frozen=True):
     source: Source
     launch: Launch = EAGER
 
-    def starts(self, work: Work, launch: Launch) -> np.ndarray:
+    def starts(self, work: Work, mode: Mode) -> np.ndarray:
         """(steps,) ms that the host needs for each."""
+        launch = mode.launch
         if launch == GRAPH:
             own = np.full(len(work.kind), GRAPH_MS)
             return own + GRAPH_CALLS * self.start_ms / max(len(own), 1)
-        each = np.where(work.bytes > 0.0, 1.0, VIEW) * np.where(work.backward, BACKWARD, 1.0)
-        return self.start_ms * each
+        each = np.where(work.bytes > 0.0, 1.0, VIEW)
+        if mode.dtype == AMP and launch == EAGER:
+            each += np.isin(work.kind, [CLASSES.index(name) for name in CASTS]) & ~work.backward
+        return self.start_ms * each * np.where(work.backward, BACKWARD, 1.0)
 
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
@@ -92,12 +98,12 @@ class Steps:
 
     @classmethod
     def of(
-        cls, work: Work, run_ms: np.ndarray, mostly: np.ndarray, host: Host | None, launch: Launch
+        cls, work: Work, run_ms: np.ndarray, mostly: np.ndarray, host: Host | None, mode: Mode
     ) -> Steps:
         """From the work of a network, in the order of its operations; the backward pass comes last."""
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
-        starts = np.zeros(len(order)) if host is None else host.starts(work, launch)[order]
+        starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
             mostly[order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),

@@ -27,7 +27,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.host import Host, Steps
 from lolat.fitting.predictors.nearby import Row, near_factors
 from lolat.graph import work as c
-from lolat.graph.modes import FLOAT32, GRAPH, Mode
+from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Work, work_of
 from lolat.io.documents import Number, Positive
 from lolat.units import milliseconds
@@ -44,6 +44,7 @@ TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
 """What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
+OF_MATRICES = 1.5  # times the rate of convolutions in TF32, that products of matrices reach
 FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
 PARTS = ("rate", "bandwidth")
@@ -95,6 +96,11 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     # ---- Times of single operations.
 
+    @property
+    def without_sheet(self) -> bool:
+        """Whether the formula knows the device by operations alone, without its data sheet."""
+        return self.multiprocessors == 1.0
+
     @cached_property
     def terms(self) -> np.ndarray:
         """(2, CLASSES) rates and bandwidths; the rate of a class that only moves is infinite."""
@@ -107,9 +113,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
         Steps that move nothing are free.
         """
-        faster = np.where(
-            _is_of(work, IN_TF32), self.tf32 if self.mode.dtype == FLOAT32 else 1.0, 1.0
-        )
+        faster = self._faster(work)
         with np.errstate(all="ignore"):
             start = np.full(len(work.kind), self.step_ms)
             ms, shares = longest(*self._parts(work, faster), start)
@@ -132,6 +136,16 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(*parts)[0][0])
 
+    def _faster(self, work: Work) -> np.ndarray:
+        """(steps,) at how many times the rate of float32 each is computed."""
+        if self.mode.dtype == TF32:
+            matrices = OF_MATRICES * self.tf32 if self.tf32 > 1.0 else 1.0
+            others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
+            return np.where(_is_of(work, IN_TF32), self.tf32, others)
+        return np.where(
+            _is_of(work, IN_TF32), self.tf32 if self.mode.dtype == FLOAT32 else 1.0, 1.0
+        )
+
     def _parts(self, work: Work, faster: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         rate, bandwidth = self.terms[:, work.kind]
@@ -150,7 +164,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     def steps(self, work: Work) -> Steps:
         """The steps of a network in the order in which they run."""
-        return Steps.of(work, *self.times(work), self.host, self.mode.launch)
+        return Steps.of(work, *self.times(work), self.host, self.mode)
 
     def of_blocks(
         self, analysis: Analysis, batch_size: int
@@ -183,13 +197,11 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         from lolat.fitting.domain import PASSED_OVER_SHARE, Outside  # needs points, tables
 
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, least)]
-        if remarks:
-            outside = Outside(1.0)
-        elif unlike is None:
-            outside = Outside(known=False)
-        else:
-            waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
-            outside = Outside(waiting + (1.0 - waiting) * sum(unlike.values()))
+        if unlike is None:
+            return Outside(float(bool(remarks)), remarks=tuple(remarks), known=bool(remarks))
+        waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
+        share = (1.0 - waiting) * sum(unlike.values())
+        outside = Outside(1.0 - share if remarks else waiting, unlike=share)
         if unlike and not outside.negligible:
             remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
         return dataclasses.replace(outside, remarks=tuple(remarks))
@@ -206,12 +218,16 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     @staticmethod
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
-        """A remark for each class of `unlike` that takes more than `least` of the time."""
-        return tuple(
-            f"nothing measured is like its {CALLED[name]} ({100 * share:.0f} % of its time); "
-            "they are taken to be as on other GPUs"
-            for name, share in shares.items()
-            if share > least
+        """A remark on the classes of `unlike` that take more than `least` of the time each."""
+        most = sorted(
+            ((share, name) for name, share in shares.items() if share > least), reverse=True
+        )
+        if not most:
+            return ()
+        parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
+        return (
+            f"of these kinds nothing was timed on this device: {parts} of its time; they are taken to be "
+            "as on other GPUs",
         )
 
     def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:

@@ -1,0 +1,165 @@
+"""How a device runs a network: precision, framework, launch; what its model is known from; and the same
+device in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lolat.errors import InputError, arg
+from lolat.fitting.gpus import Gpu, dtype_named, gpu_of, precision_of
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.fitting.predictors.precision import in_precision, no_precision
+from lolat.graph import Graph
+from lolat.graph.analysis import own_dtype
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode
+from lolat.io.paths import SHIPPED, list_models
+from lolat.model.file import read
+from lolat.units import plain, plural, shortened
+
+if TYPE_CHECKING:
+    from lolat.model import Model
+
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
+ESTIMATED = "estimated"
+"""Of a document in memory, never of a file: what of it is from a data sheet."""
+HALVES = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def mode_of(document: Mapping[str, Any]) -> Mode:
+    """How the device of a model file runs networks."""
+    kernels, where = document["predictors"].get(Kernels.name), document["environment"]
+    if kernels is not None:
+        return msgspec.convert(kernels.get("mode", {}), Mode)
+    dtype = FLOAT16 if where.get("half") is True else FLOAT32
+    launch = COMPILED if where.get("compile") is True else EAGER
+    return Mode(dtype, launch, where.get("channels_last") is True)
+
+
+def own_precision(graph: Graph) -> str | None:
+    """The precision of a network that is in half itself, as after `module.half()`; None of all others."""
+    return HALVES.get(own_dtype(graph) or "")
+
+
+# ---- The same device in another way
+
+
+def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
+    """The device in a precision (`lolat.fitting.gpus.PRECISIONS`), its operations launched in a way.
+
+    None: as it was measured. A shipped model of the same GPU that was measured so answers where there is
+    one; else the formula, changed by the GPU's data sheet. InputError where neither can be.
+    """
+    if precision is None and launch is None:
+        return model
+    document, dtype = model.inference, None if precision is None else dtype_named(precision)
+    mode = mode_of(document)
+    wanted = replace(
+        mode,
+        dtype=mode.dtype if dtype is None else dtype,
+        launch=mode.launch if launch is None else launch,  # type: ignore[arg-type]
+    )
+    kernels = document["predictors"].get(Kernels.name, {})
+    if launch is not None and (launch not in LAUNCHES or "host" not in kernels):
+        raise InputError(
+            f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}, and the model of a "
+            "GPU that says what starting an operation takes",
+            code="no-launch",
+        )
+    if wanted == mode:
+        return model if precision is None else _asked(model, {**model.document}, precision)
+    if not kernels:
+        raise no_precision(wanted.dtype, mode.dtype, None)
+    if wanted.dtype != mode.dtype and (other := _measured_so(document, wanted)):
+        measured = type(model)(read(other), str(other))
+        measured.label, measured.asked_precision = other.stem, precision
+        return measured
+    predictors, gpu = dict(document["predictors"]), gpu_of(document)
+    for kind in (Kernels, TrainingSteps):
+        if kind.name in predictors:
+            formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
+            predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
+    changed = {**document, "predictors": predictors}
+    if wanted.dtype != mode.dtype:
+        assert gpu is not None  # or the precision was refused
+        changed[ESTIMATED] = _estimated(mode, wanted, gpu)
+    return _asked(model, changed, precision)
+
+
+def _asked(model: Model, document: dict[str, Any], precision: str | None) -> Model:
+    """A model of the same file, of which a precision was asked."""
+    made = type(model)(document, model.source)
+    made.label, made.asked_precision = model.label, precision
+    return made
+
+
+def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
+    """The file of a shipped model of the same device that was measured so."""
+    device = name_of(document)
+    for _, path, where in list_models():
+        other = read(path) if where == SHIPPED else {}
+        if "predictors" in other and name_of(other) == device and mode_of(other) == wanted:
+            return path
+    return None
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """The device's name, without the tables that a file of others was made of."""
+    return str(document["device"]).partition(" (")[0]
+
+
+def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
+    had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
+    rate = f"{gpu.rate(wanted.dtype):.3g} TFLOPS"
+    return (
+        f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} ({rate} "
+        "sustained)"
+    )
+
+
+# ---- In words
+
+
+def way_words(document: Mapping[str, Any]) -> str:
+    """Precision, framework and launch: "fp32, PyTorch, eager"."""
+    where, mode = document["environment"], mode_of(document)
+    precision = precision_of(mode.dtype)
+    framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+    parts = [precision, plain(str(framework)) if framework else ""]
+    parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]
+    parts += ["channels last" if mode.channels_last else ""]
+    return ", ".join(filter(None, parts))
+
+
+def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The smallest and the largest batch size that a device is known from; None where nobody says it."""
+    held = document["environment"].get("held") or {}
+    sizes = held.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
+    return (min(sizes), max(sizes)) if sizes else None
+
+
+def span(sizes: tuple[int, int]) -> str:
+    """A range in words: "1 to 64"."""
+    low, high = sizes
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def held_words(document: Mapping[str, Any]) -> str:
+    """What the device is known from: how many operations, networks or blocks, of which batch sizes, with
+    which version of the framework.
+    """
+    where, points = document["environment"], document.get("points", ())
+    held = where.get("held") or {}
+    parts = [plural(held[n], n[:-1]) for n in ("operations", "networks") if held.get(n)]
+    parts += [plural(len(points), "block")] if points and not parts else []
+    if sizes := batch_sizes_of(document):
+        parts.append(f"batch {span(sizes)}")
+    if where.get("framework_version"):
+        framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+        parts.append(plain(f"{framework} {where['framework_version']}"))
+    return ", ".join(parts)

@@ -1,0 +1,141 @@
+"""The same training on several devices: which of them, how many, in which precision, for how much."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat import readers
+from lolat.errors import InputError, LolatError
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.io.results import Result
+from lolat.model import Model
+from lolat.model.running import mode_of
+from lolat.training.cost import Cost, frontier
+from lolat.units import dollars, duration, plain, plural
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An option among several devices: which device in which precision, how many of it."""
+
+    device: str
+    precision: str | None
+    devices: int
+    total_s: float
+    dollars: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Costs(Result):
+    """The same training on several devices, each in the precision in which it is fastest or a given one.
+
+    `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
+    `fastest`: None without samples, and of `cheapest` without a price; `frontier`: those than which no
+    other is both faster and cheaper, from the cheapest on.
+    """
+
+    network: str
+    samples: int | None
+    epochs: int
+    optimizer: str
+    coverage: float
+    answers: tuple[Cost, ...]
+    left_out: Mapping[str, str]
+    cheapest: Choice | None
+    fastest: Choice | None
+    frontier: tuple[Choice, ...]
+
+    def words(self) -> str:
+        """The cheapest and the fastest."""
+        best = {"cheapest": self.cheapest, "fastest": self.fastest}
+        parts = [f"{name} {choice_words(c)}" for name, c in best.items() if c is not None]
+        return f"{plain(self.network)} on {plural(len(self.answers), 'device')}: {'; '.join(parts)}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each device and number of it, as those of `Cost`."""
+        about = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits")
+        return [
+            {**{name: getattr(c, name) for name in about}, **row}
+            for c in self.answers
+            for row in c.rows()
+        ]
+
+
+def choice_words(choice: Choice) -> str:
+    """A choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
+    words = [f"{choice.devices} x {plain(choice.device)}"]
+    words[0] += f" in {choice.precision}" if choice.precision else ""
+    words += [duration(choice.total_s)] + (
+        [] if choice.dollars is None else [dollars(choice.dollars)]
+    )
+    return ", ".join(words)
+
+
+TRIED = ("tf32", "amp")
+"""Precisions in which a device of float32 is tried: what people train in."""
+
+
+def compare(
+    models: Sequence[Model],
+    network: Any,
+    precision: str | None,
+    batch_size: int | str,
+    left_out: Mapping[str, str],
+    **asked: Any,
+) -> Costs:
+    """The same training on several devices: in `precision`, or each in the one in which it is fastest.
+
+    `left_out`: devices that cannot answer, and why; `asked`: see `lolat.model.Model.cost`. InputError where
+    no device can answer.
+    """
+    graph = readers.read(network, asked.pop("input_size", None))
+    answers, left_out = [], dict(left_out)
+    for model in models:
+        try:
+            ways = [model.run_as(precision)] if precision else [*_ways(model)]
+            costs = [way.cost(graph, batch_size, **asked) for way in ways]
+        except LolatError as error:
+            left_out[model.label] = str(error)
+            continue
+        answers.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
+    if not answers:
+        why = "; ".join(f"{name}: {text}" for name, text in left_out.items()) or "there is none"
+        raise InputError(f"no device can answer: {why}", code="no-device")
+    choices = [
+        Choice(c.device, c.precision, o.devices, o.total_s, o.dollars)
+        for c in answers
+        for o in c.options
+        if c.fits is not False and o.total_s is not None
+    ]
+    paid = [c for c in choices if c.dollars is not None]
+    good = frontier([(c.total_s, c.dollars or 0.0) for c in paid])
+    best = [c for c, is_best in zip(paid, good, strict=True) if is_best]
+    first = answers[0]
+    return Costs(
+        network=graph.name,
+        samples=first.samples,
+        epochs=first.epochs,
+        optimizer=first.optimizer,
+        coverage=first.coverage,
+        answers=tuple(answers),
+        left_out=left_out,
+        cheapest=min(paid, key=lambda c: (c.dollars, c.total_s), default=None),
+        fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
+        frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
+    )
+
+
+def _ways(model: Model) -> Iterator[Model]:
+    """The device as it was measured, and in each of TRIED that it has."""
+    yield model
+    if Kernels.name in model.predictors and not mode_of(model.document).half:
+        for precision in TRIED:
+            with contextlib.suppress(InputError):
+                yield model.run_as(precision)
+
+
+def _per_sample_ms(cost: Cost) -> float:
+    return cost.options[0].iteration_ms / cost.batch_size
