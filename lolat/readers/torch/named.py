@@ -42,7 +42,7 @@ def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
     if package == "timm":
         return _timm(name, form, size, weights), whole
     if package == "torchvision":
-        return _torchvision(name, weights), name
+        return _torchvision(whole, weights), name
     stem = os.path.splitext(os.path.basename(name))[0]
     return _transformers(name, form, size, weights), stem
 
@@ -64,6 +64,10 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):  # former names are known too
         raise unknown_network(f"timm:{name}", timm.list_models(), "timm.list_models()")
+    if form not in ("", REPARAMETERIZED):
+        raise NetworkError(
+            f"timm:{name}?{form}: expected nothing, or {REPARAMETERIZED}, behind the ?"
+        )
     config = timm.get_pretrained_cfg(architecture)
     # A network with position embeddings is built for one size; others take any.
     fixed = bool(size) and config is not None and config.fixed_input_size
@@ -133,7 +137,7 @@ def import_package(name: str) -> Any:
     package = name.partition(".")[0]
     try:
         with _quietly():
-            _load_torchvision()
+            load_torchvision()
             return importlib.import_module(name)
     except Exception as error:  # whatever a package raises while it is imported
         lacking = str(getattr(error, "name", None) or package).partition(".")[0]
@@ -143,7 +147,7 @@ def import_package(name: str) -> Any:
         ) from error
 
 
-def _load_torchvision() -> None:
+def load_torchvision() -> None:
     """torchvision, also of another build than PyTorch, whose compiled part does not load.
 
     timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
