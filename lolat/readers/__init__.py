@@ -80,10 +80,13 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
         return _of_object(keras.application(name, size, weights), name, size)
     if prefix in ("timm", "torchvision", "transformers"):
-        from lolat.readers.torch.named import named
+        from lolat.readers.torch.named import named, noted
 
         model, name = named(spec, size, weights)
-        return _of_object(model, name, size)
+        network = _of_object(model, name, size)
+        if prefix != "transformers":
+            return network
+        return Network(name, network.model, lambda: noted(network.graph(), network.model))
     if ending == ".keras":
         from lolat.readers import keras
 

@@ -54,11 +54,12 @@ def filled(
             shapes[name], fits = wanted, True
     if not fits or any(None in shape for shape in shapes.values()):
         shown = "; ".join(f"{n}: {'x'.join(str(m or '?') for m in s)}" for n, s in inputs.items())
+        is_open = any(None in shape for shape in inputs.values())
         remedy = (
-            "give a number where it says ?, or the whole shape without the batch, with "
-            f"{arg('input_size')}, for example 224 or 3,224,224"
+            f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
+            f"without the batch, with {arg('input_size')}, for example 224 or 3,224,224"
         )
-        if fixed and not any(None in shape for shape in inputs.values()):
+        if fixed and not is_open:
             remedy = (
                 f"its file fixes them: leave {arg('input_size')} out, or export with open sizes"
             )
