@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.graph.counts import count
 from lolat.readers import read
@@ -90,6 +91,7 @@ class TestTransformers:
             ),
             (VIT, None, "ViTForImageClassification on 3x32x32 in float32, attention sdpa"),
             (VIT, 64, "ViTForImageClassification on 3x64x64"),
+            (VIT | {"dtype": "bfloat16"}, None, "in bfloat16, attention sdpa"),
         ],
     )
     def test_it_is_the_network_that_transformers_makes(
@@ -103,15 +105,21 @@ class TestTransformers:
 
         graph = read(config(tmp_path, of), size)
         settings = transformers.AutoConfig.for_model(**of)
-        image = of is VIT and torch.zeros(1, 3, size or 32, size or 32)
-        if of is VIT:
+        made: Any
+        if of["model_type"] == "vit":
             settings.image_size = size or 32
-            made = transformers.ViTForImageClassification(settings), image
+            made = transformers.ViTForImageClassification(settings)
+            made = (
+                made.to(settings.dtype),
+                torch.zeros(1, 3, *2 * [size or 32], dtype=settings.dtype),
+            )
         else:
             ids = torch.zeros(1, size or 64, dtype=torch.int64)
             made = transformers.LlamaForCausalLM(settings), {"input_ids": ids}
         same = read(made)
         assert (graph.operations, graph.tensors) == (same.operations, same.tensors)
+        changes = lolat.load("epyc-2t-torch").explain(graph).counterfactuals
+        assert {c.kind for c in changes} <= {"drop", "width"}, "what a transformer has"
         assert words in graph.warnings[-1]
         assert ("keys" in graph.warnings[-1]) == ("keys" in words or "eager" in words)
 

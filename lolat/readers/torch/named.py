@@ -110,8 +110,8 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     """
     config = read_json(path, "expected the config.json of a network of the package transformers")
     transformers, torch = import_package("transformers"), import_torch()
-    head, _, last = form.rpartition(",")
-    head, eager = (head, True) if last == TAKEN_APART else (form, False)
+    heads = [part for part in form.split(",") if part != TAKEN_APART]
+    head, eager = ",".join(heads), TAKEN_APART in form.split(",")
 
     def make() -> Any:
         settings = transformers.AutoConfig.for_model(config.pop("model_type", ""), **config)
@@ -132,7 +132,8 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     if model.main_input_name == "pixel_values":
         side = getattr(model.config, "image_size", 224)
         sides = (side, side) if isinstance(side, int) else side
-        return model, {"pixel_values": torch.zeros(1, model.config.num_channels, *sides)}
+        shape = (1, model.config.num_channels, *sides)
+        return model, {"pixel_values": torch.zeros(shape, dtype=model.dtype)}
     most = int(getattr(model.config, "max_position_embeddings", 512))
     return model, {"input_ids": torch.zeros((1, min(most, 512)), dtype=torch.int64)}
 
