@@ -27,7 +27,7 @@ from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.readers.children import Said, arrays_of
-from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
+from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APART
 
 # ---- Networks.
 
@@ -162,7 +162,7 @@ def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     # An encoder is trained with the heads that it is made for; for inference it classifies.
     document = read_json(config, "expected a configuration of transformers")
     is_encoder = document.get("model_type") in ENCODER_TYPES
-    return f"transformers:{config}{'?AutoModelForPreTraining' * (training and is_encoder)}"
+    return f"transformers:{config}?{'AutoModelForPreTraining,' * (training and is_encoder)}{TAKEN_APART}"
 
 
 # ---- Operations.

@@ -194,7 +194,7 @@ class Model(Result):
         from lolat.model.prediction import Predictions
 
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        asked = (self, batch_size, predictor, coverage)
+        asked = (self, batch_size, predictor, coverage, input_size)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             known: Prediction = last[2]
@@ -474,7 +474,7 @@ class Model(Result):
         from lolat.graph.analysis import Analysis
 
         self.check(predictor, coverage)
-        if isinstance(network, (Graph, Analysis)):
+        if isinstance(network, Analysis) or (isinstance(network, Graph) and not size):
             return network
         from lolat.readers import read
 
@@ -501,6 +501,6 @@ def at_size(network: Any) -> AtSize | None:
     from lolat.graph.analysis import Analysis
     from lolat.readers import read
 
-    if isinstance(network, (Graph, Analysis, tuple)):
+    if isinstance(network, (Graph, Analysis)):
         return None
     return lambda side: read(network, (side,))

@@ -26,7 +26,7 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import did_you_mean, milliseconds
 
-SMALLEST_SAVING = 0.001  # of the time of the network or the block; a smaller saving is left out
+SMALLEST_SAVING = 0.01  # of the time of the network or the block; a smaller saving is left out
 HALF = 0.5  # of the channels, that a narrower network or block has
 
 AtSize = Callable[[int], Graph]

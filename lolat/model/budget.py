@@ -139,14 +139,17 @@ def budget(
         return None if tried is None else _end_ms(tried.prediction, sure) <= max_ms
 
     now = Step(own, model.predict(network, batch_size, predictor, coverage))
-    above = first_above(fits, most, start=min(max(round(own / unit), 1), most))
+    start = min(max(round(own / unit), 1), most)
+    above = first_above(fits, most, start)
     best = step(above - 1) if above > 1 else None
     larger = step(above) if above <= most else None
+    is_own = vary == "resolution" and start in (above - 1, above)
+    if best is larger is None or (is_own and step(start + 1) is step(start - 1) is None):
+        raise InputError(f"{network.name!r} cannot be read at another {vary}; vary something else")
     if best is not None:
         channels = widths(network).pairs(best.value) if vary == "width" else None
         return BudgetAnswer(vary, max_ms, sure, best, larger, now, channels)
-    if larger is None:
-        raise InputError(f"{network.name!r} cannot be read at another {vary}; vary something else")
+    assert larger is not None  # since `best` is None
     raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger)
 
 

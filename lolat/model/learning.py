@@ -79,12 +79,28 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
             len(THREE),
         )
     }
-    numbers = NUMBERS if set(TERMS) <= set(known) else len(FEATURES)
+    knows_kinds = set(TERMS) <= set(known)
+    numbers = NUMBERS if knows_kinds else len(FEATURES)
     if set(FEATURES) <= set(known) and len(points) > numbers + 1:
         predictors[Extended.name] = _extended_entry(points, known, numbers)
     domain = as_dict(Domain.of_points(points, dtype))
-    # The last one is the default.
-    return {"predictors": predictors, "default": [*predictors][-1], "domain": domain}
+    default = _default({n: e["error"] for n, e in predictors.items()}, knows_kinds)
+    return {"predictors": predictors, "default": default, "domain": domain}
+
+
+def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
+    """The extended formula, unless the two-regime one is better on what was left out of the fits.
+
+    By how much is more than noise: a fifth of the error, or half of it where the points know kinds of
+    operations, which whole networks need; and half a percent.
+    """
+    by_name = [errors.get(name, {}) for name in (TwoRegime.name, Extended.name)]
+    kind = "networks_left_out" if "networks_left_out" in by_name[1] else "left_out"
+    two, extended = (error.get(kind, {}).get("median") for error in by_name)
+    if extended is None:
+        return Extended.name if by_name[1] else TwoRegime.name
+    better = two is not None and two + 0.005 < (0.5 if knows_kinds else 0.8) * extended
+    return TwoRegime.name if better else Extended.name
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:

@@ -174,7 +174,8 @@ def _outside(
         *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
-    can_learn = not dtypes and not analysis.counts.warnings  # a known type, kinds with formulas
+    # Of a known type, and of kinds with formulas.
+    can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
     if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
         remarks.append(
             "to have the model know it, time the whole network on the model's device and fit it in "

@@ -52,7 +52,7 @@ def read(network: Any, input_size: Any = None) -> Graph:
     """
     size = as_sizes(input_size)
     if isinstance(network, Graph):
-        return network
+        return _of_its_size(network, size, network.name)
     if isinstance(network, (str, os.PathLike)):
         from lolat.readers.cache import Cache
 
@@ -80,10 +80,13 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
         return _of_object(keras.application(name, size, weights), name, size)
     if prefix in ("timm", "torchvision", "transformers"):
-        from lolat.readers.torch.named import named
+        from lolat.readers.torch.named import named, noted
 
         model, name = named(spec, size, weights)
-        return _of_object(model, name, () if isinstance(model, tuple) else size)
+        network = _of_object(model, name, size)
+        if prefix != "transformers":
+            return network
+        return Network(name, network.model, lambda: noted(network.graph(), network.model))
     if ending == ".keras":
         from lolat.readers import keras
 
@@ -116,11 +119,16 @@ def _of_document(path: str, size: Any) -> Graph:
         graph = Graph.from_dict(read_json(path, expected))
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
-    if not is_of_size(graph, size):
+    return _of_its_size(graph, size, path)
+
+
+def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
+    """A network that was read before; NetworkError where it is wanted at another size."""
+    if size and not is_of_size(graph, size):
         shapes = " and ".join("x".join(map(str, s[1:])) for s in graph.shapes(graph.inputs))
         raise NetworkError(
-            f"{shortened(path)} has inputs of {shapes}, not {size}; write another one with `lolat read "
-            "NETWORK --input-size SIZE --output FILE`",
+            f"{shortened(name)} was read with inputs of {shapes}, not {','.join(map(str, size))}; read it "
+            "again at that size (`lolat read NETWORK --input-size SIZE --output FILE`)",
             code="input-size",
         )
     return graph

@@ -33,7 +33,7 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
     module, _, attribute = spec.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    _import_keras_before(module)
+    _import_before(module)
     try:
         value: Any = importlib.import_module(module)
     except KeyboardInterrupt:
@@ -59,8 +59,10 @@ def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr)
 
 
-def _import_keras_before(module: str) -> None:
-    """Import Keras quietly where a module's text names it: on its own, TensorFlow greets on stderr."""
+def _import_before(module: str) -> None:
+    """Import what a module's text names and what needs care: TensorFlow greets on stderr, and PyTorch of
+    another build than torchvision keeps transformers and timm from being imported.
+    """
     text = ""
     with contextlib.suppress(Exception):
         source = importlib.util.find_spec(module)
@@ -70,6 +72,10 @@ def _import_keras_before(module: str) -> None:
             from lolat.readers.keras import import_keras
 
             import_keras()
+    if any(package in text for package in PREFIXES[1:]):
+        from lolat.readers.torch.named import load_torchvision
+
+        load_torchvision()
 
 
 def brief(error: BaseException) -> str:

@@ -54,11 +54,16 @@ def filled(
             shapes[name], fits = wanted, True
     if not fits or any(None in shape for shape in shapes.values()):
         shown = "; ".join(f"{n}: {'x'.join(str(m or '?') for m in s)}" for n, s in inputs.items())
-        raise NetworkError(
-            f"the inputs of {network!r} are {shown}; give a number where it says ?, or the whole shape "
-            f"without the batch, with {arg('input_size')}, for example 224 or 3,224,224",
-            code="input-size",
+        is_open = any(None in shape for shape in inputs.values())
+        remedy = (
+            f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
+            f"without the batch, with {arg('input_size')}, for example 224 or 3,224,224"
         )
+        if fixed and not is_open:
+            remedy = (
+                f"its file fixes them: leave {arg('input_size')} out, or export with open sizes"
+            )
+        raise NetworkError(f"the inputs of {network!r} are {shown}; {remedy}", code="input-size")
     return {name: tuple(n for n in shape if n is not None) for name, shape in shapes.items()}
 
 

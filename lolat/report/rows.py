@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from lolat.graph.counts import MEANINGS
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
@@ -43,17 +44,22 @@ MOST_BOTTLENECKS = 3
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
-    """The blocks that stand out: at most three, each at least half as long again as the average.
+    """The blocks that stand out: at most three, the longest first.
 
-    In a network of up to three blocks the longest one always does.
+    Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
+    time than of the MACs, and not for starting operations, which has nothing to do with MACs.
     """
-    blocks = [b for b in prediction.blocks if b.name != CALL]
-    if not blocks:
-        return []
-    average = sum(b.share for b in blocks) / len(blocks)
-    top = sorted(blocks, key=lambda b: -b.latency_ms)[:MOST_BOTTLENECKS]
-    standing_out = [b for b in top if b.share >= 1.5 * average]
-    return standing_out or (top[:1] if len(blocks) <= MOST_BOTTLENECKS else [])
+    blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
+    macs = sum(b.counts["flops"] for b in blocks) or 1
+
+    def stands_out(i: int) -> bool:
+        share, usual = blocks[i].share, median(b.share for b in blocks[:i] + blocks[i + 1 :])
+        slow = blocks[i].bound_by != "ops" and share >= 1.25 * blocks[i].counts["flops"] / macs
+        return share >= (1.5 if slow else 2.0) * usual
+
+    return [
+        blocks[i] for i in range(min(len(blocks), MOST_BOTTLENECKS)) if blocks[1:] and stands_out(i)
+    ]
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:
@@ -70,10 +76,11 @@ def bottleneck_sentence(prediction: Prediction) -> str:
             f"The fixed cost of a call takes {100 * share:.0f} % of the time: ask for more at once."
         )
     if not top:
-        return (
-            f"No block stands out: the longest of {len(blocks)}, {named_parts(longest.name)[0]}, takes "
-            f"{100 * longest.share:.0f} % of the time; of all of them, most is {TERMS.get(most, most)}."
-        )
+        takes = f"{named_parts(longest.name)[0]}, takes {100 * longest.share:.0f} % of the time"
+        words = f"No block stands out: the longest of {len(blocks)}, {takes}; of all of them, most"
+        if len(blocks) == 1:
+            words = f"The only block, {takes}; most of it"
+        return f"{words} is {TERMS.get(most, most)}."
     time = sum(b.share for b in top)
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0

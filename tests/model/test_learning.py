@@ -67,6 +67,27 @@ def test_some_of_the_six_counts_give_the_two_regime_formula_alone(known: tuple[s
     assert document["points"][0]["weights"] is None
 
 
+@pytest.mark.parametrize(
+    ("law", "default"), [("two-regime", "two-regime"), ("extended", "extended")]
+)
+def test_the_default_is_the_better_on_what_was_left_out(law: str, default: str) -> None:
+    """A phone's two lines, cheap up to 2 ms and ten times as steep above, or one line of six counts."""
+    random, points = np.random.default_rng(0), synthetic.measured(columns=FEATURES)
+    made = []
+    for p in points:
+        acts, inp, flops, traffic, weights, ops = (p.counts[name] for name in FEATURES)
+        ms = 1e-6 * acts + 5e-7 * inp + 2e-8 * flops + 0.2
+        if law == "extended":
+            ms += 2e-6 * traffic + 1e-6 * weights + 0.1 * ops
+        elif ms < 2.0:
+            ms = 2.0 - 0.1 * (2.0 - ms)
+        made.append(replace(p, samples_ms=None, latency_ms=ms * random.normal(1.0, 0.02)))
+    document = fit_document(made)
+    assert document["default"] == default
+    left_out = {n: e["error"]["left_out"]["median"] for n, e in document["predictors"].items()}
+    assert min(left_out, key=lambda n: left_out[n]) == default
+
+
 def test_residuals_are_those_of_blocks_left_out() -> None:
     """Done again by hand for one block: fitted on all others, its own points predicted."""
     points = synthetic.measured(noise=0.2, columns=FEATURES)

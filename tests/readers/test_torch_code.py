@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import lolat
+from lolat.errors import NetworkError
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import (
@@ -167,6 +168,40 @@ def test_several_inputs() -> None:
         )
         assert {graph.tensors[i].shape for i in graph.inputs} == {(1, 3, 8, 8), (1, 5)}
         assert total(graph, 4) == total(graphs[0], 4)
+
+
+def test_inputs_that_come_with_a_network_get_the_size_that_is_given() -> None:
+    """By hand: a convolution of 3x3 without padding, 27 MACs for each output."""
+    conv, text = nn.Conv2d(3, 1, 3), nn.Embedding(9, 4)
+    image, tokens = torch.zeros(2, 3, 8, 8), torch.zeros(2, 5, dtype=torch.int64)
+    for inputs in (image, (image,), {"input": image}):
+        for size, side in (
+            (None, 8),
+            (16, 16),
+            ((16, 16), 16),
+            ((3, 16, 16), 16),
+            ([(3, 16, 16)], 16),
+        ):
+            graph = lolat.read((conv, inputs), size)
+            assert graph.shapes(graph.inputs) == [(1, 3, side, side)]
+            assert count(graph).total(1).flops == 27 * (side - 2) ** 2
+    graph = lolat.read((text, tokens), 7)
+    assert graph.shapes(graph.inputs) == [(1, 7)]
+    for size in ((1, 16, 16), 2, (16, 16, 16, 16), [(3, 8, 8), (5,)]):
+        with pytest.raises(NetworkError):
+            lolat.read((conv, image), size)
+
+
+def test_a_network_that_was_read_is_refused_at_another_size() -> None:
+    graph, model = lolat.read(nn.Conv2d(3, 1, 3), 8), lolat.load("h100-fp32")
+    assert lolat.read(graph, 8) is graph
+    for ask in (lolat.read, lambda g, size: model.predict(g, input_size=size)):
+        with pytest.raises(NetworkError) as caught:
+            ask(graph, 16)
+        assert caught.value.code == "input-size"
+    now = model.predict((nn.Conv2d(3, 1, 3), torch.zeros(1, 3, 8, 8)))
+    larger = model.budget((nn.Conv2d(3, 1, 3), torch.zeros(1, 3, 8, 8)), 1e3, "resolution")
+    assert larger.best.value > 8 == now.input_shapes[0][-1]
 
 
 def test_an_input_without_a_batch() -> None:

@@ -45,9 +45,9 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     """Read an `nn.Module` into a Graph.
 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
-    whole shape without the batch; several shapes. `example`: inputs to call it with, instead (a tensor, a
-    tuple or a dict of them; the first axis is the batch). The module is read as in evaluation mode and
-    stays as it is. Raises NetworkError.
+    whole shape without the batch; several shapes. `example`: inputs to call it with (a tensor, a tuple or
+    a dict of them; the first axis is the batch), of the size if one is given. The module is read as in
+    evaluation mode and stays as it is. Raises NetworkError.
     """
     import_torch()
     from lolat.readers.torch.trace import traced
@@ -88,7 +88,7 @@ def _calls(
     import torch
 
     if example is not None:
-        yield _of_one(example)
+        yield _of_one(example, name, size)
         return
     is_index = None
     if size and not isinstance(size[0], int):
@@ -108,20 +108,26 @@ def _calls(
         yield tuple(inputs), {}
 
 
-def _of_one(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example at batch size 1: that of the first axis, where it is as long as the first tensor's."""
+def _of_one(example: Any, name: str, size: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example at batch size 1: that of the first axis, where it is as long as the first tensor's.
+
+    Those tensors get the size that is given.
+    """
     import torch
     from torch.utils import _pytree as pytree
 
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
     leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
-    count = leaves[0].shape[0] if leaves else 0
+    batched = {id(t): tuple(t.shape[1:]) for t in leaves if t.shape[0] == leaves[0].shape[0]}
+    names = {f"input {i}": shape for i, shape in enumerate(batched.values(), start=1)}
+    shapes = dict(zip(batched, filled(names, size, name).values(), strict=True))
 
     def of_one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != count:
-            return value
-        return value[:1]
+        shape = shapes.get(id(value))
+        if shape is None or shape == tuple(value.shape[1:]):
+            return value if shape is None else value[:1]
+        return value.new_empty((1, *shape))
 
     return pytree.tree_map(of_one, call)
 
@@ -129,7 +135,8 @@ def _of_one(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     """(shape without the batch of the one input, None where it is open; whether it is of indices)."""
     layer, kind = _first_layer(model)
-    if len(size) > 1:
+    spatial = _SPATIAL.get(kind, 0)
+    if len(size) > 1 and len(size) != spatial:
         return size, kind == "Embedding"
     default = _default_size(model)
     if default and not size:
@@ -139,7 +146,6 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     if kind == "Linear":
         features = int(layer.in_features)
         return ((features,) if size in ((), (features,)) else (None, features)), False
-    spatial = _SPATIAL.get(kind, 0)
     channels = int(layer.in_channels) if spatial else default[0] if len(default) == 3 else 3
     return (channels, *[None] * (spatial or 2)), False
 

@@ -14,13 +14,18 @@ from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.errors import MissingPackageError, NetworkError
+from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.readers.cache import unknown_network
 from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 
 DECODERS = "AutoModelForCausalLM"
+TAKEN_APART = "eager"
+OF_IMAGES = "AutoModelForImageClassification"
 ENCODERS = "AutoModelForSequenceClassification"
 ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
@@ -42,7 +47,7 @@ def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
     if package == "timm":
         return _timm(name, form, size, weights), whole
     if package == "torchvision":
-        return _torchvision(name, weights), name
+        return _torchvision(whole, weights), name
     stem = os.path.splitext(os.path.basename(name))[0]
     return _transformers(name, form, size, weights), stem
 
@@ -64,6 +69,10 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):  # former names are known too
         raise unknown_network(f"timm:{name}", timm.list_models(), "timm.list_models()")
+    if form not in ("", REPARAMETERIZED):
+        raise NetworkError(
+            f"timm:{name}?{form}: expected nothing, or {REPARAMETERIZED}, behind the ?"
+        )
     config = timm.get_pretrained_cfg(architecture)
     # A network with position embeddings is built for one size; others take any.
     fixed = bool(size) and config is not None and config.fixed_input_size
@@ -92,32 +101,53 @@ def _torchvision(name: str, weights: bool) -> Any:
     return model
 
 
-def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) -> Any:
-    """(network, inputs) of a configuration file: an encoder with a classification head, a decoder with its
+def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
+    """(network, inputs) of a configuration file: a classifier of texts or images, a decoder with its
     language head, or `?HEAD` after the file's name, such as `?AutoModelForMaskedLM`.
 
-    Attention is eager: the operations that it consists of.
+    Attention and cache are those of the file, or else of transformers; after `?eager` or `?HEAD,eager`, as
+    in published tables, the operations that attention consists of, and no cache.
     """
     config = read_json(path, "expected the config.json of a network of the package transformers")
-    transformers = import_package("transformers")
+    transformers, torch = import_package("transformers"), import_torch()
+    heads = [part for part in form.split(",") if part != TAKEN_APART]
+    head, eager = ",".join(heads), TAKEN_APART in form.split(",")
 
     def make() -> Any:
         settings = transformers.AutoConfig.for_model(config.pop("model_type", ""), **config)
-        settings._attn_implementation = "eager"
-        settings.use_cache = False
-        decoders = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        if eager:
+            settings._attn_implementation, settings.use_cache = TAKEN_APART, False
+        if size and hasattr(settings, "image_size"):
+            settings.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
+        names = transformers.models.auto.modeling_auto
+        kind = settings.model_type
         # An encoder, where a network can be both, looks at a text from both sides.
-        encodes = (
-            not getattr(settings, "is_decoder", False) and settings.model_type in ENCODER_TYPES
-        )
-        decodes = settings.model_type in decoders and not encodes
-        chosen = head or (DECODERS if decodes else ENCODERS)
+        encodes = not getattr(settings, "is_decoder", False) and kind in ENCODER_TYPES
+        decodes = kind in names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encodes
+        sees = kind in names.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
+        chosen = head or (DECODERS if decodes else OF_IMAGES if sees else ENCODERS)
         return getattr(transformers, chosen).from_config(settings)
 
     model = _built(f"transformers:{path}", make, weights)
+    if model.main_input_name == "pixel_values":
+        side = getattr(model.config, "image_size", 224)
+        sides = (side, side) if isinstance(side, int) else side
+        shape = (1, model.config.num_channels, *sides)
+        return model, {"pixel_values": torch.zeros(shape, dtype=model.dtype)}
     most = int(getattr(model.config, "max_position_embeddings", 512))
-    ids = import_torch().zeros((1, size[0] if size else min(most, 512)), dtype=import_torch().int64)
-    return model, {"input_ids": ids}
+    return model, {"input_ids": torch.zeros((1, min(most, 512)), dtype=torch.int64)}
+
+
+def noted(graph: Graph, model: Any) -> Graph:
+    """A network of transformers, with a remark on what of it was read, and at which length."""
+    (shape, *_), settings = graph.shapes(graph.inputs), model.config
+    length = f"{shape[1]} tokens" if len(shape) == 2 else "x".join(map(str, shape[1:]))
+    keeps = bool(model.can_generate() and getattr(settings, "use_cache", False))
+    words = f"read as {type(model).__name__} on {length} in {str(model.dtype).rpartition('.')[2]}"
+    if {"attention", "softmax"} & {o.kind for o in graph.operations}:
+        words += f", attention {settings._attn_implementation}"
+    words += ", keys and values kept (use_cache)" * keeps
+    return replace(graph, warnings=(*graph.warnings, words))
 
 
 @contextlib.contextmanager
@@ -133,7 +163,7 @@ def import_package(name: str) -> Any:
     package = name.partition(".")[0]
     try:
         with _quietly():
-            _load_torchvision()
+            load_torchvision()
             return importlib.import_module(name)
     except Exception as error:  # whatever a package raises while it is imported
         lacking = str(getattr(error, "name", None) or package).partition(".")[0]
@@ -143,7 +173,7 @@ def import_package(name: str) -> Any:
         ) from error
 
 
-def _load_torchvision() -> None:
+def load_torchvision() -> None:
     """torchvision, also of another build than PyTorch, whose compiled part does not load.
 
     timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
