@@ -142,7 +142,9 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     held = step(predict["run"], NETWORK=file)
     assert held.returncode == 0, held.stderr
     assert held.stderr == ""
-    (latency,) = re.findall(r"^network · batch 1 · \S+ · [^:]+: ([\d.]+) ms", held.stdout, re.MULTILINE)
+    (latency,) = re.findall(
+        r"^network · batch 1 · \S+ · [^:]+: ([\d.]+) ms", held.stdout, re.MULTILINE
+    )
     assert float(latency) < float(env["BUDGET_MS"])
     base = tmp_path / "base.json"
     earlier = base.read_text(encoding="utf-8")
@@ -160,7 +162,8 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
-    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+ · fp32, TensorFlow\n.* ms.*\n```\n", written, re.DOTALL)
+    title = r"network · batch 1 · [\dx]+ · fp32, TensorFlow"
+    assert re.fullmatch(rf"```\n{title}\n.* ms.*\n```\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

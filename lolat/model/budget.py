@@ -27,7 +27,7 @@ from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
-from lolat.units import milliseconds, percent, plain
+from lolat.units import byte_size, milliseconds, percent, plain
 
 VARY = ("width", "resolution", "batch")
 MOST_BATCH = 65536
@@ -115,7 +115,8 @@ def budget(
     sure: bool = False,
     at_size: AtSize | None = None,
 ) -> BudgetAnswer:
-    """The largest `vary` ("width", "resolution" or "batch") within `max_ms`; see `Model.budget`.
+    """The largest `vary` ("width", "resolution" or "batch") within `max_ms`, and within the device's memory
+    where that is known; see `Model.budget`.
 
     `at_size` reads the network again at another resolution.
     """
@@ -136,7 +137,9 @@ def budget(
 
     def fits(i: int) -> bool | None:
         tried = step(i)
-        return None if tried is None else _end_ms(tried.prediction, sure) <= max_ms
+        if tried is None:
+            return None
+        return _end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
     now = Step(own, model.predict(network, batch_size, predictor, coverage))
     start = min(max(round(own / unit), 1), most)
@@ -209,15 +212,26 @@ def _end_ms(prediction: Prediction, sure: bool) -> float:
 
 
 def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
-    """The error where not even the smallest value stays within the budget."""
+    """The error where not even the smallest value stays within the budget, or fits into the memory."""
+    nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
+    document = {**answer.to_dict(), **nothing, "warnings": []}
+    value = value_words(answer.vary, smallest.value)
+    if smallest.prediction.fits is False:
+        short, has = smallest.prediction.memory_bytes, smallest.prediction.available_bytes or 0
+        return AnswerIsNo(
+            f"even {value} of {answer.best.prediction.network!r} does not fit: it takes "
+            f"{byte_size(short)} of memory, of which a network may have {byte_size(has)} on the device; "
+            "give a smaller batch, or another device",
+            document,
+            code="no-room",
+        )
     takes = _end_ms(smallest.prediction, answer.sure)
     enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
-    nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     return AnswerIsNo(
-        f"even {value_words(answer.vary, smallest.value)} of {answer.best.prediction.network!r} takes "
+        f"even {value} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; "
         f"give {arg('max_ms')} {enough} or more",
-        {**answer.to_dict(), **nothing, "warnings": []},
+        document,
         code="over-budget",
         budget_ms=answer.budget_ms,
         enough_ms=float(enough),

@@ -149,7 +149,9 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         more = f", ... ({len(changed)} counts)" if len(changed) > MOST_COUNTS else ""
         yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}"
     yield f"  {totals(best.prediction)}"
-    if further is not None:
+    if further is not None and further.prediction.fits is False:
+        yield f"next: {value_words(answer.vary, further.value)} does not fit into the device's memory"
+    elif further is not None:
         takes = further.prediction.latency_ms
         # 12.0 ms would not look like more than 12 ms.
         exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
