@@ -69,7 +69,8 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     """
     from lolat.nas import fewshot
 
-    model = fewshot.fit(space, samples, output, name)
+    with common.progress() as bar:
+        model = fewshot.fit(space, samples, output, name, bar)
     common.warn(model.warnings)
     count, error = len(model.section.samples), model.typical_error
     answer = NasFit(
@@ -123,18 +124,19 @@ def search(
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
+    from lolat.model import load
     from lolat.nas import pareto
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
-    of_space = find_space(space)
-    if not is_table(objective) and not Path(objective).is_file():
-        beside = None if output is None else str(output.with_suffix(".scores.csv"))
-        scores = scores or beside or f"{of_space.name}.scores.csv"
-        check_file(scores, "scores")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
+        loaded = load(model)
+        of_space = find_space(space, bar)
+        if not is_table(objective) and not Path(objective).is_file():
+            beside = None if output is None else str(output.with_suffix(".scores.csv"))
+            scores = scores or beside or f"{of_space.name}.scores.csv"
         result = pareto.search(
-            of_space, model, objective, max_ms=max_ms, candidates=candidates, seed=seed,
+            of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
             lower_is_better=lower_is_better, batch_size=batch_size, predictor=predictor,
             scores=scores, progress=bar,
         )  # fmt: skip

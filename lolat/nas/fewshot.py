@@ -18,10 +18,12 @@ import numpy as np
 
 from lolat.errors import ModelFileError
 from lolat.io.documents import converted
+from lolat.io.progress import Progress
 from lolat.io.tables import Table, read_table
-from lolat.io.writing import AnyPath
+from lolat.io.writing import AnyPath, check_file
 from lolat.model import Model
-from lolat.model.file import lacks, put
+from lolat.model.file import lacks, put, read
+from lolat.model.predicting import as_whole
 from lolat.nas.pieces import FREEDOM, Explanation, Pieces, explain, outlying, spreads
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
@@ -225,7 +227,11 @@ def from_model(model: Model, space: Space) -> NasModel:
 
 
 def scorer_for(
-    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+    space: Space,
+    model: Model,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    progress: Progress | None = None,
 ) -> Scorer:
     """The scorer of candidates on the device of `model`.
 
@@ -233,11 +239,21 @@ def scorer_for(
     else the formula of inference. ModelFileError where the model has neither. Errors as of `Space.scorer`.
     """
     sampled = space.name in model.document.get("spaces", {})
-    if sampled and predictor is None and batch_size == 1:
-        return from_model(model, space)
-    if not sampled and not model.predictors:
-        raise lacks(model.document, model.source, space.name)
-    return space.scorer(model, batch_size, predictor)
+    by_samples = sampled and predictor is None and batch_size == 1
+    if not by_samples:
+        if not sampled and not model.predictors:
+            raise lacks(model.document, model.source, space.name)
+        model.predictor(predictor)
+        as_whole(batch_size)
+    prepare(space, progress)
+    return from_model(model, space) if by_samples else space.scorer(model, batch_size, predictor)
+
+
+def prepare(space: Space, progress: Progress | None) -> None:
+    """Build the networks of a space that a function makes, and say how they were split."""
+    shown = progress or Progress()
+    if (found := space.prepare(shown)) is not None:
+        shown.note(f"{space.name}: {found}")
 
 
 # ---- Fitting.
@@ -248,6 +264,7 @@ def fit(
     samples: AnyPath | Samples,
     output: AnyPath | None = None,
     name: str | None = None,
+    progress: Progress | None = None,
 ) -> NasModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
@@ -256,8 +273,12 @@ def fit(
     device's model file, made or added to; None writes none. `name`: of the device, where the file is new.
     Returns a `NasModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """  # fmt: skip
-    of_space = find_space(space)
+    check_file(output, "output")
+    if output is not None and os.path.exists(output):
+        read(output)  # a file that is no model is refused before the work
+    of_space = find_space(space, progress)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
+    prepare(of_space, progress)
     explanations = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(
         samples=[

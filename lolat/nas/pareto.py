@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import AnswerIsNo, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
-from lolat.io.writing import not_written, shown_path
+from lolat.io.writing import check_file, not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
 from lolat.nas.fewshot import NasModel, read_archs, scorer_for
@@ -117,11 +117,10 @@ def search(
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    of_space = find_space(space)
-    if of_space.decomposition is not None:
-        shown.note(f"{of_space.name}: {of_space.decomposition}")
-    scorer = scorer_for(of_space, loaded, batch_size, predictor)
+    of_space = find_space(space, shown)
+    check_file(scores, "scores")
     known = Scores(of_space, objective, scores, shown)
+    scorer = scorer_for(of_space, loaded, batch_size, predictor, shown)
     method, rows = EXHAUSTIVE, known.rows
     if rows is None and of_space.size <= candidates:
         rows = of_space.decode(np.arange(of_space.size))
@@ -211,6 +210,7 @@ class Scores:
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")
+        self._named = _named(self.function)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
@@ -245,11 +245,26 @@ class Scores:
         candidate = tuple(row.tolist())
         values = {"arch": arch, "candidate": candidate, "choices": self.space.values(row)}
         with user_code(f"objective {arch}", "expected a number"):
-            named = {
-                p: values[p] for p in inspect.signature(self.function).parameters if p in values
-            }
+            named = {p: values[p] for p in self._named}
             score = float(self.function(**named) if named else self.function(candidate))
         return score if math.isfinite(score) else math.nan
+
+
+def _named(function: Callable[..., Any]) -> list[str]:
+    """The parameters of a score that have a name of ours; InputError where it cannot be called."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C, which Python does not know
+        return []
+    named = [p for p in signature.parameters if p in ("arch", "candidate", "choices")]
+    try:
+        signature.bind(*() if named else ((),), **dict.fromkeys(named))
+    except TypeError as error:
+        raise InputError(
+            f"{arg('objective')} has the parameters {signature} ({error}); expected one: arch (the "
+            "text), candidate (the integers) or choices (a dict)"
+        ) from None
+    return named
 
 
 def _cut_last_line(path: str | os.PathLike[str]) -> None:

@@ -88,19 +88,17 @@ def score(
 
     Raises InputError for a wrong argument, and for more than ten million rows.
     """
-    of_space = find_space(space)
+    shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    scorer = scorer_for(of_space, loaded, batch_size, predictor)
+    of_space = find_space(space, shown)
     function = None if value is None else find_function(value, "value")
     check_file(output, "output", make_folder=True)
-    decode: Callable[[Any], np.ndarray] = of_space.decode
-    if among is None:
-        count, pieces = scorer.grid.countable(), scorer.chunks()
-    else:
-        rows = read_archs(read_table(str(among), ("arch",)), of_space)[1]
-        count, decode = len(rows), rows.__getitem__
-        pieces = iter([(np.arange(count), rows, scorer.latency(rows))])
-    shown = progress or Progress()
+    rows = None if among is None else read_archs(read_table(str(among), ("arch",)), of_space)[1]
+    count = of_space.grid.countable() if rows is None else len(rows)
+    decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
+    scorer = scorer_for(of_space, loaded, batch_size, predictor, shown)
+    once = () if rows is None else [(np.arange(count), rows, scorer.latency(rows))]
+    pieces = once or scorer.chunks()
     if count > DECODED:
         shown.start("scoring", -(-count // DECODED))
     top = Scored.none()

@@ -25,6 +25,7 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
+from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.predicting import as_whole, operations_ms
 from lolat.nas.factory import Decomposition, Finder, Networks
@@ -77,12 +78,10 @@ class Position:
 
 
 class Space:
-    """Positions with choices, and the counts of each candidate.
+    """Positions with choices, and the counts of each candidate."""
 
-    `decomposition`: which positions interact, where a function makes the networks.
-    """
-
-    decomposition: Decomposition | None = None
+    _finder: Finder | None = None
+    _found: Decomposition | None = None
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class Space:
         self.name = name
         self.positions = tuple(positions)
         self.grid = Grid(tuple(len(p.choices) for p in positions))
-        self.tables = tuple(tables)
+        self._tables = tuple(tables)
         self.codec = codec or dashes(self.grid.sizes)
         self._assumptions = assumptions
         self._build = build
@@ -135,16 +134,36 @@ class Space:
         """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
         `choices`: of each keyword argument the values; `input_size`: see `lolat.read`; `tolerance`: how far
-        the sum of a count may be off, relative. InputError where the function fails, and where the networks
-        do not decompose; it names the positions.
+        the sum of a count may be off, relative. The networks are built when they are needed first: see
+        `prepare`. InputError where the function does not take the choices.
         """
         positions = [Position(name, tuple(values)) for name, values in choices.items()]
         networks = Networks(function, choices, input_size)
-        finder = Finder(networks, tolerance)
-        decomposition = finder.run()
-        space = cls(networks.name, positions, list(finder.tables.values()), networks.build)
-        space.decomposition = decomposition
+        space = cls(networks.name, positions, (), networks.build)
+        space._finder = Finder(networks, tolerance)
         return space
+
+    def prepare(self, progress: Progress | None = None) -> Decomposition | None:
+        """Build the networks that the tables need, unless that was done before.
+
+        Returns which positions interact; None where no function makes the networks. InputError where the
+        function fails, and where the networks do not decompose; it names the positions.
+        """
+        if self._finder is not None and self._found is None:
+            self._found = self._finder.run(progress or Progress())
+            self._tables = tuple(self._finder.tables.values())
+        return self._found
+
+    @property
+    def decomposition(self) -> Decomposition | None:
+        """See `prepare`."""
+        return self.prepare()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Counts that add up to a candidate's."""
+        self.prepare()
+        return self._tables
 
     @property
     def size(self) -> int:

@@ -37,6 +37,18 @@ def score(choices):
     return choices["kernel"] * 10 + choices["width"]
 
 
+def never(kernel, width):
+    raise ValueError("it was built")
+
+
+def unbuilt():
+    return Space.from_factory(never, {"kernel": (1, 3, 5), "width": (8, 16, 32)})
+
+
+def two(first, second):
+    return 1.0
+
+
 def width(rows):
     print("a value that talks")
     return 8 * 2.0 ** rows[:, 1]
@@ -125,6 +137,29 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
 def test_a_wrong_search(lolat: Command, model: Path, here: Path) -> None:
     for objective in (("score",), ("searched:score", "--output", "no/f.csv")):
         lolat.refused("nas", "search", "fbnet", model, "--objective", *objective)
+
+
+def test_a_wrong_call_is_refused_before_a_network_is_built(
+    lolat: Command, model: Path, here: Path
+) -> None:
+    (here / "wrong.csv").write_text("arch,score,latency_ms\n9-9,1,1\n")
+    score, space = ("--objective", "searched:score"), "searched:unbuilt"
+    for name, *rest in (
+        ("search", "no-model", *score),
+        ("search", model, *score, "--scores", "no/s.csv"),
+        ("search", model, *score, "--predictor", "training-steps"),
+        ("search", model, "--objective", "searched:nothing"),
+        ("search", model, "--objective", "searched:two"),
+        ("search", model, "--objective", "wrong.csv"),
+        ("score", model, "--output", "o.csv", "--value", "searched:nothing"),
+        ("score", model, "--output", "o.csv", "--among", "wrong.csv"),
+        ("fit", "wrong.csv", "--output", "o.json"),
+        ("fit", "wrong.csv", "--output", "wrong.csv"),
+    ):
+        said = lolat.refused("nas", name, space, *rest)
+        assert "it was built" not in str(said)
+    said = lolat.refused("nas", "search", space, model, *score)
+    assert "never (searched.py, line " in str(said)
 
 
 def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
