@@ -16,8 +16,8 @@ from lolat.report.tables import table_lines, write_csv
 from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.nas.pareto import SearchResult
-    from lolat.nas.scoring import ScoreResult
+    from lolat.nas.pareto import FrontCandidate, SearchResult
+    from lolat.nas.scoring import BestCandidate, ScoreResult
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
@@ -158,7 +158,7 @@ def front_lines(result: SearchResult) -> Iterator[str]:
     sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
     cells = [
         [milliseconds(c.latency_ms), between(*c.interval_ms) if c.interval_ms else "",
-         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", c.arch]
+         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", _named(c)]
         for c in result.front
     ]  # fmt: skip
     yield from table_lines(["latency", sure, "", "score", "candidate"], cells, left={2, 4})
@@ -168,6 +168,14 @@ def front_lines(result: SearchResult) -> Iterator[str]:
 
 def _heading(result: SearchResult | ScoreResult) -> Iterator[str]:
     yield from (result.words(), f"latencies by {result.source}", "")
+
+
+def _named(candidate: FrontCandidate | BestCandidate) -> str:
+    """A candidate as people read it: its text, or its choices where that has only their numbers."""
+    numbers, choices = candidate.arch.split("-"), candidate.choices
+    if len(numbers) != len(choices) or not all(n.isdigit() for n in numbers):
+        return candidate.arch
+    return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
 
 
 # ---- `lolat nas score`: all candidates of a space, or those of a table.
@@ -219,7 +227,7 @@ def best_lines(result: ScoreResult) -> Iterator[str]:
     """The best as people read them."""
     yield from _heading(result)
     cells = [
-        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", c.arch]
+        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", _named(c)]
         for c in result.best[:LISTED]
     ]
     yield from table_lines(["latency", "value", "candidate"], cells, left={2})

@@ -233,11 +233,7 @@ def scorer_for(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> Scorer:
-    """The scorer of candidates on the device of `model`.
-
-    Samples of the space answer where the model has some, unless a predictor or a batch size is asked for;
-    else the formula of inference. ModelFileError where the model has neither. Errors as of `Space.scorer`.
-    """
+    """See `Space.scorer`."""
     sampled = space.name in model.document.get("spaces", {})
     by_samples = sampled and predictor is None and batch_size == 1
     if not by_samples:
@@ -246,7 +242,9 @@ def scorer_for(
         model.predictor(predictor)
         as_whole(batch_size)
     prepare(space, progress)
-    return from_model(model, space) if by_samples else space.scorer(model, batch_size, predictor)
+    return (
+        from_model(model, space) if by_samples else space.by_formula(model, batch_size, predictor)
+    )
 
 
 def prepare(space: Space, progress: Progress | None) -> None:

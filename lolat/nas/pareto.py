@@ -33,7 +33,7 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network of the front: its choices as integers, its latency, its score.
+    """A network of the front: its choices as integers and by name, its latency, its score.
 
     `interval_ms` holds the latency with probability `coverage`; `in_domain`: None by samples, which have no
     domain.
@@ -41,6 +41,7 @@ class FrontCandidate:
 
     arch: str
     candidate: tuple[int, ...]
+    choices: dict[str, Any]
     latency_ms: float
     score: float
     interval_ms: tuple[float, float] | None
@@ -79,12 +80,14 @@ class SearchResult(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score."""
+        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score, and
+        its choice at each position."""
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
             bounds = {"low_ms": low, "high_ms": high, "in_domain": c.in_domain}
-            rows.append({"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score})
+            row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
+            rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows
 
 
@@ -172,6 +175,7 @@ def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[F
         FrontCandidate(
             space.arch(row),
             tuple(row.tolist()),
+            space.named(row),
             archive.latencies[n],
             sign * archive.scores[n],
             *bound,

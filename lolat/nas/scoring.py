@@ -33,6 +33,7 @@ class BestCandidate:
     """One of the best; `value`: where a function of the user's ranks them."""
 
     arch: str
+    choices: dict[str, Any]
     latency_ms: float
     value: float | UnsetType
 
@@ -61,8 +62,9 @@ class ScoreResult(Result):
         return f"{self.space}: {self.scored:,} candidates scored{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: arch, latency_ms (, value)."""
-        return [dict_of(candidate) for candidate in self.best]
+        """A row for each of the best: arch, latency_ms (, value), and its choice at each position."""
+        rows = [dict_of(candidate) for candidate in self.best]
+        return [row | row.pop("choices") | row for row in rows]
 
 
 def score(
@@ -114,11 +116,12 @@ def score(
             shown.step()
     chosen = top if best is not None else Scored.joined(written)
     _write(output, of_space, scorer, decode(chosen.indices), chosen, function is not None)
-    archs = map(of_space.arch, decode(top.indices))
+    best_rows = decode(top.indices)
+    archs, choices = map(of_space.arch, best_rows), map(of_space.named, best_rows)
     values_of = repeat(UNSET) if function is None else top.values.tolist()
     return ScoreResult(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
-        within, str(output), tuple(map(BestCandidate, archs, top.times.tolist(), values_of)),
+        within, str(output), tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of)),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,6 +200,10 @@ class Space:
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
+    def named(self, candidate: Row) -> dict[str, Any]:
+        """The same as JSON has it: numbers, text, and of other values their names."""
+        return {name: _plain(value) for name, value in self.values(candidate).items()}
+
     def assumptions(self) -> list[Pieces]:
         """The prior knowledge for a fit to measured networks: assumptions on how a device runs them."""
         if self._assumptions is None:
@@ -218,12 +223,25 @@ class Space:
             total += table.at(as_whole(batch_size))[tuple(rows[:, p] for p in table.positions)]
         return total
 
-    def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
-        """The scorer of candidates on the device of `model`; small, and can be sent to other processes.
+    def scorer(
+        self,
+        model: Model,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        progress: Progress | None = None,
+    ) -> Scorer:
+        """The scorer of candidates on the device of `model`; can be sent to other processes.
 
-        InputError for an unknown predictor and a wrong batch size, ModelFileError where the model knows no
-        latencies of inference.
+        Samples of the space answer where the model has some, unless a predictor or a batch size is asked
+        for; else the formula of inference. InputError for an unknown predictor and a wrong batch size,
+        ModelFileError where the model has neither.
         """
+        from lolat.nas.fewshot import scorer_for  # which needs spaces
+
+        return scorer_for(self, model, batch_size, predictor, progress)
+
+    def by_formula(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
+        """The scorer by the formula of inference, whatever samples the model has; small."""
         formula, times = self.tables_ms(model, batch_size, predictor)
         return compiled(self.grid, times, formula, batch_size)
 
@@ -260,6 +278,18 @@ class Space:
         if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
             slope, offset = float(np.median(whole / sums)), 0.0
         return [*((positions, slope * table) for positions, table in times), ((), np.array(offset))]
+
+
+def _plain(value: Any) -> Any:
+    """A choice as JSON has it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if (
+        value is None
+        or isinstance(value, int | str)
+        or (isinstance(value, float) and isfinite(value))
+    ):
+        return value
+    return getattr(value, "__name__", str(value))
 
 
 def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:
