@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from lolat.nas.grid import Grid
 from lolat.nas.scorer import Scorer
 
 
@@ -115,6 +116,8 @@ class Archive:
 
 
 GENERATIONS = 10
+BRED = 0.5  # of the candidates; the others are neighbors
+CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do
 
@@ -122,15 +125,65 @@ TRIES = 200  # draws, before fewer candidates than wanted have to do
 def evolve(
     archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
 ) -> None:
-    """Score `count` candidates of at most `max_ms`: NSGA-II. `fast`: a candidate within the time."""
+    """Score `count` candidates of at most `max_ms`: NSGA-II, and then the neighbors of the front.
+
+    `fast`: a candidate within the time.
+    """
     size = max(2, math.ceil(count / GENERATIONS))
-    new = _first(archive, fast, min(size, count), max_ms, random)
-    population = archive.add(new)
-    while len(archive) < count and len(new):
-        new = _children(archive, population, min(size, count - len(archive)), max_ms, random)
-        population = [*population, *archive.add(new)]
-        rank, crowd = archive.standing(population)
-        population = [population[i] for i in np.lexsort((-crowd, rank))[:size]]
+    archive.add(_first(archive, fast, min(size, count), max_ms, random))
+    before = 0
+    while before < len(archive) < count:
+        before = len(archive)
+        until = before + math.ceil(BRED * (count - before))
+        while (more := min(size, until - len(archive))) > 0:
+            numbers = list(range(len(archive)))
+            rank, crowd = archive.standing(numbers)
+            parents = np.lexsort((-crowd, rank))[:size].tolist()
+            children = _children(archive, parents, more, max_ms, random)
+            if not archive.add(children):
+                break
+        climb(archive, count, max_ms)
+
+
+def climb(archive: Archive, count: int, max_ms: float) -> None:
+    """Score neighbors of the front, one choice apart, until all have a score or `count` candidates have.
+
+    First those that are likely to have the highest score, or the highest above the front: by a linear fit
+    to the scores so far.
+    """
+    grid, scorer = archive.scorer.grid, archive.scorer
+    while len(archive) < count and (best := archive.front()):
+        near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
+        if not len(near):
+            break
+        scores = np.array(archive.scores)
+        known = np.flatnonzero(~np.isnan(scores))
+        features, mean = _one_hot(grid, np.array(archive.rows)[known]), scores[known].mean()
+        square = features.T @ features + np.eye(features.shape[1])
+        weights = np.linalg.solve(square, features.T @ (scores[known] - mean))
+        likely = mean + _one_hot(grid, near) @ weights
+        reached = np.searchsorted(np.array(archive.latencies)[best], scorer.latency(near), "right")
+        above = likely - np.append(scores[known].min(), scores[best])[reached]
+        first = np.argsort(-np.array([likely, above]), kind="stable").T.ravel()[:CLIMBED]
+        archive.add(near[list(dict.fromkeys(first.tolist()))[: count - len(archive)]])
+
+
+def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
+    """The candidates within the time, not scored yet, that differ in one choice from one of `rows`."""
+    sizes = archive.scorer.grid.sizes
+    near = np.repeat(rows[None], sum(sizes), axis=0)
+    positions = np.repeat(np.arange(len(sizes)), sizes)
+    choices = np.concatenate([np.arange(n) for n in sizes])
+    near[np.arange(len(near)), :, positions] = choices[:, None]
+    near = near.reshape(-1, len(sizes))
+    near = near[archive.scorer.latency(near) <= max_ms]
+    new = {row.tobytes(): row for row in near if row not in archive}
+    return np.array(list(new.values()), near.dtype)
+
+
+def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
+    """(n, choices of all positions) 1 where a candidate has the choice."""
+    return np.concatenate([np.eye(n)[rows[:, p]] for p, n in enumerate(grid.sizes)], axis=1)
 
 
 def _first(
