@@ -21,6 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from lolat.readers.code import brief
 MOST_NETWORKS = 3000  # that a function is called for
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
-COVERING_CHECKS, FRESH_CHECKS, FIRST_CHECKS = 100, 20, 8
+COVERING_CHECKS, FRESH_CHECKS = 100, 20
 SOON_S = 1.5  # what takes no longer is not shown
 
 Row = tuple[int, ...]
@@ -86,7 +87,8 @@ class Networks:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._kept = 0  # networks that were on disk
+        self._path: Path | None = None  # the file on disk, and how many networks it had
+        self._kept = 0
         self._progress, self._left, self._shown, self._soon = Progress(), 0, False, 0.0
         try:
             inspect.signature(self.function).bind(**self.choices)
@@ -178,19 +180,19 @@ class Networks:
 
     def load(self) -> None:
         """Take the networks that are on disk, unless the base or the last one is another now."""
-        rows, graphs = kept.load(self.function, self.choices, self.input_size)
-        if len(self) or not rows:
+        self._path = kept.path_of(self.function, self.choices, self.input_size)
+        if (found := kept.load(self._path)) is None:
             return
-        anew = [self._built(rows[0]), self._built(rows[-1])]
-        if (totals(anew, 1, self.name) == totals([graphs[0], graphs[-1]], 1, self.name)).all():
-            self._graphs, self._kept = graphs, len(rows)
-            self._number = {row: number for number, row in enumerate(rows)}
+        both = [self._built(found.rows[at]) for at in (0, -1)] + [found.graphs[0], found.graphs[-1]]
+        counts = totals(both, 1, self.name)
+        if (counts[:2] == counts[2:]).all():
+            self._graphs, self._kept = found.graphs, len(found.rows)
+            self._number = {row: number for number, row in enumerate(found.rows)}
 
     def save(self) -> None:
-        """Keep the networks on disk."""
+        """Keep the networks on disk, where there are more."""
         if len(self) > self._kept:
-            rows = list(self._number)
-            kept.save(self.function, self.choices, self.input_size, rows, self._graphs)
+            kept.save(self._path, list(self._number), self._graphs)
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
@@ -260,16 +262,16 @@ class Finder:
         networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
         try:
             ends = Finder(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
-            ends.find([], FIRST_CHECKS)
+            ends.find([])
             new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
             more = sum(new.values()) - len(networks)
             self._require(max(new, key=new.__getitem__), more)
             networks.expect(more + FRESH_CHECKS, progress)
-            return self.find(list(ends.tables), FRESH_CHECKS)
+            return self.find(list(ends.tables))
         finally:
             networks.save()
 
-    def find(self, known: Sequence[tuple[int, ...]], fresh_checks: int) -> Decomposition:
+    def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
         """The interactions among the `picks`; positions in `known` are known to interact."""
         random = np.random.default_rng(0)
         for key in [(), *((p,) for p in range(len(self.sizes))), *known]:
@@ -281,7 +283,7 @@ class Finder:
                 self._add(self._reduced(off[0]))
             # Random ones, which no table was made for.
             fresh = [
-                tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(fresh_checks)
+                tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(FRESH_CHECKS)
             ]
             checks += fresh
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
@@ -321,7 +323,7 @@ class Finder:
         self.tables[key] = ChangeTable(self.networks, key, numbers)
 
     def _require(self, key: tuple[int, ...], more: int) -> None:
-        """InputError where tables of so many networks are too much, that of `key` the largest."""
+        """InputError where `more` networks are too many, most of them for a table of `key`."""
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Row) -> int:

@@ -112,7 +112,7 @@ def search(
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
     that take at most this. `candidates`: how many a function scores: all of a space that has no more, else
-    the search is evolutionary (NSGA-II); `seed`: of its draws. `lower_is_better`: a low score is good,
+    the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
     search is run again.
 
