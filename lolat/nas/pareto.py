@@ -24,7 +24,8 @@ from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import check_file, not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
-from lolat.nas.fewshot import NasModel, read_archs, scorer_for
+from lolat.nas.fewshot import read_archs
+from lolat.nas.sampled import NasModel
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
 
@@ -123,7 +124,7 @@ def search(
     of_space = find_space(space, shown)
     check_file(scores, "scores")
     known = Scores(of_space, objective, scores, shown)
-    scorer = scorer_for(of_space, loaded, batch_size, predictor, shown)
+    scorer = of_space.scorer(loaded, batch_size, predictor, shown)
     method, rows = EXHAUSTIVE, known.rows
     if rows is None and of_space.size <= candidates:
         rows = of_space.decode(np.arange(of_space.size))

@@ -18,7 +18,8 @@ from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, check_file, write_bytes
 from lolat.model import Model, load
-from lolat.nas.fewshot import NasModel, read_archs, scorer_for
+from lolat.nas.fewshot import read_archs
+from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
@@ -98,7 +99,7 @@ def score(
     rows = None if among is None else read_archs(read_table(str(among), ("arch",)), of_space)[1]
     count = of_space.grid.countable() if rows is None else len(rows)
     decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
-    scorer = scorer_for(of_space, loaded, batch_size, predictor, shown)
+    scorer = of_space.scorer(loaded, batch_size, predictor, shown)
     once = () if rows is None else [(np.arange(count), rows, scorer.latency(rows))]
     pieces = once or scorer.chunks()
     if count > DECODED:

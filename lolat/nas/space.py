@@ -32,6 +32,7 @@ from lolat.model.predicting import as_whole, operations_ms
 from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
+from lolat.nas.sampled import scorer_for
 from lolat.nas.scorer import Scorer, Times, compiled
 from lolat.nas.tables import Part, Table
 from lolat.units import shortened
@@ -236,8 +237,6 @@ class Space:
         for; else the formula of inference. InputError for an unknown predictor and a wrong batch size,
         ModelFileError where the model has neither.
         """
-        from lolat.nas.fewshot import scorer_for  # which needs spaces
-
         return scorer_for(self, model, batch_size, predictor, progress)
 
     def by_formula(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:

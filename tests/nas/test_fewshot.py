@@ -17,9 +17,10 @@ from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model, load
 from lolat.model.file import made
-from lolat.nas import NasModel, Space, fewshot, fit
-from lolat.nas.fewshot import Samples, from_model, read_samples, rounding, scorer_for
+from lolat.nas import NasModel, Space, fit, sampled
+from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.pieces import FREEDOM, Explanation, explain, outlying
+from lolat.nas.sampled import from_model, scorer_for
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
 from tests.nas.few_devices import (
@@ -150,7 +151,7 @@ def test_many_networks_are_answered_in_parts(
     rows, scorer = CELLS.parse(archs), cells
     assert cells.predict(archs).tolist() == scorer.latency(rows).tolist()
     whole = scorer.latency(rows), *scorer.interval(rows, 0.9)
-    monkeypatch.setattr(fewshot, "CHUNK", 7)
+    monkeypatch.setattr(sampled, "CHUNK", 7)
     parts = scorer.latency(rows), *scorer.interval(rows, 0.9)
     assert np.array(parts) == pytest.approx(np.array(whole))
     assert cells.predict([]).shape == (0,)
