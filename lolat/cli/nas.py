@@ -16,8 +16,8 @@ from lolat.report.tables import table_lines, write_csv
 from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.nas.pareto import SearchResult
-    from lolat.nas.scoring import ScoreResult
+    from lolat.nas.pareto import FrontCandidate, SearchResult
+    from lolat.nas.scoring import BestCandidate, ScoreResult
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
@@ -69,7 +69,8 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     """
     from lolat.nas import fewshot
 
-    model = fewshot.fit(space, samples, output, name)
+    with common.progress() as bar:
+        model = fewshot.fit(space, samples, output, name, bar)
     common.warn(model.warnings)
     count, error = len(model.section.samples), model.typical_error
     answer = NasFit(
@@ -123,18 +124,19 @@ def search(
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
+    from lolat.model import load
     from lolat.nas import pareto
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
-    of_space = find_space(space)
-    if not is_table(objective) and not Path(objective).is_file():
-        beside = None if output is None else str(output.with_suffix(".scores.csv"))
-        scores = scores or beside or f"{of_space.name}.scores.csv"
-        check_file(scores, "scores")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
+        loaded = load(model)
+        of_space = find_space(space, bar)
+        if not is_table(objective) and not Path(objective).is_file():
+            beside = None if output is None else str(output.with_suffix(".scores.csv"))
+            scores = scores or beside or f"{of_space.name}.scores.csv"
         result = pareto.search(
-            of_space, model, objective, max_ms=max_ms, candidates=candidates, seed=seed,
+            of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
             lower_is_better=lower_is_better, batch_size=batch_size, predictor=predictor,
             scores=scores, progress=bar,
         )  # fmt: skip
@@ -156,7 +158,7 @@ def front_lines(result: SearchResult) -> Iterator[str]:
     sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
     cells = [
         [milliseconds(c.latency_ms), between(*c.interval_ms) if c.interval_ms else "",
-         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", c.arch]
+         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", _named(c)]
         for c in result.front
     ]  # fmt: skip
     yield from table_lines(["latency", sure, "", "score", "candidate"], cells, left={2, 4})
@@ -166,6 +168,14 @@ def front_lines(result: SearchResult) -> Iterator[str]:
 
 def _heading(result: SearchResult | ScoreResult) -> Iterator[str]:
     yield from (result.words(), f"latencies by {result.source}", "")
+
+
+def _named(candidate: FrontCandidate | BestCandidate) -> str:
+    """A candidate as people read it: its text, or its choices where that has only their numbers."""
+    numbers, choices = candidate.arch.split("-"), candidate.choices
+    if len(numbers) != len(choices) or not all(n.isdigit() for n in numbers):
+        return candidate.arch
+    return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
 
 
 # ---- `lolat nas score`: all candidates of a space, or those of a table.
@@ -217,7 +227,7 @@ def best_lines(result: ScoreResult) -> Iterator[str]:
     """The best as people read them."""
     yield from _heading(result)
     cells = [
-        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", c.arch]
+        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", _named(c)]
         for c in result.best[:LISTED]
     ]
     yield from table_lines(["latency", "value", "candidate"], cells, left={2})

@@ -46,7 +46,8 @@ class Show(Progress):
         from rich.progress import Progress as Bar
 
         self.takes, self.text, self.total, self.done, self.time = takes, "", 0, 0, 0.0
-        self.on_terminal = sys.stderr.isatty() and not is_quiet()
+        self.quiet = is_quiet()  # asked here: another thread does not know the call
+        self.on_terminal = sys.stderr.isatty() and not self.quiet
         self.bar = Bar(console=Console(stderr=True), disable=not self.on_terminal)
         self.task: Any = None
 
@@ -78,7 +79,8 @@ class Show(Progress):
 
     def note(self, text: str) -> None:
         """A remark."""
-        say(text)
+        if not self.quiet:
+            complain(text)
 
     def _line(self, text: str) -> None:
         self.time = time.monotonic()

@@ -8,8 +8,9 @@ space.scorer(lolat.load("local")).latency(space.sample(1_000_000))
 """
 
 from lolat.nas import spaces
-from lolat.nas.fewshot import NasModel, fit
+from lolat.nas.fewshot import fit
 from lolat.nas.pareto import search
+from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import Scorer
 from lolat.nas.scoring import score
 from lolat.nas.space import Position, Space

@@ -1,17 +1,13 @@
-"""The front of latency and score, and NSGA-II, which looks for it.
-
-Deb et al., A fast and elitist multiobjective genetic algorithm: NSGA-II, IEEE Transactions on Evolutionary
-Computation 6, 2002.
-"""
+"""The front of latency and score, and the search for it: from many latencies, step by step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
+from lolat.nas.grid import Grid
 from lolat.nas.scorer import Scorer
 
 
@@ -28,35 +24,6 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
         if not best or scores[i] > scores[best[-1]]:
             best.append(int(i))
     return np.array(best, np.intp)
-
-
-def ranks(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """(n,) the front of each candidate: 0 for the first, 1 for the first of the others, ...
-
-    Equal candidates after the first count as dominated, which removes copies. NaN: the last front.
-    """
-    rank_of = np.full(len(latencies), len(latencies))
-    left = np.arange(len(latencies))
-    rank = 0
-    while len(best := front(latencies[left], scores[left])):
-        rank_of[left[best]] = rank
-        left = np.delete(left, best)
-        rank += 1
-    return rank_of
-
-
-def crowding(latencies: np.ndarray, scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """(n,) the distance between a candidate's neighbors in its front; infinite at its ends."""
-    distances = np.zeros(len(latencies))
-    for rank in np.unique(ranks):
-        members = np.flatnonzero(ranks == rank)
-        for values in (latencies, scores):
-            order = members[np.argsort(values[members], kind="stable")]
-            span = values[order[-1]] - values[order[0]]
-            distances[order[[0, -1]]] = np.inf
-            if len(order) > 2 and span > 0:
-                distances[order[1:-1]] += (values[order[2:]] - values[order[:-2]]) / span
-    return distances
 
 
 def fastest(scorer: Scorer) -> np.ndarray:
@@ -92,29 +59,22 @@ class Archive:
     def __contains__(self, row: np.ndarray) -> bool:
         return row.tobytes() in self._known
 
-    def add(self, rows: np.ndarray) -> list[int]:
-        """Score new candidates; their numbers."""
-        first = len(self)
+    def add(self, rows: np.ndarray) -> None:
+        """Score new candidates."""
         for row, latency in zip(rows, self.scorer.latency(rows), strict=True):
             if row not in self:
                 self.scores.append(self.score(row))
                 self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
                 self.rows.append(row)
                 self._known.add(row.tobytes())
-        return list(range(first, len(self)))
 
     def front(self) -> list[int]:
         """The numbers of the candidates that no other dominates."""
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
-    def standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """(rank, crowding) of some candidates among themselves."""
-        latencies, scores = np.array(self.latencies)[numbers], np.array(self.scores)[numbers]
-        rank = ranks(latencies, scores)
-        return rank, crowding(latencies, scores, rank)
 
-
-GENERATIONS = 10
+SPREAD = 0.3  # of the candidates, over all latencies
+CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do
 
@@ -122,18 +82,61 @@ TRIES = 200  # draws, before fewer candidates than wanted have to do
 def evolve(
     archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
 ) -> None:
-    """Score `count` candidates of at most `max_ms`: NSGA-II. `fast`: a candidate within the time."""
-    size = max(2, math.ceil(count / GENERATIONS))
-    new = _first(archive, fast, min(size, count), max_ms, random)
-    population = archive.add(new)
-    while len(archive) < count and len(new):
-        new = _children(archive, population, min(size, count - len(archive)), max_ms, random)
-        population = [*population, *archive.add(new)]
-        rank, crowd = archive.standing(population)
-        population = [population[i] for i in np.lexsort((-crowd, rank))[:size]]
+    """Score `count` candidates of at most `max_ms`: some over all latencies, then neighbors of the front.
+
+    `fast`: a candidate within the time.
+    """
+    new = _spread(archive, fast, math.ceil(SPREAD * count), max_ms, random)
+    while len(new):
+        archive.add(new)
+        climb(archive, count, max_ms)
+        left = count - len(archive)
+        new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
 
 
-def _first(
+def climb(archive: Archive, count: int, max_ms: float) -> None:
+    """Score neighbors of the front, one choice apart, until all have a score or `count` candidates have.
+
+    First those that are likely to have the highest score, or the highest above the front: by a linear fit
+    to the scores so far.
+    """
+    grid, scorer = archive.scorer.grid, archive.scorer
+    while len(archive) < count and (best := archive.front()):
+        near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
+        if not len(near):
+            break
+        scores = np.array(archive.scores)
+        known = np.flatnonzero(~np.isnan(scores))
+        features, mean = _one_hot(grid, np.array(archive.rows)[known]), scores[known].mean()
+        square = features.T @ features + np.eye(features.shape[1])
+        weights = np.linalg.solve(square, features.T @ (scores[known] - mean))
+        likely = mean + _one_hot(grid, near) @ weights
+        reached = np.searchsorted(np.array(archive.latencies)[best], scorer.latency(near), "right")
+        above = likely - np.append(scores[known].min(), scores[best])[reached]
+        high, higher = (np.argsort(-values, kind="stable") for values in (likely, above))
+        first = dict.fromkeys([*high[: CLIMBED // 4], *higher[:CLIMBED]])
+        archive.add(near[list(first)[: min(CLIMBED, count - len(archive))]])
+
+
+def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
+    """The candidates within the time, not scored yet, that differ in one choice from one of `rows`."""
+    sizes = archive.scorer.grid.sizes
+    near = np.repeat(rows[None], sum(sizes), axis=0)
+    positions = np.repeat(np.arange(len(sizes)), sizes)
+    choices = np.concatenate([np.arange(n) for n in sizes])
+    near[np.arange(len(near)), :, positions] = choices[:, None]
+    near = near.reshape(-1, len(sizes))
+    near = near[archive.scorer.latency(near) <= max_ms]
+    new = {row.tobytes(): row for row in near if row not in archive}
+    return np.array(list(new.values()), near.dtype)
+
+
+def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
+    """(n, choices of all positions) 1 where a candidate has the choice."""
+    return np.concatenate([np.eye(n)[rows[:, p]] for p, n in enumerate(grid.sizes)], axis=1)
+
+
+def _spread(
     archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
 ) -> np.ndarray:
     """Candidates within the time, spread evenly over the latencies.
@@ -148,6 +151,8 @@ def _first(
         return np.where(random.random(rows.shape) < 1.5 * random.random((n, 1)), rows, fast)
 
     pool = _new(archive, near, DRAWN * count, max_ms, [fast])
+    if not len(pool):
+        return pool
     times = archive.scorer.latency(pool)
     left = np.argsort(times, kind="stable")
     chosen = []
@@ -156,29 +161,6 @@ def _first(
         chosen.append(left[at])
         left = np.delete(left, at)
     return pool[chosen]
-
-
-def _children(
-    archive: Archive, population: list[int], count: int, max_ms: float, random: np.random.Generator
-) -> np.ndarray:
-    """New candidates within the time, from pairs of parents: each choice from one or the other, and
-    one choice a candidate, on average, drawn anew. Random ones where these give too few."""
-    parents = np.array([archive.rows[n] for n in population])
-    rank, crowd = archive.standing(population)
-    sample = partial(archive.scorer.grid.sample, random=random)
-
-    def winners(n: int) -> np.ndarray:
-        a, b = random.integers(0, len(parents), (2, n))
-        first = (rank[a] < rank[b]) | ((rank[a] == rank[b]) & (crowd[a] >= crowd[b]))
-        return parents[np.where(first, a, b)]
-
-    def draw(n: int) -> np.ndarray:
-        rows = np.where(random.random((n, parents.shape[1])) < 0.5, winners(n), winners(n))
-        mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
-        return np.where(mutated, sample(n), rows)
-
-    children = _new(archive, draw, count, max_ms)
-    return children if len(children) == count else _new(archive, sample, count, max_ms, children)
 
 
 def _new(

@@ -2,23 +2,26 @@
 
 The counts of a candidate are split around the first choice of every position, the base (cut-HDMR; Rabitz
 and Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices +
-... The interacting pairs (triples, fours) are found in three steps:
+... The interacting pairs (triples, fours) are found from candidates that are built and compared with their
+sums: some that together have every pair of choices of neighbors, then random ones, until twenty new ones
+need no further table. One that deviates is reduced to the fewest changes that still deviate; those get a
+table of all their choices.
 
-1. Neighboring positions are tried with their last choices.
-2. Candidates that together have every pair of choices of neighbors are built and compared with their sums.
-   One that deviates is reduced to the fewest changes that still deviate; those get a table of all their
-   choices.
-3. So are random candidates, until twenty new ones need no further table.
-
-The remaining deviation is reported, and refused above a tolerance.
+This is done first with two choices a position, the first and the last: that takes few networks, finds most
+interactions, and refuses what does not decompose before thousands are built. The remaining deviation is
+reported, and refused above a tolerance.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,9 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
+from lolat.io.progress import Progress
 from lolat.model.predicting import operations_ms
+from lolat.nas import kept
 from lolat.nas.grid import Grid
 from lolat.nas.tables import totals
 from lolat.readers import read
@@ -37,6 +42,7 @@ MOST_NETWORKS = 3000  # that a function is called for
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
+SOON_S = 1.5  # what takes no longer is not shown
 
 Row = tuple[int, ...]
 
@@ -77,24 +83,52 @@ class Networks:
     input_size: Any
 
     def __post_init__(self) -> None:
+        """InputError where the function does not take the choices, by name."""
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
+        self._path: Path | None = None  # the file on disk, and how many networks it had
+        self._kept = 0
+        self._progress, self._left, self._shown, self._soon = Progress(), 0, False, 0.0
+        try:
+            inspect.signature(self.function).bind(**self.choices)
+        except TypeError as error:
+            raise InputError(
+                f"{self.place} does not take the choices {', '.join(self.choices)} ({error}); expected "
+                "a choice for each of its parameters, by name"
+            ) from None
+        except ValueError:  # a signature that Python does not know
+            pass
 
     @property
     def name(self) -> str:
         """Of the function."""
         return getattr(self.function, "__name__", "factory")
 
-    def build(self, values: Sequence[Any], name: str) -> Graph:
+    @property
+    def place(self) -> str:
+        """The function, and where a user mends it."""
+        code = getattr(self.function, "__code__", None)
+        where = (
+            f" ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})" if code else ""
+        )
+        return self.name + where
+
+    def build(self, values: Sequence[Any], name: str = "") -> Graph:
         """The network of these values; InputError where the function fails or makes no network."""
-        arguments = dict(zip(self.choices, values, strict=True))
         try:
-            return read(self.function(**arguments), self.input_size)
+            return read(
+                self.function(**dict(zip(self.choices, values, strict=True))), self.input_size
+            )
         except Exception as error:
+            pairs = zip(self.choices.items(), values, strict=True)
+            changed = {name: v for (name, options), v in pairs if v is not options[0]}
+            others = ", the others as first listed" if 0 < len(changed) < len(values) else ""
+            named = changed or dict(zip(self.choices, values, strict=True))
             raise InputError(
-                f"{name} of {arguments} failed: {brief(error)}; expected a network for every combination "
-                "of choices"
+                f"{self.place} failed for {', '.join(f'{n}={v!r}' for n, v in named.items())}{others}: "
+                f"{brief(error)}; expected a network for every combination of choices: mend the "
+                "function, or leave out a choice"
             ) from error
 
     def __len__(self) -> int:
@@ -104,18 +138,61 @@ class Networks:
         """InputError where building `more` networks would be too many."""
         if len(self) + more > MOST_NETWORKS:
             raise InputError(
-                f"{self.name}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; give "
-                "fewer positions or choices"
+                f"{self.place}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; "
+                "give fewer positions or choices"
             )
 
     def number(self, row: Row) -> int:
         """The number of a candidate's network, which is built where it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
-            values = [v[c] for v, c in zip(self.choices.values(), row, strict=True)]
-            self._graphs.append(self.build(values, self.name))
+            self._graphs.append(self._built(row))
             self._number[row] = len(self._graphs) - 1
+            self._step()
         return self._number[row]
+
+    def _built(self, row: Row) -> Graph:
+        """A candidate's network; an error is of the fewest changes from the first choices that fail."""
+        try:
+            return self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
+        except InputError:
+            for position, choice in enumerate(row):
+                if choice:
+                    self.number((*row[:position], 0, *row[position + 1 :]))
+            raise
+
+    def expect(self, more: int, progress: Progress) -> None:
+        """Some `more` networks are built now, of which `progress` is told where it takes long."""
+        rest = math.prod(map(len, self.choices.values())) - len(self)
+        self._progress, self._left, self._shown = progress, min(more, rest), False
+        self._soon = self._soon or time.monotonic() + SOON_S
+
+    def _step(self) -> None:
+        """One network more was built."""
+        self._left -= 1
+        if self._shown:
+            self._progress.step()
+        elif time.monotonic() > self._soon:
+            self._shown = True
+            self._progress.start(f"building networks of {self.name}", max(self._left, 1))
+        if self._left <= 0:
+            self._left, self._shown = FRESH_CHECKS, False
+
+    def load(self) -> None:
+        """Take the networks that are on disk, unless the base or the last one is another now."""
+        self._path = kept.path_of(self.function, self.choices, self.input_size)
+        if (found := kept.load(self._path)) is None:
+            return
+        both = [self._built(found.rows[at]) for at in (0, -1)] + [found.graphs[0], found.graphs[-1]]
+        counts = totals(both, 1, self.name)
+        if (counts[:2] == counts[2:]).all():
+            self._graphs, self._kept = found.graphs, len(found.rows)
+            self._number = {row: number for number, row in enumerate(found.rows)}
+
+    def save(self) -> None:
+        """Keep the networks on disk, where there are more."""
+        if len(self) > self._kept:
+            kept.save(self._path, list(self._number), self._graphs)
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
@@ -161,26 +238,44 @@ class ChangeTable:
 
 
 class Finder:
-    """Finds the positions that interact."""
+    """Finds the positions that interact.
 
-    def __init__(self, networks: Networks, tolerance: float) -> None:
+    `picks`: of each position the choices that are looked at; all, if not given. Rows are of them.
+    """
+
+    def __init__(
+        self, networks: Networks, tolerance: float, picks: Sequence[Sequence[int]] | None = None
+    ) -> None:
         self.networks, self.names, self.tolerance = networks, list(networks.choices), tolerance
-        self.sizes = Grid(tuple(len(v) for v in networks.choices.values())).sizes
+        sizes = Grid(tuple(len(v) for v in networks.choices.values())).sizes
+        self.picks = picks or [range(n) for n in sizes]
+        self.sizes = tuple(map(len, self.picks))
         self.tables: dict[tuple[int, ...], ChangeTable] = {}  # they add up to a candidate's counts
+        self._made: dict[tuple[tuple[int, ...], int], np.ndarray] = {}  # by positions, batch size
         self._checks: list[Row] = []
+        networks.require(1 + sum(n - 1 for n in self.sizes), "a change of each position alone")
 
-    def run(self) -> Decomposition:
+    def run(self, progress: Progress) -> Decomposition:
         """Find the interactions; InputError where they are of too many positions, or networks."""
+        networks = self.networks
+        networks.load()
+        networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
+        try:
+            ends = Finder(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
+            ends.find([])
+            new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
+            more = sum(new.values()) - len(networks)
+            self._require(max(new, key=new.__getitem__), more)
+            networks.expect(more + FRESH_CHECKS, progress)
+            return self.find(list(ends.tables))
+        finally:
+            networks.save()
+
+    def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
+        """The interactions among the `picks`; positions in `known` are known to interact."""
         random = np.random.default_rng(0)
-        self.networks.require(1 + sum(n - 1 for n in self.sizes), "a change of each position alone")
-        self._add(())
-        last = range(len(self.sizes))
-        for position in last:
-            self._add((position,))
-        for pair in itertools.pairwise(last):
-            row = tuple(n - 1 if p in pair else 0 for p, n in enumerate(self.sizes))
-            if self._deviation(row)[0] > self.tolerance:
-                self._add(pair)
+        for key in [(), *((p,) for p in range(len(self.sizes))), *known]:
+            self._add(key)
         checks = self._checks = list(dict.fromkeys(self._covering(random)))
         while True:
             # A new table may change the sum of a candidate that was right by chance: check all again.
@@ -218,26 +313,36 @@ class Finder:
             self._add(fewer)
         shape = tuple(self.sizes[p] for p in key)
         if len(key) > 1:
-            named = " with ".join(self.names[p] for p in key)
-            self.networks.require(math.prod(n - 1 for n in shape), f"a table of {named}")
+            self._require(key, math.prod(n - 1 for n in shape))
         numbers = np.empty(shape, np.intp)
         for chosen in itertools.product(*map(range, shape)):
             row = [0] * len(self.sizes)
             for position, choice in zip(key, chosen, strict=True):
                 row[position] = choice
-            numbers[chosen] = self.networks.number(tuple(row))
+            numbers[chosen] = self._number(tuple(row))
         self.tables[key] = ChangeTable(self.networks, key, numbers)
+
+    def _require(self, key: tuple[int, ...], more: int) -> None:
+        """InputError where `more` networks are too many, most of them for a table of `key`."""
+        self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
+
+    def _number(self, row: Row) -> int:
+        """Of a row's network."""
+        return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
+
+    def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:
+        """A table, made once."""
+        if (key, batch_size) not in self._made:
+            self._made[key, batch_size] = self.tables[key].at(batch_size)
+        return self._made[key, batch_size]
 
     def _deviation(self, row: Row) -> tuple[float, str]:
         """The largest relative error of the sum for a candidate, and the count that has it."""
-        number = self.networks.number(row)
+        number = self._number(row)
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
             actual = self.networks.totals(batch_size)[number]
-            summed = sum(
-                table.at(batch_size)[tuple(row[p] for p in key)]
-                for key, table in self.tables.items()
-            )
+            summed = sum(self._counts(k, batch_size)[tuple(row[p] for p in k)] for k in self.tables)
             error = np.abs(summed - actual) / np.maximum(actual, 1)
             at = int(np.argmax(error))
             worst = max(worst, (float(error[at]), COLUMNS[at]))
@@ -255,8 +360,9 @@ class Finder:
             error, column = max(map(self._deviation, self._checks), key=lambda d: d[0])
             names = ", ".join(self.names[p] for p in changed)
             raise InputError(
-                f"{self.networks.name} does not decompose: {names} change its {column} together (sums are "
-                f"off by up to {100 * error:.2g} %), and tables are of {MOST_TOGETHER} positions at most; "
-                f"make one position of them, or accept it with tolerance={1.2 * error:.2g}"
+                f"{self.networks.place} does not decompose: {names} change its {column} together (sums "
+                f"are off by up to {100 * error:.2g} %), and tables are of {MOST_TOGETHER} positions at "
+                "most; make one position of them, or accept it where the space is made: "
+                f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
             )
         return tuple(changed)

@@ -1,35 +1,28 @@
 """A search space's latency on a new device, fitted to a few measured networks.
 
-`fit` makes a `NasModel` from a table of measured networks; it is kept in the device's model file, and
-answers in the place of the formula of inference (`scorer_for`).
+`fit` makes a `NasModel` (`lolat.nas.sampled`) from a table of measured networks.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 
-from lolat.errors import ModelFileError
-from lolat.io.documents import converted
+from lolat.io.progress import Progress
 from lolat.io.tables import Table, read_table
-from lolat.io.writing import AnyPath
-from lolat.model import Model
-from lolat.model.file import lacks, put
-from lolat.nas.pieces import FREEDOM, Explanation, Pieces, explain, outlying, spreads
-from lolat.nas.scorer import Scorer
+from lolat.io.writing import AnyPath, check_file
+from lolat.model.file import read
+from lolat.nas.pieces import Explanation, explain, outlying, spreads
+from lolat.nas.sampled import Costs, NasModel, Sample, Section, prepare
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
 from lolat.units import plural
 
 ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior decides too
-SAMPLES = "samples"
 
 # ---- Tables of measured networks.
 
@@ -77,169 +70,6 @@ def rounding(texts: Sequence[str]) -> float:
     return 0.0
 
 
-# ---- The fitted model, as a device's file has it under `spaces`.
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """A measured network."""
-
-    arch: str
-    latency_ms: float
-
-
-class Costs(msgspec.Struct, frozen=True):
-    """The cost of each piece of the space, ms, under one explanation of the samples.
-
-    `assumption`: name of the `Pieces`; `weight` in the average; `noise`: relative scale of a reading's
-    error.
-    """
-
-    assumption: str
-    weight: float
-    noise: float
-    costs_ms: list[Annotated[float, msgspec.Meta(ge=0.0)]]
-
-
-class Section(msgspec.Struct, frozen=True):
-    """A device's knowledge of a space: the samples, and their explanations.
-
-    `step_ms`: to which times were rounded (0: not seen); `spreads_ms`: by assumption (directions, pieces),
-    the uncertainty of the costs, as standard deviations in independent directions.
-    """
-
-    samples: list[Sample]
-    step_ms: float
-    costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
-    spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
-    warnings: list[str]
-
-
-CHUNK = 16384  # networks whose counts are in memory at a time
-WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
-
-
-@dataclass(frozen=True, kw_only=True)
-class NasModel(Scorer):
-    """Latency of any network of `space` on the device that was sampled, at the samples' batch size."""
-
-    space: Space
-    section: Section
-
-    @classmethod
-    def of(cls, space: Space, section: Section) -> NasModel:
-        """The model of a section."""
-        source = f"{plural(len(section.samples), 'measured network')} of {space.name}"
-        return cls(
-            grid=space.grid, batch_size=1, predictor=SAMPLES, source=source, space=space, section=section
-        )  # fmt: skip
-
-    @cached_property
-    def pieces(self) -> dict[str, Pieces]:
-        """The assumptions of the space by name."""
-        return {pieces.name: pieces for pieces in self.space.assumptions()}
-
-    def _counts(self, rows: np.ndarray) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
-        """Some networks, and how often each has each piece, by assumption."""
-        used = {costs.assumption for costs in self.section.costs}
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            yield some, {name: self.pieces[name].counts(rows[some]) for name in used}
-
-    def latency(self, candidates: Any) -> np.ndarray:
-        """See `Scorer`: the explanations' geometric mean."""
-        rows = self.grid.checked(candidates)
-        logarithms = np.zeros(len(rows))
-        for some, counts in self._counts(rows):
-            for costs in self.section.costs:
-                times = counts[costs.assumption] @ np.array(costs.costs_ms)
-                logarithms[some] += costs.weight * np.log(times)
-        return np.exp(logarithms)
-
-    def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """((n,) low, (n,) high) that hold a reading with probability `coverage`.
-
-        The variance of a logarithm is that between explanations, of the costs (to first order), and of a
-        reading, with the tails of Student's t as in the fit.
-        """
-        from scipy.stats import t
-
-        middle, section = self.latency(candidates), self.section
-        rows = np.asarray(candidates)
-        variance = np.zeros(len(rows))
-        for some, counts in self._counts(rows):
-            squares = {
-                name: np.sum((counts[name] @ np.transpose(section.spreads_ms[name])) ** 2, axis=1)
-                for name in counts
-            }
-            for costs in section.costs:
-                times = counts[costs.assumption] @ np.array(costs.costs_ms)
-                of_costs = squares[costs.assumption] / times**2
-                between = (np.log(times) - np.log(middle[some])) ** 2
-                variance[some] += costs.weight * (of_costs + between + costs.noise**2)
-        variance += section.step_ms**2 / 12.0 / middle**2
-        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
-        factor = np.exp(np.minimum(width, WIDEST))
-        return middle / factor, middle * factor
-
-    def predict(self, archs: Sequence[str]) -> np.ndarray:
-        """(networks,) latencies in milliseconds of networks as text. InputError for another text."""
-        return self.latency(self.space.parse(archs))
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a user should know."""
-        return self.section.warnings
-
-    @property
-    def noise(self) -> float:
-        """Relative scale of a reading's error, averaged over the explanations."""
-        return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
-
-    @property
-    def typical_error(self) -> float:
-        """The relative error within which half of the space's networks should stay."""
-        low, high = self.interval(self.space.sample(2000), 0.5)
-        return float(np.median(np.sqrt(high / low)) - 1.0)
-
-    def write(self, path: AnyPath, device: str | None = None) -> None:
-        """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
-        put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
-
-
-def from_model(model: Model, space: Space) -> NasModel:
-    """The fitted model of `space` in a device's file; ModelFileError for none, and a damaged one."""
-    spaces = model.document.get("spaces", {})
-    if space.name not in spaces:
-        raise lacks(model.document, model.source, space.name)
-    place = f"$.spaces.{space.name}"
-    section: Section = converted(spaces[space.name], Section, model.source, place)
-    fitted = NasModel.of(space, section)
-    for costs in section.costs:
-        pieces = fitted.pieces.get(costs.assumption)
-        if pieces is None or len(costs.costs_ms) != len(pieces.terms):
-            raise ModelFileError(
-                f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
-                "again: lolat nas fit"
-            )
-    return fitted
-
-
-def scorer_for(
-    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
-) -> Scorer:
-    """The scorer of candidates on the device of `model`.
-
-    Samples of the space answer where the model has some, unless a predictor or a batch size is asked for;
-    else the formula of inference. ModelFileError where the model has neither. Errors as of `Space.scorer`.
-    """
-    sampled = space.name in model.document.get("spaces", {})
-    if sampled and predictor is None and batch_size == 1:
-        return from_model(model, space)
-    if not sampled and not model.predictors:
-        raise lacks(model.document, model.source, space.name)
-    return space.scorer(model, batch_size, predictor)
-
-
 # ---- Fitting.
 
 
@@ -248,6 +78,7 @@ def fit(
     samples: AnyPath | Samples,
     output: AnyPath | None = None,
     name: str | None = None,
+    progress: Progress | None = None,
 ) -> NasModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
@@ -256,8 +87,12 @@ def fit(
     device's model file, made or added to; None writes none. `name`: of the device, where the file is new.
     Returns a `NasModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """  # fmt: skip
-    of_space = find_space(space)
+    check_file(output, "output")
+    if output is not None and os.path.exists(output):
+        read(output)  # a file that is no model is refused before the work
+    of_space = find_space(space, progress)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
+    prepare(of_space, progress)
     explanations = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(
         samples=[

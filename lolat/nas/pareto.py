@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.errors import AnswerIsNo, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
-from lolat.io.writing import not_written, shown_path
+from lolat.io.writing import check_file, not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest
-from lolat.nas.fewshot import NasModel, read_archs, scorer_for
+from lolat.nas.fewshot import read_archs
+from lolat.nas.sampled import NasModel
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
 
@@ -33,7 +34,7 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network of the front: its choices as integers, its latency, its score.
+    """A network of the front: its choices as integers and by name, its latency, its score.
 
     `interval_ms` holds the latency with probability `coverage`; `in_domain`: None by samples, which have no
     domain.
@@ -41,6 +42,7 @@ class FrontCandidate:
 
     arch: str
     candidate: tuple[int, ...]
+    choices: dict[str, Any]
     latency_ms: float
     score: float
     interval_ms: tuple[float, float] | None
@@ -79,12 +81,14 @@ class SearchResult(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score."""
+        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score, and
+        its choice at each position."""
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
             bounds = {"low_ms": low, "high_ms": high, "in_domain": c.in_domain}
-            rows.append({"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score})
+            row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
+            rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows
 
 
@@ -109,7 +113,7 @@ def search(
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
     that take at most this. `candidates`: how many a function scores: all of a space that has no more, else
-    the search is evolutionary (NSGA-II); `seed`: of its draws. `lower_is_better`: a low score is good,
+    the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
     search is run again.
 
@@ -117,11 +121,10 @@ def search(
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    of_space = find_space(space)
-    if of_space.decomposition is not None:
-        shown.note(f"{of_space.name}: {of_space.decomposition}")
-    scorer = scorer_for(of_space, loaded, batch_size, predictor)
+    of_space = find_space(space, shown)
+    check_file(scores, "scores")
     known = Scores(of_space, objective, scores, shown)
+    scorer = of_space.scorer(loaded, batch_size, predictor, shown)
     method, rows = EXHAUSTIVE, known.rows
     if rows is None and of_space.size <= candidates:
         rows = of_space.decode(np.arange(of_space.size))
@@ -173,6 +176,7 @@ def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[F
         FrontCandidate(
             space.arch(row),
             tuple(row.tolist()),
+            space.named(row),
             archive.latencies[n],
             sign * archive.scores[n],
             *bound,
@@ -211,6 +215,7 @@ class Scores:
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")
+        self._named = _named(self.function)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
@@ -245,11 +250,26 @@ class Scores:
         candidate = tuple(row.tolist())
         values = {"arch": arch, "candidate": candidate, "choices": self.space.values(row)}
         with user_code(f"objective {arch}", "expected a number"):
-            named = {
-                p: values[p] for p in inspect.signature(self.function).parameters if p in values
-            }
+            named = {p: values[p] for p in self._named}
             score = float(self.function(**named) if named else self.function(candidate))
         return score if math.isfinite(score) else math.nan
+
+
+def _named(function: Callable[..., Any]) -> list[str]:
+    """The parameters of a score that have a name of ours; InputError where it cannot be called."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C, which Python does not know
+        return []
+    named = [p for p in signature.parameters if p in ("arch", "candidate", "choices")]
+    try:
+        signature.bind(*() if named else ((),), **dict.fromkeys(named))
+    except TypeError as error:
+        raise InputError(
+            f"{arg('objective')} has the parameters {signature} ({error}); expected one: arch (the "
+            "text), candidate (the integers) or choices (a dict)"
+        ) from None
+    return named
 
 
 def _cut_last_line(path: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ From measurements follow the most probable costs under each assumption and how l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -124,29 +124,36 @@ _CHOICE, _FIXED = 0.2, 0.5
 
 
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
-    """Pieces of a space without assumptions of its own: each combination of choices of each table.
+    """Assumptions on a space that has none of its own; InputError for more than MOST_PIECES.
 
-    The smallest combination of a table belongs to the fixed part, so that no cost is negative where a
-    table holds changes. InputError for more than MOST_PIECES.
+    A piece is a combination of choices of a table: as it is, or what it has beyond what each of its
+    choices adds in any combination, which is a piece of its own.
     """
-    fixed = np.zeros(len(TERMS))
-    terms: list[np.ndarray] = []
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    for table in tables:
-        counts = work(table)
-        each = counts.reshape(-1, len(TERMS))
-        fixed += each.min(axis=0)
-        if np.ptp(each, axis=0).any():
-            terms.append(each - each.min(axis=0))
-            shapes.append((table.positions, counts.shape[:-1]))
-    pieces = np.vstack([np.maximum(fixed, 0.0), *terms])
+    parts, fixed = _shares(tables)
+    alone = dict(parts)
+    for key in [k for k in parts if len(k) > 1]:
+        for axis, position in enumerate(key):
+            least = alone[key].min(axis=tuple(a for a in range(len(key)) if a != axis))
+            alone[key] = alone[key] - _along(key, (position,), least)
+            alone[position,] = alone.get((position,), 0.0) + least
+    return [_pieces(name, "parts", parts, fixed), _pieces(name, "choices", alone, fixed)]
+
+
+def _pieces(
+    name: str, assumption: str, shares: Mapping[tuple[int, ...], np.ndarray], fixed: np.ndarray
+) -> Pieces:
+    """The pieces of {positions: (choices ..., TERMS)} and the fixed part, of the space `name`."""
+    shares = {key: share for key, share in shares.items() if share.any()}
+    terms = [share.reshape(-1, len(TERMS)) for share in shares.values()]
+    shapes = [(positions, share.shape[:-1]) for positions, share in shares.items()]
+    pieces = np.vstack([fixed, *terms])
     if len(pieces) > MOST_PIECES:
         raise InputError(
             f"the space {name} has {len(pieces)} parts by choice; a fit to measured networks is of at most "
             f"{MOST_PIECES}"
         )
     # Which choice each piece has at each position, -1 where it does not depend on the position.
-    chosen = np.full((len(pieces), 1 + max(p for ps, _ in shapes for p in ps)), -1)
+    chosen = np.full((len(pieces), 1 + max((p for ps, _ in shapes for p in ps), default=0)), -1)
     first = 1
     for positions, sizes in shapes:
         combinations = np.indices(sizes).reshape(len(sizes), -1).T
@@ -158,7 +165,44 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     factors, spread = groups([(np.arange(len(pieces)) == 0, _FIXED), *members])
     average = pieces[0] + sum(each.mean(axis=0) for each in terms)
     counts_of = partial(_occurrences, tuple(shapes))
-    return [Pieces("parts", counts_of, relative(pieces, average), factors, spread, 0.0)]
+    return Pieces(assumption, counts_of, relative(pieces, average), factors, spread, 0.0)
+
+
+def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
+    """({positions: (choices ..., TERMS)}, (TERMS,) the fixed part) that add up to the counts, none below 0.
+
+    The tables of a function's networks are changes, which may be negative. So a table that another has
+    all positions of goes into it; and what a table has whatever its own choices are, into the one that
+    shares most positions with it, until the fixed part is left.
+    """
+    left: dict[tuple[int, ...], np.ndarray] = {}
+    for table in sorted(tables, key=lambda t: -len(t.positions)):
+        into = next((k for k in left if {*table.positions} <= {*k}), table.positions)
+        left[into] = left.get(into, 0.0) + _along(into, table.positions, work(table))
+    shares = {}
+    while True:
+        ways = [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]
+        if not ways:
+            break
+        # First those whose shared positions one other table has: there the sums stay exact.
+        others = {k: {p for other in left if other != k for p in other} for k in left}
+        _, key, to = max(ways, key=lambda way: way[0] - len(others[way[1]] & {*way[1]}))
+        counts = left.pop(key)
+        own = tuple(axis for axis, p in enumerate(key) if p not in to)
+        floor = counts.min(axis=own)
+        shared = tuple(p for p in key if p in to)
+        shares[key] = counts - _along(key, shared, floor)
+        left[to] = left[to] + _along(to, shared, floor)
+    for key, counts in left.items():
+        fixed = counts.min(axis=tuple(range(len(key))))
+        shares[key] = counts - fixed
+    return shares, fixed
+
+
+def _along(into: tuple[int, ...], positions: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
+    """Counts by choice at `positions` with an axis for each of `into`, of length 1 for the others."""
+    padded = counts.reshape(*counts.shape[:-1], *[1] * (len(into) - len(positions)), len(TERMS))
+    return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
 
 
 def _occurrences(

@@ -18,7 +18,8 @@ from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, check_file, write_bytes
 from lolat.model import Model, load
-from lolat.nas.fewshot import NasModel, read_archs, scorer_for
+from lolat.nas.fewshot import read_archs
+from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
@@ -33,6 +34,7 @@ class BestCandidate:
     """One of the best; `value`: where a function of the user's ranks them."""
 
     arch: str
+    choices: dict[str, Any]
     latency_ms: float
     value: float | UnsetType
 
@@ -61,8 +63,9 @@ class ScoreResult(Result):
         return f"{self.space}: {self.scored:,} candidates scored{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: arch, latency_ms (, value)."""
-        return [dict_of(candidate) for candidate in self.best]
+        """A row for each of the best: arch, latency_ms (, value), and its choice at each position."""
+        rows = [dict_of(candidate) for candidate in self.best]
+        return [row | row.pop("choices") | row for row in rows]
 
 
 def score(
@@ -88,19 +91,17 @@ def score(
 
     Raises InputError for a wrong argument, and for more than ten million rows.
     """
-    of_space = find_space(space)
+    shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
-    scorer = scorer_for(of_space, loaded, batch_size, predictor)
+    of_space = find_space(space, shown)
     function = None if value is None else find_function(value, "value")
     check_file(output, "output", make_folder=True)
-    decode: Callable[[Any], np.ndarray] = of_space.decode
-    if among is None:
-        count, pieces = scorer.grid.countable(), scorer.chunks()
-    else:
-        rows = read_archs(read_table(str(among), ("arch",)), of_space)[1]
-        count, decode = len(rows), rows.__getitem__
-        pieces = iter([(np.arange(count), rows, scorer.latency(rows))])
-    shown = progress or Progress()
+    rows = None if among is None else read_archs(read_table(str(among), ("arch",)), of_space)[1]
+    count = of_space.grid.countable() if rows is None else len(rows)
+    decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
+    scorer = of_space.scorer(loaded, batch_size, predictor, shown)
+    once = () if rows is None else [(np.arange(count), rows, scorer.latency(rows))]
+    pieces = once or scorer.chunks()
     if count > DECODED:
         shown.start("scoring", -(-count // DECODED))
     top = Scored.none()
@@ -116,11 +117,12 @@ def score(
             shown.step()
     chosen = top if best is not None else Scored.joined(written)
     _write(output, of_space, scorer, decode(chosen.indices), chosen, function is not None)
-    archs = map(of_space.arch, decode(top.indices))
+    best_rows = decode(top.indices)
+    archs, choices = map(of_space.arch, best_rows), map(of_space.named, best_rows)
     values_of = repeat(UNSET) if function is None else top.values.tolist()
     return ScoreResult(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
-        within, str(output), tuple(map(BestCandidate, archs, top.times.tolist(), values_of)),
+        within, str(output), tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of)),
     )  # fmt: skip
 
 

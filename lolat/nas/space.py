@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +26,13 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
+from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.predicting import as_whole, operations_ms
 from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
+from lolat.nas.sampled import scorer_for
 from lolat.nas.scorer import Scorer, Times, compiled
 from lolat.nas.tables import Part, Table
 from lolat.units import shortened
@@ -77,12 +80,10 @@ class Position:
 
 
 class Space:
-    """Positions with choices, and the counts of each candidate.
+    """Positions with choices, and the counts of each candidate."""
 
-    `decomposition`: which positions interact, where a function makes the networks.
-    """
-
-    decomposition: Decomposition | None = None
+    _finder: Finder | None = None
+    _found: Decomposition | None = None
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Space:
         self.name = name
         self.positions = tuple(positions)
         self.grid = Grid(tuple(len(p.choices) for p in positions))
-        self.tables = tuple(tables)
+        self._tables = tuple(tables)
         self.codec = codec or dashes(self.grid.sizes)
         self._assumptions = assumptions
         self._build = build
@@ -135,16 +136,36 @@ class Space:
         """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
         `choices`: of each keyword argument the values; `input_size`: see `lolat.read`; `tolerance`: how far
-        the sum of a count may be off, relative. InputError where the function fails, and where the networks
-        do not decompose; it names the positions.
+        the sum of a count may be off, relative. The networks are built when they are needed first: see
+        `prepare`. InputError where the function does not take the choices.
         """
         positions = [Position(name, tuple(values)) for name, values in choices.items()]
         networks = Networks(function, choices, input_size)
-        finder = Finder(networks, tolerance)
-        decomposition = finder.run()
-        space = cls(networks.name, positions, list(finder.tables.values()), networks.build)
-        space.decomposition = decomposition
+        space = cls(networks.name, positions, (), networks.build)
+        space._finder = Finder(networks, tolerance)
         return space
+
+    def prepare(self, progress: Progress | None = None) -> Decomposition | None:
+        """Build the networks that the tables need, unless that was done before.
+
+        Returns which positions interact; None where no function makes the networks. InputError where the
+        function fails, and where the networks do not decompose; it names the positions.
+        """
+        if self._finder is not None and self._found is None:
+            self._found = self._finder.run(progress or Progress())
+            self._tables = tuple(self._finder.tables.values())
+        return self._found
+
+    @property
+    def decomposition(self) -> Decomposition | None:
+        """See `prepare`."""
+        return self.prepare()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Counts that add up to a candidate's."""
+        self.prepare()
+        return self._tables
 
     @property
     def size(self) -> int:
@@ -180,6 +201,10 @@ class Space:
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
+    def named(self, candidate: Row) -> dict[str, Any]:
+        """The same as JSON has it: numbers, text, and of other values their names."""
+        return {name: _plain(value) for name, value in self.values(candidate).items()}
+
     def assumptions(self) -> list[Pieces]:
         """The prior knowledge for a fit to measured networks: assumptions on how a device runs them."""
         if self._assumptions is None:
@@ -199,12 +224,23 @@ class Space:
             total += table.at(as_whole(batch_size))[tuple(rows[:, p] for p in table.positions)]
         return total
 
-    def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
-        """The scorer of candidates on the device of `model`; small, and can be sent to other processes.
+    def scorer(
+        self,
+        model: Model,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        progress: Progress | None = None,
+    ) -> Scorer:
+        """The scorer of candidates on the device of `model`; can be sent to other processes.
 
-        InputError for an unknown predictor and a wrong batch size, ModelFileError where the model knows no
-        latencies of inference.
+        Samples of the space answer where the model has some, unless a predictor or a batch size is asked
+        for; else the formula of inference. InputError for an unknown predictor and a wrong batch size,
+        ModelFileError where the model has neither.
         """
+        return scorer_for(self, model, batch_size, predictor, progress)
+
+    def by_formula(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
+        """The scorer by the formula of inference, whatever samples the model has; small."""
         formula, times = self.tables_ms(model, batch_size, predictor)
         return compiled(self.grid, times, formula, batch_size)
 
@@ -241,6 +277,18 @@ class Space:
         if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
             slope, offset = float(np.median(whole / sums)), 0.0
         return [*((positions, slope * table) for positions, table in times), ((), np.array(offset))]
+
+
+def _plain(value: Any) -> Any:
+    """A choice as JSON has it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if (
+        value is None
+        or isinstance(value, int | str)
+        or (isinstance(value, float) and isfinite(value))
+    ):
+        return value
+    return getattr(value, "__name__", str(value))
 
 
 def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:

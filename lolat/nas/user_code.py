@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lolat.errors import InputError, LolatError
+from lolat.io.progress import Progress
 from lolat.nas.space import Space
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 
 
-def find_space(spec: str | Space) -> Space:
+def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
     """The space of a name of `SPACES`, or of `package.module:callable`. InputError where there is none."""
     from lolat.nas.spaces import SPACES
 
@@ -20,10 +22,11 @@ def find_space(spec: str | Space) -> Space:
     if spec in SPACES:
         return SPACES[spec]()
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
-    space = _attribute(spec, "space", expected)
-    if not isinstance(space, Space):
-        with user_code(f"calling {spec!r}", f"expected {expected}"):
-            space = space()
+    with late(progress, f"importing {spec}, which may import a framework ..."):
+        space = _attribute(spec, "space", expected)
+        if not isinstance(space, Space):
+            with user_code(f"calling {spec!r}", f"expected {expected}"):
+                space = space()
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
@@ -45,6 +48,21 @@ def _attribute(spec: str, argument: str, expected: str) -> Any:
         raise InputError(f"no {argument} {spec!r}; expected {expected}")
     with stdout_to_stderr():  # stdout may be promised to JSON
         return attribute_of(spec, argument, expected)
+
+
+LATE_S = 1.5
+
+
+@contextlib.contextmanager
+def late(progress: Progress | None, text: str) -> Iterator[None]:
+    """Say what goes on, where it takes longer than a moment."""
+    timer = threading.Timer(LATE_S, (progress or Progress()).note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

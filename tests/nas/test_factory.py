@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
+from lolat.io.progress import Progress
 from lolat.nas import Space
 
 CHAIN = {
@@ -72,8 +77,9 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
 
     space = Space.from_factory(independent, numbered((1, 3, 5), 10))
     assert space.size == 59_049
+    assert space.prepare() is not None
     assert set(calls.values()) == {1}
-    assert len(calls) == space.decomposition.built < 70
+    assert len(calls) == space.decomposition.built < 80
     assert space.decomposition.together == ()
     rows = space.sample(30, seed=9)
     whole = [count(independent(**space.values(row))).total() for row in rows]
@@ -108,10 +114,10 @@ def branches(**depths: int) -> Graph:
 
 def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
     with pytest.raises(
-        InputError, match=r"change its serial together .* accept it with tolerance=0\."
+        InputError, match=r"change its serial together .* accept it .*tolerance=0\."
     ) as info:
-        Space.from_factory(branches, numbered((1, 12), 6))
-    tolerance = float(str(info.value).rpartition("=")[2])
+        Space.from_factory(branches, numbered((1, 12), 6)).prepare()
+    tolerance = float(str(info.value).rpartition("=")[2].strip(")"))
     space = Space.from_factory(branches, numbered((1, 12), 6), tolerance=tolerance)
     found = space.decomposition
     assert found.column == "serial"
@@ -130,7 +136,7 @@ def test_too_many_networks_are_refused_before_they_are_built(
     for most, task in ((100, "takes 148 networks"), (200, "a table of")):
         monkeypatch.setattr("lolat.nas.factory.MOST_NETWORKS", most)
         with pytest.raises(InputError, match=task):
-            Space.from_factory(wide, numbered(tuple(range(8, 408, 8)), 3))
+            Space.from_factory(wide, numbered(tuple(range(8, 408, 8)), 3)).prepare()
         assert bool(built) == (most == 200)
 
 
@@ -140,13 +146,107 @@ def test_a_function_that_fails_is_named_with_its_choices() -> None:
             raise ValueError("no such network")
         return chain(8, 8, 16, 3, "relu")
 
-    with pytest.raises(InputError, match=r"fragile of {'a': 2, 'b': 3} failed"):
-        Space.from_factory(fragile, {"a": (1, 2), "b": (1, 3)})
+    with pytest.raises(InputError, match=r"fragile .* failed for a=2, b=3: .*no such network"):
+        Space.from_factory(fragile, {"a": (1, 2), "b": (1, 3)}).prepare()
     with pytest.raises(InputError):
-        Space.from_factory(lambda a: object(), {"a": (1, 2)})
+        Space.from_factory(lambda a: object(), {"a": (1, 2)}).prepare()
 
 
 def test_choices_of_nothing_are_refused() -> None:
     for choices in ({}, {"a": ()}):
         with pytest.raises(InputError):
             Space.from_factory(chain, choices)
+
+
+def test_choices_that_the_function_does_not_take_are_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"chain .*line \d+\) does not take .*'act'"):
+        Space.from_factory(chain, {name: v for name, v in CHAIN.items() if name != "act"})
+
+
+def test_what_fails_is_the_fewest_choices() -> None:
+    def fragile(**p: int) -> Graph:
+        if p["p1"] == 12 and p["p4"] == 12:
+            raise ValueError("no such network")
+        return branches(**p)
+
+    with pytest.raises(InputError, match=r"failed for p1=12, p4=12, the others as first listed: "):
+        Space.from_factory(fragile, numbered((1, 12), 6)).prepare()
+
+
+def test_what_does_not_decompose_is_refused_after_few_networks() -> None:
+    built: list[int] = []
+
+    def counted(**depths: int) -> Graph:
+        built.append(1)
+        return branches(**depths)
+
+    with pytest.raises(InputError, match="does not decompose"):
+        Space.from_factory(counted, numbered(tuple(range(1, 13)), 6)).prepare()
+    assert len(built) <= 2**6  # with all choices three neighbors alone make a table of 1331
+
+
+def test_building_is_told_to_a_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lolat.nas.factory.SOON_S", -1.0)
+    told: list[str | int] = []
+
+    class Told(Progress):
+        start = staticmethod(lambda text, total: told.append(text))
+        step = staticmethod(lambda: told.append(1))
+
+    found = Space.from_factory(chain, CHAIN).prepare(Told())
+    assert found is not None
+    assert "building networks of chain" in told
+    assert len(told) == found.built
+
+
+NETWORKS = """
+from blocks import convolution
+from lolat.graph import GraphBuilder
+from lolat.graph.layers import Layers
+from lolat import nas
+
+calls = []
+
+
+def network(width, kernel):
+    calls.append(1)
+    builder = GraphBuilder("kept")
+    return builder.build([convolution(Layers(builder), builder.input((1, 8, 8, 3)), width, kernel)])
+
+
+def closure(more):
+    return lambda width, kernel: network(width + more, kernel)
+
+
+def made(function=network):
+    return nas.Space.from_factory(function, {"width": (8, 16, 24, 32), "kernel": (1, 3, 5)})
+"""
+BLOCKS = "def convolution(layers, x, width, kernel):\n    return layers.conv(x, width, kernel)\n"
+
+
+def test_networks_are_kept_until_a_module_of_the_users_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def macs(function: str = "network", blocks: str = BLOCKS) -> tuple[int, int]:
+        """How often the function was called, and the MACs of the first candidate."""
+        for name, text in (("blocks", blocks), ("kept_space", NETWORKS)):
+            (tmp_path / f"{name}.py").write_text(text)
+            os.utime(tmp_path / f"{name}.py", (1e9, 1e9 + len(text)))
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        module = importlib.import_module("kept_space")
+        counts = module.made(eval(function, vars(module))).counts(np.zeros((1, 2), int))
+        return len(module.calls), int(counts[0, 2])
+
+    one = 8 * 8 * 3 * 8
+    assert macs() == (4 * 3, one)
+    assert macs() == (2, one)  # the first and the last, which are compared
+    assert macs(blocks=BLOCKS.replace("width, kernel)\n", "2 * width, kernel)\n")) == (
+        4 * 3,
+        2 * one,
+    )
+    assert macs() == (4 * 3, one)
+    assert macs("closure(8)") == (4 * 3, 2 * one)
+    assert macs("closure(0)") == (4 * 3, one)

@@ -14,11 +14,13 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 from lolat.errors import InputError, ModelFileError
+from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model, load
 from lolat.model.file import made
-from lolat.nas import NasModel, Space, fewshot, fit
-from lolat.nas.fewshot import Samples, from_model, read_samples, rounding, scorer_for
+from lolat.nas import NasModel, Space, fit, sampled
+from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.pieces import FREEDOM, Explanation, explain, outlying
+from lolat.nas.sampled import from_model, scorer_for
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
 from tests.nas.few_devices import (
@@ -29,6 +31,7 @@ from tests.nas.few_devices import (
     some_cells,
     some_layers,
 )
+from tests.nas.test_factory import CHAIN, chain
 from tests.nas.test_space import small
 
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
@@ -148,7 +151,7 @@ def test_many_networks_are_answered_in_parts(
     rows, scorer = CELLS.parse(archs), cells
     assert cells.predict(archs).tolist() == scorer.latency(rows).tolist()
     whole = scorer.latency(rows), *scorer.interval(rows, 0.9)
-    monkeypatch.setattr(fewshot, "CHUNK", 7)
+    monkeypatch.setattr(sampled, "CHUNK", 7)
     parts = scorer.latency(rows), *scorer.interval(rows, 0.9)
     assert np.array(parts) == pytest.approx(np.array(whole))
     assert cells.predict([]).shape == (0,)
@@ -268,3 +271,27 @@ def test_wrong_rows_are_refused(tmp_path: Path, line: str | None) -> None:
 )  # fmt: skip
 def test_rounding_is_seen_from_the_digits(texts: list[str], step: float) -> None:
     assert rounding(texts) == pytest.approx(step)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_ten_samples_rank_a_space_of_a_function_in_any_order_of_its_choices(step: int) -> None:
+    """A hidden device: each operation takes what is longer, computing or moving, and a launch."""
+    space = Space.from_factory(chain, {name: v[::step] for name, v in CHAIN.items()})
+    flops, ops, *moved = map(COLUMNS.index, ("flops", "ops", "acts", "inp", "traffic", "weights"))
+
+    def device(row: np.ndarray) -> float:
+        each = count(space.network(row)).at(1)
+        work = np.maximum(each[:, flops] / 2e6, each[:, moved].sum(axis=1) / 2e5)
+        return float((work + 0.02 * each[:, ops]).sum())
+
+    rows = space.decode(np.arange(space.size))
+    truth = np.array(list(map(device, rows)))
+    picked = space.sample(10, seed=3)
+    noise = np.exp(0.02 * np.random.default_rng(0).standard_normal(10))
+    times = np.array(list(map(device, picked))) * noise
+    fitted = fit(space, Samples(tuple(map(space.arch, picked)), picked, times, 0.0))
+    answer = space.scorer(with_section(space.name, msgspec.to_builtins(fitted.section))).latency(
+        rows
+    )
+    assert spearmanr(answer, truth)[0] > 0.97
+    assert np.median(np.abs(answer / truth - 1.0)) < 0.05

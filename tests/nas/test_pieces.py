@@ -16,6 +16,7 @@ from tests.nas.few_devices import (
     needed_edges,
     some_cells,
 )
+from tests.nas.test_factory import CHAIN, chain
 from tests.nas.test_space import small
 
 CIFAR, IMAGENET = fbnet.cifar(), fbnet.space()
@@ -111,12 +112,14 @@ def test_overlap_takes_the_larger_of_starting_and_working() -> None:
 
 def test_pieces_of_tables_add_up_to_the_terms_of_whole_networks() -> None:
     """A space without assumptions of its own: its terms are those of its counts, up to a scale."""
-    space = small()
-    rows = space.decode(np.arange(space.size))
-    (pieces,) = of_tables(space.name, space.tables)
-    counts = space.counts(rows)[:, [COLUMNS.index("flops"), COLUMNS.index("weights")]]
-    terms = (pieces.counts(rows) @ pieces.terms)[:, [MACS, WEIGHTS]]
-    assert terms / terms[0] == pytest.approx(counts / counts[0])
+    reverse = {name: choices[::-1] for name, choices in CHAIN.items()}
+    for space in (small(), Space.from_factory(chain, CHAIN), Space.from_factory(chain, reverse)):
+        rows = space.decode(np.arange(space.size))
+        counts = space.counts(rows)[:, [COLUMNS.index("flops"), COLUMNS.index("weights")]]
+        for pieces in of_tables(space.name, space.tables):
+            assert (pieces.terms >= 0).all()
+            terms = (pieces.counts(rows) @ pieces.terms)[:, [MACS, WEIGHTS]]
+            assert terms / terms[0] == pytest.approx(counts / counts[0])
 
 
 def test_a_space_of_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -35,6 +36,18 @@ def space():
 def score(choices):
     print("an objective that talks")
     return choices["kernel"] * 10 + choices["width"]
+
+
+def never(kernel, width):
+    raise ValueError("it was built")
+
+
+def unbuilt():
+    return Space.from_factory(never, {"kernel": (1, 3, 5), "width": (8, 16, 32)})
+
+
+def two(first, second):
+    return 1.0
 
 
 def width(rows):
@@ -85,15 +98,18 @@ def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
 def test_a_space_of_ones_own_is_fitted_and_searched(
     lolat: Command, here: Path, model: Path
 ) -> None:
-    samples = [f"{k}-{w},{1 + k + 0.5 * w}" for k in range(3) for w in range(3)]
+    def device(kernel: int, width: int) -> float:
+        return 0.5 + (kernel**2 + 5) * width / 100
+
+    pairs = itertools.product(enumerate((1, 3, 5)), enumerate((8, 16, 32)))
+    samples = [f"{i}-{j},{device(kernel, width):.4f}" for (i, kernel), (j, width) in pairs]
     (here / "s.csv").write_text("\n".join(["arch,latency_ms", *samples]))
     lolat.done("nas", "fit", "searched:space", "s.csv", "--output", model)
     ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
     answer = lolat.answer(*ask)
     assert answer["predictor"] == "samples"
     for found in answer["front"]:
-        kernel, width = found["candidate"]
-        assert found["latency_ms"] == pytest.approx(1 + kernel + 0.5 * width, rel=0.1)
+        assert found["latency_ms"] == pytest.approx(device(**found["choices"]), rel=0.1)
     lowest = lolat.answer(*ask, "--lower-is-better")["front"]
     assert [found["arch"] for found in lowest] == ["0-0"]
 
@@ -116,7 +132,9 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
     answer = json.loads(again.out)
     assert (answer["method"], answer["max_ms"], answer["scored"]) == ("exhaustive", 500.0, 9)
     assert "9 scores are in front.scores.csv already" in again.err
+    assert "kernel=5 width=32" in found.out
     for row, candidate in zip(rows(here / "front.csv"), answer["front"], strict=True):
+        assert row.items() >= {k: str(v) for k, v in candidate["choices"].items()}.items()
         assert row["arch"] == candidate["arch"]
         assert float(row["latency_ms"]) == pytest.approx(candidate["latency_ms"], rel=1e-5)
         assert float(row["score"]) == candidate["score"]
@@ -125,6 +143,29 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
 def test_a_wrong_search(lolat: Command, model: Path, here: Path) -> None:
     for objective in (("score",), ("searched:score", "--output", "no/f.csv")):
         lolat.refused("nas", "search", "fbnet", model, "--objective", *objective)
+
+
+def test_a_wrong_call_is_refused_before_a_network_is_built(
+    lolat: Command, model: Path, here: Path
+) -> None:
+    (here / "wrong.csv").write_text("arch,score,latency_ms\n9-9,1,1\n")
+    score, space = ("--objective", "searched:score"), "searched:unbuilt"
+    for name, *rest in (
+        ("search", "no-model", *score),
+        ("search", model, *score, "--scores", "no/s.csv"),
+        ("search", model, *score, "--predictor", "training-steps"),
+        ("search", model, "--objective", "searched:nothing"),
+        ("search", model, "--objective", "searched:two"),
+        ("search", model, "--objective", "wrong.csv"),
+        ("score", model, "--output", "o.csv", "--value", "searched:nothing"),
+        ("score", model, "--output", "o.csv", "--among", "wrong.csv"),
+        ("fit", "wrong.csv", "--output", "o.json"),
+        ("fit", "wrong.csv", "--output", "wrong.csv"),
+    ):
+        said = lolat.refused("nas", name, space, *rest)
+        assert "it was built" not in str(said)
+    said = lolat.refused("nas", "search", space, model, *score)
+    assert "never (searched.py, line " in str(said)
 
 
 def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
