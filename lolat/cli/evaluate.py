@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 @common.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
 @common.predictor_option(more="With --table.")
+@common.precision_option(more="With --table.")
 @common.json_option
 def evaluate(
     model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...], table: str | None, only: tuple[str, ...] | None,
-    predictions: str | None, predictor: str | None, training: bool, as_json: bool,
+    predictions: str | None, predictor: str | None, precision: str | None, training: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
@@ -59,10 +61,10 @@ def evaluate(
     from lolat.report.evaluation import evaluation_lines
 
     loaded, of_table = lolat.load(model), (only, predictions, predictor, training)
-    if any(of_table if table is None else (networks, batch_sizes, input_size)):
+    if any((*of_table, precision) if table is None else (networks, batch_sizes, input_size)):
         raise InputError(
-            f"{arg('table')} has its networks and sizes itself, and --only, --predictor, --training and "
-            "--predictions are for it; give these, or NETWORKs to measure"
+            f"{arg('table')} has its networks and sizes itself, and --only, --predictor, --precision, "
+            "--training and --predictions are for it; give these, or NETWORKs to measure"
         )
     if table is None:
         takes = "minutes: each network is timed in several rounds, at each batch size"
@@ -74,7 +76,7 @@ def evaluate(
         return
     with common.progress() as bar:
         answer = measuring.evaluate_table(
-            loaded, table, only, predictor, training, common.counting(bar)
+            loaded.run_as(precision), table, only, predictor, training, common.counting(bar)
         )
     if predictions is not None:
         write_text(predictions, answer.to_csv())

@@ -110,6 +110,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.batch_option(default=1, show_default=True)
 @common.predictor_option
+@common.precision_option
 @common.output_option(more="The front as CSV.")
 @common.option(
     "--scores", type=click.Path(), metavar="FILE",
@@ -119,18 +120,18 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.json_option
 def search(
     space: str, model: str, objective: str, max_ms: float | None, candidates: int, seed: int,
-    lower_is_better: bool, batch_size: int, predictor: str | None, output: Path | None,
-    scores: str | None, as_json: bool,
+    lower_is_better: bool, batch_size: int, predictor: str | None, precision: str | None,
+    output: Path | None, scores: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
+    from lolat.cli.predict import opened
     from lolat.io.tables import is_table
-    from lolat.model import load
     from lolat.nas import pareto
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
-        loaded = load(model)
+        loaded = opened(model, precision)
         of_space = find_space(space, bar)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -204,17 +205,20 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 )  # fmt: skip
 @common.batch_option(default=1, show_default=True)
 @common.predictor_option
+@common.precision_option
 @common.json_option
 def score(
     space: str, model: str, output: Path, among: Path | None, max_ms: float | None,
-    best: int | None, value: str | None, batch_size: int, predictor: str | None, as_json: bool,
+    best: int | None, value: str | None, batch_size: int, predictor: str | None,
+    precision: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
+    from lolat.cli.predict import opened
     from lolat.nas import scoring
 
     with common.progress() as bar:
         result = scoring.score(
-            space, model, output, among=among, max_ms=max_ms, best=best, value=value,
+            space, opened(model, precision), output, among=among, max_ms=max_ms, best=best, value=value,
             batch_size=batch_size, predictor=predictor, progress=bar,
         )  # fmt: skip
     common.answer("nas-score", result, as_json, best_lines(result))
