@@ -190,7 +190,7 @@ def published(data: Path, models: str = "") -> Tables:
         half = "chosen on" if row["model"] in CHOSEN_ON else "judged by"
         for launch in (EAGER, COMPILED):
             if row[f"{launch}_ms"]:
-                model = known[row["device"]].launched(launch)
+                model = known[row["device"]].run_as(launch=launch)
                 found = model.predict(graphs[row["model"]], int(row["batch_size"]))
                 one = Judged(float(row[f"{launch}_ms"]), found)
                 judged.setdefault((half, launch), []).append(one)

@@ -22,7 +22,9 @@ from lolat.graph.work import CLASSES, PRODUCTS
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
-logarithms."""
+logarithms. PRIOR_WHOLE: of MANY networks; a few do not tell all terms apart (four left an H100 with ten
+times its bandwidth)."""
+MANY = 30
 OUTLIER = 0.1  # errors beyond it count less
 LEAST_STEPS = 5  # of a class that is measured
 NETWORKS_WEIGHT = 0.25
@@ -125,7 +127,7 @@ class _Problem:
                 self.class_terms.append((kind, PARTS.index(term)))
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
-        self.prior = PRIOR_WHOLE if times.whole.any() else PRIOR
+        self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
         # A few networks weigh nothing beside thousands of operations, and users ask about networks.
         networks = int(times.whole.sum())
         weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))

@@ -25,7 +25,7 @@ import numpy as np
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, Outside, widened
 from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
 from lolat.fitting.predictors.host import Steps
-from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.fitting.predictors.kernels import LEAST_STEPS, Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
 from lolat.graph.counts import count
@@ -128,7 +128,6 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 
 # ---- From a formula by operation.
 
-LEAST_STEPS = 20  # training steps left out of the fit that say how far off others are
 UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are fewer
 
 

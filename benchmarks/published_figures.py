@@ -1,0 +1,80 @@
+"""Image networks on GPUs as NVIDIA and Lambda published them, in precisions that no table here has.
+
+published_figures.csv beside this file: milliseconds of a step, from the throughput in the READMEs of
+NVIDIA/DeepLearningExamples (PyTorch, containers of 2021 and 2022; training with the data loader) and of
+lambdal/deeplearning-benchmark. No formula and no constant was chosen on them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lolat
+from benchmarks.runner import Errors, Tables, benchmark
+from lolat.model import Model
+
+MODELS = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32", "H100": "h100-fp32",
+          "RTX 3090": "rtx-3090-amp", "RTX 4090": "rtx-4090-amp"}  # fmt: skip
+HEADER = (
+    "GPU", "precision", "pass", "times", "median", "bias", "beyond 1.5 times", "of these not inside",
+    "inside the 90 % interval", "its width",
+)  # fmt: skip
+
+
+def with_channels_last(model: Model) -> Model:
+    """The same GPU with images in that order."""
+    document: dict[str, Any] = {**model.document, "predictors": {**model.document["predictors"]}}
+    kernels = {**document["predictors"]["kernels"]}
+    kernels["mode"] = {**kernels["mode"], "channels_last": True}
+    document["predictors"]["kernels"] = kernels
+    return Model(document, model.source)
+
+
+def asked(model: Model, graph: Any, row: dict[str, str]) -> tuple[float, float, float]:
+    """(ms, low, high) of a row's step."""
+    batch = int(row["batch_size"])
+    if row["pass"] == "inference":
+        found = model.predict(graph, batch)
+        return found.latency_ms, *(found.interval_ms or (0.0, np.inf))
+    cost = model.cost(graph, batch, samples=10_000 * batch, optimizer="momentum")
+    option = cost.options[0]
+    assert option.total_s
+    assert option.interval_s
+    low, high = (option.iteration_ms * end / option.total_s for end in option.interval_s)
+    return option.iteration_ms, low, high
+
+
+@benchmark("figures", "gpus", "kernels")
+def figures() -> Tables:
+    """Published times of image networks in fp32, TF32 and mixed precision on six GPUs."""
+    with open(Path(__file__).with_name("published_figures.csv"), encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    keys = {(r["network"], int(r["input_size"])) for r in table}
+    graphs = {key: lolat.read(*key) for key in sorted(keys)}
+    groups: dict[tuple[str, ...], list[tuple[float, bool, float]]] = defaultdict(list)
+    for row in table:
+        gpu = next(name for name in MODELS if row["gpu"].startswith(name))
+        model = lolat.load(MODELS[gpu])
+        if row["channels"] == "last":
+            model = with_channels_last(model)
+        graph = graphs[row["network"], int(row["input_size"])]
+        ms, low, high = asked(model.run_as(row["precision"]), graph, row)
+        measured = float(row["step_ms"])
+        one = (ms / measured - 1.0, low <= measured <= high, high / low)
+        for key in ((gpu, row["precision"], row["pass"]), ("all", "", row["pass"])):
+            groups[key].append(one)
+    lines = []
+    for key, rows in sorted(groups.items()):
+        off = np.array([r[0] for r in rows])
+        errors = Errors(off, [r[1] for r in rows])
+        beyond = (off > 0.5) | (off < 1 / 1.5 - 1)
+        unsaid = sum(far and not inside for far, (_, inside, _) in zip(beyond, rows, strict=True))
+        width = f"{np.median([r[2] for r in rows]):.1f} times"
+        lines.append([*key, str(len(rows)), errors.median, errors.bias, str(int(beyond.sum())),
+                      str(unsaid), errors.held, width])  # fmt: skip
+    return {"figures": (HEADER, lines)}
