@@ -112,7 +112,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert checkouts == [before["working-directory"]]
     assert report["if"] == "failure()"
     assert "if" not in predict
-    (extra,) = re.findall(r"lolat\[(\w+)\]", install["run"])
+    (extra,) = re.findall(r"\$LOLAT\[(\w+)\]", install["run"])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert extra in project["optional-dependencies"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lolat.report.prediction import grouped_notes
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
@@ -87,7 +88,8 @@ def _link_lines(cost: Cost) -> Iterator[str]:
 def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     rented, total, interval = option.rented, option.total_s, option.interval_s
     name = plain(rented.instance_type) if rented else ""
-    name += f" ({plain(rented.accelerator)})" if rented and rented.accelerator else ""
+    if rented and rented.accelerator.casefold() not in name.casefold():
+        name += f" ({plain(rented.accelerator)})"
     idle = f", {rented.idle_devices} idle" if rented and rented.idle_devices else ""
     dollars_of = option.dollars_interval
     exchange = option.parts_ms["exchange"]
@@ -146,14 +148,14 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
     yield f"Training {plain(costs.network)} · {costs.optimizer}{run}"
     between = f"{percent(costs.coverage)} between"
-    heads = ["device", "GPUs", "precision", "batch", "memory", "rented", "$/hour", "iteration", "total",
-             between, "$", between, ""]  # fmt: skip
+    heads = ["device", "of it", "precision", "batch", "rented", "$/hour", "total", between, "$", between,
+             ""]  # fmt: skip
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
     )
     yield ""
-    yield from table_lines(heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 5, 12})
+    yield from table_lines(heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 4, 10})
     yield ""
     for name, choice in (("Cheapest", costs.cheapest), ("Fastest", costs.fastest)):
         if choice is not None:
@@ -169,6 +171,9 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     yield from left_out[:MOST_LEFT_OUT]
     if len(left_out) > MOST_LEFT_OUT:
         yield f"{len(left_out) - MOST_LEFT_OUT} more devices cannot answer (--json has why)"
+    yield from grouped_notes(
+        [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
+    )
     dated = {f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date}
     links = {o.link for _, o in listed if o.link}
     yield from (
@@ -176,6 +181,12 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     )
     if dated:
         yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
+
+
+def _width(cost: Cost) -> float:
+    """The widest interval comes first, and what has none."""
+    low, high = cost.options[0].interval_s or (1e-9, 1.0)
+    return -high / max(low, 1e-9)
 
 
 def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
@@ -188,8 +199,8 @@ def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str
     front = "*" if choice in costs.frontier else " "
     cells = _row(cost, option)
     return [
-        plain(cost.device), cells[0], cost.precision or "", f"{cost.batch_size:,}",
-        byte_size(cost.memory_bytes), *cells[1:4], *cells[7:11], f"{front} {', '.join(marks)}".rstrip(),
+        plain(cost.device), cells[0], cost.precision or "", f"{cost.batch_size:,}", *cells[1:3],
+        *cells[7:11], f"{front} {', '.join(marks)}".rstrip(),
     ]  # fmt: skip
 
 

@@ -77,7 +77,9 @@ def test_it_trains_as_the_device_runs_networks() -> None:
     elements = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     fewer = elements * (2 * 2 + 2.25 * 2)
     assert whole["forward"] - half["forward"] == pytest.approx(fewer)
-    assert whole["backward"] - half["backward"] == pytest.approx(fewer)
+    slower = 0.3 * 3 * 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
+    back = known.MOVED_BACK * fewer - slower  # products of half precision take 1.3 times as long
+    assert whole["backward"] - half["backward"] == pytest.approx(back)
     assert whole["update"] == half["update"]
 
 
@@ -88,7 +90,9 @@ def test_what_each_operation_takes() -> None:
     product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
     wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
-    assert each == pytest.approx([2 * product, 2 * 8 * wide, 2 * 9 * wide, 3 * product + loss])
+    moved = 1 + known.MOVED_BACK
+    expected = [2 * product, moved * 8 * wide, moved * 9 * wide, 3 * product + loss]
+    assert each == pytest.approx(expected)
     assert update == pytest.approx(known.by_hand(8, "adam")["update"])
     assert iteration.step == 0.0
     prediction = asked(found, known.network(), 8, optimizer="adam")
@@ -121,7 +125,7 @@ def wider(half: float, share: float) -> float:
 
 def test_what_nothing_measured_is_like_widens_it() -> None:
     """The loss, of the class of norms, of which nothing was measured."""
-    parts = known.by_hand(8)
+    parts = known.by_hand(8, timed=True)
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
     share = 100 * loss / (parts["forward"] + parts["backward"])
     assert share > 5

@@ -47,12 +47,14 @@ IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
 OF_MATRICES = 1.5  # times the rate of convolutions in TF32, that products of matrices reach
 LEAST_STEPS = 20  # training steps left out of the fit, that say how far off others are
 SLOWER_BACK = {
-    c.ELEMENTS: 2.8, c.BATCH_NORM: 3.0, c.JOINED: 3.5, c.DEPTHWISE: 2.5, c.GROUPED: 2.0, c.ATTENTION: 3.0,
-    c.CONVOLUTION: 1.2, c.DENSE: 1.1,
+    c.ELEMENTS: 1.5, c.POINTWISE: 1.1, c.CONVOLUTION: 1.3, c.GROUPED: 2.0, c.DEPTHWISE: 2.8,
+    c.ATTENTION: 5.0, c.BATCH_NORM: 3.0, c.POOLS: 4.0, c.JOINED: 3.5,
 }  # fmt: skip
 """How many times as long the backward pass takes as what its operations move and compute would on the way
-forward; others once. As 711 training steps on a RTX 3090 have it, by PyTorch 1.12 in AMP (element-wise
-operations: what adds gradients up and what scales them too)."""
+forward; others once. As 711 training steps of convolutional networks and transformers on a RTX 3090 have
+it, by PyTorch 1.12 in AMP."""
+SLOWER_BACK_IN_HALF = {c.DENSE: 1.3, c.BATCHED: 1.5}
+"""The same in half precision; in float32 transformers on a V100 need no more."""
 FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
 PARTS = ("rate", "bandwidth")
@@ -174,7 +176,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         """The steps of a network in the order in which they run."""
         ms, mostly = self.times(work)
         if self.without_training and work.backward.any():
-            slower = np.array([SLOWER_BACK.get(name, 1.0) for name in CLASSES])[work.kind]
+            known = SLOWER_BACK | (SLOWER_BACK_IN_HALF if self.mode.half else {})
+            slower = np.array([known.get(name, 1.0) for name in CLASSES])[work.kind]
             ms = ms * np.where(work.backward, slower, 1.0)
         return Steps.of(work, ms, mostly, self.host, self.mode)
 
