@@ -61,7 +61,7 @@ def with_a_price(models: Sequence[Model], prices: str | Prices | None) -> list[M
 def predict_all(
     models: Sequence[Model],
     networks: Sequence[Any],
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int | str],
     predictor: str | None = None,
     coverage: float | None = None,
     input_size: Sequence[int] = (),

@@ -158,6 +158,7 @@ PERCENT = click.FloatRange(0, 100, min_open=True, max_open=True)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 BATCH = Auto(WHOLE)
+BATCHES = List(BATCH, "N[,N]|auto", "1,4,16")
 NUMBERS = List(WHOLE, "N[,N]", "1,4,16")
 
 

@@ -84,7 +84,7 @@ def cost(
         common.warn(answer.warnings)
     common.answer("cost", answer, as_json, cost_lines(answer) if answer.fits is not False else [])
     if answer.fits is False:
-        raise AnswerIsNo(no_room(answer))
+        raise AnswerIsNo(no_room(answer), code="no-room")
 
 
 @common.command(

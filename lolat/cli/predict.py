@@ -61,7 +61,9 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option
-@common.batches_option(default="1", show_default=True)
+@common.batches_option(
+    type=common.BATCHES, default="1", show_default=True, more="auto: the most that fit in memory."
+)
 @common.size_option
 @common.predictor_option
 @common.precision_option
@@ -76,7 +78,7 @@ def fail(errors: Mapping[str, LolatError]) -> None:
                help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 def predict(
-    arguments: tuple[str, ...], on: tuple[str, ...], batch_sizes: tuple[int, ...],
+    arguments: tuple[str, ...], on: tuple[str, ...], batch_sizes: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv_file: Path | None,

@@ -159,20 +159,20 @@ class Model(Result):
 
     @overload
     def predict(
-        self, network: Any, batch_size: int = 1, predictor: str | None = None,
+        self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
     def predict(
-        self, network: Any, batch_size: Sequence[int], predictor: str | None = None,
+        self, network: Any, batch_size: Sequence[int | str], predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
     ) -> Predictions: ...  # fmt: skip
 
     def predict(
         self,
         network: Any,
-        batch_size: int | Sequence[int] = 1,
+        batch_size: int | str | Sequence[int | str] = 1,
         predictor: str | None = None,
         coverage: float | None = None,
         *,
@@ -180,17 +180,17 @@ class Model(Result):
     ) -> Prediction | Predictions:
         """How long one forward pass of a network takes, block by block.
 
-        `network`: see the class. `batch_size`: samples in one pass; a list of them gives `Predictions`, one
-        for each, for which the network is read once. `predictor`: "extended" or "two-regime", the model's
-        default if None. `coverage`: how sure the interval is, above 0 and below 1; if None 0.9, and no
-        interval where the model has too few points for that. `input_size`: height = width, or the shape
-        without the batch.
+        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory; a
+        list of them gives `Predictions`, one for each, for which the network is read once. `predictor`:
+        "extended" or "two-regime", the model's default if None. `coverage`: how sure the interval is, above
+        0 and below 1; if None 0.9, and no interval where the model has too few points for that.
+        `input_size`: height = width, or the shape without the batch.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read, InputError for a batch size,
         predictor or coverage that cannot be.
         """
-        from lolat.model.predicting import predict_network
+        from lolat.model.predicting import AUTO, largest_batch, predict_network
         from lolat.model.prediction import Predictions
 
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
@@ -204,6 +204,8 @@ class Model(Result):
         formula = model.predictor(predictor)
 
         def answer(size: Any) -> Prediction:
+            if size == AUTO:
+                size = largest_batch(model, read)
             prediction = predict_network(model, read, size, formula, coverage)
             return prediction.named(network, input_size)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.errors import InputError, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
 from lolat.fitting.gpus import available_bytes, precision_of
 from lolat.fitting.intervals import COVERAGE, half_width, machine
@@ -17,11 +17,12 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.work import work_of
-from lolat.model.prediction import Prediction, Query
+from lolat.model.prediction import Prediction, Query, no_room_words
 from lolat.model.running import ESTIMATED, mode_of
+from lolat.units import plain
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -67,6 +68,33 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 # ---- A prediction
+
+AUTO = "auto"
+"""A batch size: the largest that fits into the device's memory."""
+
+
+def largest_batch(model: Model, network: Graph | Analysis) -> int:
+    """The largest batch of a forward pass; InputError where the memory is not known, AnswerIsNo where not
+    even one sample fits.
+    """
+    analysis, mode = analyze(network), mode_of(model.document)
+    has = available_bytes(model.document)
+    if has is None:
+        raise no_memory(model.label)
+    most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    if not most:
+        needed = analysis.memory(1, mode).total_bytes
+        raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
+    return most
+
+
+def no_memory(device: str) -> InputError:
+    """The error where a largest batch is asked of a device whose memory is not known."""
+    return InputError(
+        f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected a batch size, "
+        f"or {arg('memory_gib')} where a command has it",
+        code="no-memory",
+    )
 
 
 def predict_network(

@@ -66,7 +66,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
 def fit_words(cost: Cost) -> str:
     """Whether an iteration fits into a device's memory."""
     if cost.available_bytes is None:
-        return "estimated"
+        return "estimated; that of the device is not known (--memory-gib)"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
     largest = f"the largest batch that fits is {cost.largest_batch:,}"
     return f"estimated: {fits} into {byte_size(cost.available_bytes)}; {largest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lolat.model.prediction import (
@@ -43,11 +44,11 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
-    yield totals(prediction)
-    yield memory_words(prediction.memory)
     model = prediction.query.model
     if held := held_words(model.document):
         yield f"{plain(model.label)}: {plain(name_of(model.document))}, by {held}"
+    yield totals(prediction)
+    yield memory_words(prediction.memory)
     yield from note_lines(prediction.warnings)
 
 
@@ -164,25 +165,27 @@ def _width(prediction: Prediction) -> float:
 
 
 MOST_NOTES = 3
+_SHARE = re.compile(r" \(\d+ %\)")
 
 
 def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
     """At most MOST_NOTES lines of the notes on several answers, each with its name, the least sure first:
     all of them, or how many, the worst, and where to read the others.
     """
-    notes: dict[str, dict[str, None]] = {}
+    notes: dict[str, tuple[str, dict[str, None]]] = {}
     for name, remarks in answers:
         for remark in remarks:
-            notes.setdefault(plain(remark), {})[name] = None
+            alike = _SHARE.sub("", remark)  # shares differ from answer to answer
+            notes.setdefault(alike, (plain(remark), {}))[1][name] = None
     names = {name for name, _ in answers}
     lines = [
         f"note{'' if len(members) == len(names) else f' ({_few(list(members))})'}: {note}"
-        for note, members in notes.items()
+        for note, members in notes.values()
     ]
     if len(lines) <= MOST_NOTES:
         yield from lines
         return
-    noted = len({name for members in notes.values() for name in members})
+    noted = len({name for _, members in notes.values() for name in members})
     yield f"{plural(len(lines), 'note')} on {noted} of {plural(len(names), 'answer')}; of the least sure:"
     yield lines[0]
     yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"

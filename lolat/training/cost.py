@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import InputError, arg
 from lolat.fitting.gpus import GIB, available_bytes, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
+from lolat.model.predicting import AUTO as AUTO
+from lolat.model.predicting import no_memory
 from lolat.model.prediction import no_room_words
 from lolat.model.running import mode_of
 from lolat.training.epochs import EpochTraining
@@ -23,9 +24,6 @@ from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import Prices, Rental, device_of, instances_of, rental_of
 from lolat.units import dollars, duration, milliseconds, plain, plural
-
-AUTO = "auto"
-"""A batch size: the largest that fits."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,15 +180,6 @@ def cost(
         options=tuple(options),
         **(_best(options) if fits else NOTHING),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
-    )
-
-
-def no_memory(device: str) -> InputError:
-    """The error where a largest batch is asked of a device whose memory is not known."""
-    return InputError(
-        f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected "
-        f"{arg('memory_gib')}, or a batch size",
-        code="no-memory",
     )
 
 

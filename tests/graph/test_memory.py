@@ -7,6 +7,7 @@ import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import Memory, alive_bytes, analyze
+from lolat.graph.modes import AMP, FLOAT16, Mode
 
 CONV = {
     "kernel": (3, 3),
@@ -50,6 +51,20 @@ def test_what_is_alive_by_hand() -> None:
     assert memory.total_bytes == 4 * PARAMETERS + 9216
     huge = analyze(residual()).memory(2**40)  # no integer that overflows
     assert huge.activations_bytes == pytest.approx(2**40 * 4 * 768)
+
+
+def test_in_half_precision_tensors_and_weights_are_half() -> None:
+    memory = analyze(residual()).memory(3, Mode(FLOAT16))
+    assert memory == Memory(2 * PARAMETERS, 3 * 2 * 768, "wide")
+
+
+def test_autocast_keeps_weights_twice_and_products_in_half() -> None:
+    """What the wide convolution reads, writes and what waits: the shortcut is of a norm, in float32 as the
+    image; the results of the convolutions are halves.
+    """
+    memory = analyze(residual()).memory(1, Mode(AMP))
+    assert memory.weights_bytes == (4 + 2) * PARAMETERS
+    assert memory.activations_bytes == 4 * 128 + 4 * 128 + 2 * 128 + 2 * 384
 
 
 def test_a_tensor_that_does_not_grow_with_the_batch_and_other_types() -> None:

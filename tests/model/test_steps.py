@@ -132,3 +132,24 @@ def test_convolutions_of_float32_in_tf32() -> None:
     assert fast.latency_ms == pytest.approx(slow.latency_ms / 2, rel=0.05)
     half = [model(tf32=n, mode=Mode("float16")).predict(graph, 64) for n in (1.0, 2.0)]
     assert half[0].latency_ms == half[1].latency_ms
+
+
+# ---- A device of which a few kinds of operations were timed.
+
+
+def test_what_was_never_timed_is_twice_off_or_not_known() -> None:
+    """Norms, of which nothing was: with a data sheet a factor of two, by their share; else not known."""
+    products = {"measured": ["dense"]}
+    b = GraphBuilder("norms", "torch")
+    x = b.input((1, 10**6))
+    graph = b.build([b.add("layer_norm", [x], (1, 10**6))])
+    own = model(multiprocessors=8).predict(graph, 64)
+    sheet = model(multiprocessors=8, **products).predict(graph, 64)
+    assert own.interval_ms is not None
+    assert sheet.interval_ms is not None
+    half, wide = (0.5 * math.log(p[1] / p[0]) for p in (own.interval_ms, sheet.interval_ms))
+    assert wide == pytest.approx(math.hypot(half, math.log(2)), rel=0.02)
+    assert sheet.in_domain is False
+    alone = model(multiprocessors=1, **products).predict(graph, 64)
+    assert (alone.interval_ms, alone.coverage, alone.in_domain) == (None, None, False)
+    assert any(w.startswith("not known how far off") for w in alone.warnings)

@@ -18,7 +18,7 @@ PREDICTION = MODEL.predict(synthetic.network(), 4).named("keras:X", ())
 
 
 def test_a_prediction_in_a_few_lines() -> None:
-    first, second, third, held, *notes = report.summary(PREDICTION)
+    first, held, second, third, *notes = report.summary(PREDICTION)
     low, high = PREDICTION.interval_ms or (0, 0)
     assert first == (
         "hand made · batch 4 · 56x56x3 · fp32, TensorFlow: "

@@ -9,6 +9,7 @@ import pytest
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
+from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.training.iteration import (
     OPTIMIZERS,
     PASS_TERMS,
@@ -173,3 +174,10 @@ def test_memory_by_hand() -> None:
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
         expected = 7 * 4 * (kept + 96) + 4 * learned * (2 + slots)
         assert memory_bytes(graph, 7, OPTIMIZERS[name]) == expected
+    # In half precision all of it is half; with autocast the weights are there in float32 and in half.
+    half = 7 * 2 * (kept + 96) + 2 * learned * 2
+    assert memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(FLOAT16)) == half
+    amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
+    activations = 4 * 32 + 2 * 48 + 2 * 48 + 4 * 5  # the input and the softmax in float32
+    largest = 4 * 32 + 2 * 48  # the convolution's, now that relu's are halves
+    assert amp == 7 * (activations + largest) + (4 * 2 + 2) * learned

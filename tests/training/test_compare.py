@@ -1,0 +1,170 @@
+"""The same training on several devices: against each device asked alone, and prices by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lolat as package
+from lolat.api.predicting import devices, with_a_price
+from lolat.errors import InputError
+from lolat.fitting.gpus import find_gpu
+from lolat.graph import Graph
+from lolat.training.compare import Costs, compare
+from tests import synthetic
+from tests.cli.commands import Command
+
+PRICES = """InstanceType,Price,AcceleratorName,AcceleratorCount
+v,2,V100-32GB,1
+vv,4,V100-32GB,2
+a,3,A100,1
+"""
+GPUS = ("v100-fp32", "a100-fp32", "p4-fp32")
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> str:
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES)
+    return str(path)
+
+
+def network() -> Graph:
+    return synthetic.network(width=64, size=56)
+
+
+def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
+    models = [package.load(name) for name in GPUS]
+    return compare(
+        models, network(), precision, batch_size, {}, samples=10_000, prices=prices, replicas=()
+    )
+
+
+def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
+    found = asked(prices)
+    assert [c.device for c in found.answers] == [*GPUS]
+    for cost in found.answers:
+        times = {}
+        for precision in ("fp32", "tf32", "amp"):
+            try:
+                model = package.load(cost.device).run_as(precision)
+            except InputError:
+                continue
+            times[precision] = model.cost(network(), 64, 10_000).options[0].iteration_ms
+        assert cost.precision == min(times, key=lambda p: times[p])
+        assert cost.options[0].iteration_ms == pytest.approx(min(times.values()))
+    assert {c.device: c.precision for c in found.answers}["p4-fp32"] == "fp32"
+
+
+def test_as_many_as_an_instance_has_and_its_price(prices: str) -> None:
+    found = asked(prices, "fp32")
+    numbers = {c.device: [o.devices for o in c.options] for c in found.answers}
+    assert numbers == {"v100-fp32": [1, 2], "a100-fp32": [1], "p4-fp32": [1]}
+    by_hand = {}
+    for cost in found.answers:
+        for option in cost.options:
+            dollars = {"v100-fp32": 2, "a100-fp32": 3}.get(cost.device)
+            hourly = None if dollars is None else dollars * option.devices
+            assert option.dollars == (
+                None if hourly is None else pytest.approx(hourly * (option.total_s or 0) / 3600)
+            )
+            by_hand[cost.device, option.devices] = option.total_s, option.dollars
+    paid = {key: pair for key, pair in by_hand.items() if pair[1] is not None}
+    assert found.cheapest is not None
+    assert found.fastest is not None
+    cheapest = min(paid, key=lambda key: (paid[key][1], paid[key][0]))
+    assert (found.cheapest.device, found.cheapest.devices) == cheapest
+    fastest = min(by_hand, key=lambda key: by_hand[key][0] or 0.0)
+    assert (found.fastest.device, found.fastest.devices) == fastest
+    for choice in found.frontier:
+        assert not any(t < choice.total_s and d < (choice.dollars or 0) for t, d in paid.values())
+
+
+def test_who_cannot_answer_is_told(prices: str) -> None:
+    found = asked(prices, "amp")
+    assert [c.device for c in found.answers] == ["v100-fp32", "a100-fp32"]
+    assert "no units" in found.left_out["p4-fp32"]
+    with pytest.raises(InputError, match="no device can answer") as error:
+        compare([package.load("p4-fp32")], network(), "amp", 64, {})
+    assert error.value.code == "no-device"
+
+
+def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
+    """By the largest batch of the smallest card: the P4 has 8 GB, the others 32 and 40."""
+    small = package.load("p4-fp32").cost(network(), "auto", prices=prices)
+    assert small.largest_batch is not None
+    found = asked(prices, "fp32", small.largest_batch + 1)
+    fits = {c.device: c.fits for c in found.answers}
+    assert fits == {"v100-fp32": True, "a100-fp32": True, "p4-fp32": False}
+    (lost,) = (c for c in found.answers if c.device == "p4-fp32")
+    assert (lost.cheapest, lost.fastest, lost.prices) == (None, None, None)
+    assert all(c.device != "p4-fp32" for c in (found.cheapest, found.fastest, *found.frontier) if c)
+
+
+def test_the_largest_batch_that_fits() -> None:
+    """Its memory is within the card's, and that of one sample more is not."""
+    model, gpu = package.load("v100-fp32"), find_gpu("v100-pcie-32gb")
+    assert gpu is not None
+    auto = model.cost(network(), "auto")
+    one = model.cost(network(), auto.batch_size + 1)
+    assert auto.memory_bytes <= (gpu.usable_bytes or 0) < one.memory_bytes
+    few = model.cost(network(), "auto", samples=100, replicas=4)
+    assert few.batch_size == 25
+
+
+def test_all_gpus_with_a_price_once(prices: str) -> None:
+    models, left_out = devices(["all"])
+    assert left_out == {}
+    assert {"a100-fp32", "rtx-4090-amp", "epyc-2t"} <= {m.label for m in models}
+    assert not any(m.label.startswith("justus") for m in models)
+    assert {m.label for m in with_a_price(models, prices)} == {"a100-fp32", "v100-fp32"}
+
+
+# ---- The commands
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(network().to_dict()))
+    return f"{path}"
+
+
+def test_the_command_compares(lolat: Command, prices: str, net: str) -> None:
+    on = ("--on", "v100-fp32,a100-fp32", "--batch-size", 64, "--samples", 10_000)
+    answer = lolat.json("cost", net, *on, "--prices", prices)
+    assert [c["device"] for c in answer["answers"]] == ["v100-fp32", "a100-fp32"]
+    lines = lolat.done("cost", net, *on, "--prices", prices).out.splitlines()
+    assert any(line.startswith("Cheapest: ") for line in lines)
+    assert lolat("cost", "v100-fp32", net, "--on", "a100-fp32", "--batch-size", 8).code == 2
+
+
+def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
+    done = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7)
+    assert (done.code, done.out) == (3, "")
+    assert "DOES NOT FIT" in done.err
+    found = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7, "--json")
+    answer = json.loads(found.out)
+    assert (answer["fits"], answer["cheapest"], answer["options"][0]["dollars"]) == (
+        False,
+        None,
+        None,
+    )
+    said = lolat.done("predict", "p4-fp32", net, "--batch-size", 10**6).out.splitlines()
+    assert said[0].startswith("DOES NOT FIT: it takes ")
+
+
+def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
+    found = lolat.json("budget", "p4-fp32", net, "--max-ms", 10**9, "--vary", "batch")
+    model = package.load("p4-fp32")
+    fits = [model.predict(network(), int(found["answer"]) + more).fits for more in (0, 1)]
+    assert fits == [True, False]
+
+
+def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str) -> None:
+    found = lolat.json("predict", net, "--on", "v100-fp32,a100-fp32", "--precision", "fp16")
+    assert [(p["device"], p["precision"]) for p in found["answers"]] == [
+        ("v100-fp32", "fp16"), ("a100-fp32", "fp16"),
+    ]  # fmt: skip
