@@ -98,6 +98,11 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
+    elif facts is not None and name is None:
+        raise InputError(
+            f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
+            code=NOT_TOGETHER,
+        )
     elif facts is not None:
         raise _not_together(contents)
     elif kinds == [EPOCHS]:

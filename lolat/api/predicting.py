@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lolat import readers
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
+from lolat.errors import (
+    InputError,
+    LolatError,
+    MissingPackageError,
+    ModelFileError,
+    NetworkError,
+    arg,
+)
 from lolat.graph.modes import EAGER
-from lolat.io.paths import list_models
+from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
 from lolat.model.file import answers_for
 from lolat.model.prediction import Prediction, Predictions
@@ -25,25 +33,39 @@ def devices(
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; why others cannot answer, by name).
 
-    `on`: names with commas between them; "all": every local and shipped one that answers for networks.
-    `opened`: opens one by its name. A name that is not there is a ModelFileError, but for "all".
+    `on`: names with commas between them; "all": every local and shipped one that answers for networks;
+    "a100": the one of that GPU, eager where it can be. `opened`: opens one by its name. A name that is not
+    there is a ModelFileError.
     """
     names = [name.strip() for text in on for name in text.split(",") if name.strip()]
     models, left_out = [], {}
     for name in dict.fromkeys(names):
-        if name != ALL:
-            models.append(opened(name))
-            continue
-        for known, _, _ in list_models():
+        every = [known for known, _, _ in list_models()] if name == ALL else [_full_name(name)]
+        for known in every:
             try:
-                if "networks" in answers_for(load(known).document):
+                if name != ALL or "networks" in answers_for(load(known).document):
                     models.append(opened(known))
             except LolatError as error:
+                # Among several, one without the precision or the launch is told below the others.
+                if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
+                    raise
                 left_out[known] = str(error)
+    distinct = {model.label: model for model in models}  # of one precision two may be the same
+    models = list(distinct.values())
     if not models:
         why = "; ".join(left_out.values()) or "there is none"
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
     return models, left_out
+
+
+def _full_name(name: str) -> str:
+    """The name of the model of networks of a GPU, such as "a100"; the name itself where it is a model's."""
+    known = [n for n, _, _ in list_models() if n.startswith(f"{name}-")]
+    with contextlib.suppress(LolatError):
+        find_model(name)
+        return name
+    able = [n for n in known if "networks" in answers_for(load(n).document)]
+    return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 
 
 def with_a_price(models: Sequence[Model], prices: str | Prices | None) -> list[Model]:

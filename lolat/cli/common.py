@@ -14,6 +14,7 @@ import click
 
 from lolat.cli.parsing import COMMAND, Auto, List
 from lolat.cli.parsing import LazyGroup as LazyGroup
+from lolat.cli.progress import announced
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
@@ -42,7 +43,7 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     meta: dict[str, Any] = {}
     try:
         # Not command.main(), which on Ctrl-C prints an empty line of its own.
-        with command.make_context(name, words) as context:
+        with command.make_context(name, words) as context, announced(words[0] if words else ""):
             meta = context.meta
             result = command.invoke(context)
         sys.stdout.flush()

@@ -9,6 +9,8 @@ import click
 import lolat
 from lolat.cli import common
 
+BADLY = 0.5  # off by, that says that times are in other units or of several devices
+
 
 @common.command(
     "lolat fit points.csv --output model.json",
@@ -64,6 +66,7 @@ def fit(
     Without POINTS: from the data sheet of --name in --facts alone.
     """
     from lolat.io.paths import called, near
+    from lolat.model.summary import errors_of
     from lolat.report.device import learned
 
     common.check_file(output, "output", make_folder=True)
@@ -72,6 +75,11 @@ def fit(
             tables, output, name=name, facts=facts, said=common.counting(bar), warn=common.say,
         )  # fmt: skip
     common.warn(made.document.get("warnings", ()))
+    if made.predictors and (errors_of(made.document, made.default).get("median") or 0.0) > BADLY:
+        common.say(
+            "warning: the formula does not fit these times: half of what was left out is off by more than "
+            f"{100 * BADLY:.0f} %; are all of one device, in milliseconds?"
+        )
     common.answer(
         "model-summary", made, as_json, learned(made, near(output), called(output), False)
     )

@@ -128,14 +128,13 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     """One prediction as it is, several as a table; or as JSON."""
     if not predictions.answers:
         fail(predictions.errors)
-    from lolat.report.prediction import summary, table_of_predictions
+    from lolat.report.prediction import left_out_lines, summary, table_of_predictions
 
     if predictions.is_one:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        common.answer(
-            "predictions", predictions, as_json, table_of_predictions(predictions.answers)
-        )
+        lines = [*table_of_predictions(predictions.answers), *left_out_lines(predictions.left_out)]
+        common.answer("predictions", predictions, as_json, lines)
 
 
 # ---- `lolat report`

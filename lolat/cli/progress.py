@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import click
@@ -35,6 +36,25 @@ def complain(text: str) -> None:
     """One line on stderr, even with --quiet: an error."""
     with contextlib.suppress(OSError):  # a full disk below stderr: the exit code still says it
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
+
+
+LATE_S = 1.5
+READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
+"""Commands that read a network without a progress of their own."""
+
+
+@contextlib.contextmanager
+def announced(command: str) -> Iterator[None]:
+    """On a terminal, says what takes long where a command of READING does."""
+    text = "reading the network: its framework is imported and run once, without values ..."
+    timer = threading.Timer(LATE_S, complain, [text])
+    if command in READING and sys.stderr.isatty():
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Show(Progress):

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from lolat.devices.fit import LEAST_STEPS, fit_kernels, predicted
-from lolat.devices.sheets import OFF_OF_NOTHING, Facts, seen_facts
+from lolat.devices.sheets import OFF_OF_NOTHING, Facts, check_sheet, seen_facts
 from lolat.devices.tables import MULTIPLYING, Counted, TimedNetwork, TimedOperation, family_of
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
@@ -101,6 +101,8 @@ def tables_document(
     timed = replace(timed, operations=_thinned(timed.operations))
     times, fold, trained = timed.times, timed.folds(), timed.trained()
     known = facts or seen_facts(times)
+    if facts is not None:
+        check_sheet(facts, times)
     if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training that are both known well have a formula each; else one helps the other.
@@ -116,7 +118,9 @@ def tables_document(
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
             predictors = {Extended.name: linear[0]}
-            fitted = {"predictors": predictors, "default": Extended.name, "domain": {}}
+            sizes = np.array([row.batch_size for row, _ in timed.networks])
+            domain = {} if timed.operations else {"least": as_dict(least_of(times, sizes))}
+            fitted = {"predictors": predictors, "default": Extended.name, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
     predictors, of_steps = {Kernels.name: entry}, off[trained[main]]

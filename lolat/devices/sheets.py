@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lolat.devices.times import Times
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.gpus import OF_PEAK, OF_TF32, sustained
 from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.units import shortened
@@ -82,6 +82,29 @@ def given_sheet(path: str | Path, device: str) -> dict[str, float]:
         for column, (name, unit) in KEPT.items()
         if row.get(column)
     }
+
+
+TOO_FAST, TOO_SLOW = 3.0, 30.0
+"""Times that a table may be faster than its data sheet, at its fastest (caches, boost clocks, units for
+matrices), and slower: more is another unit."""
+
+
+def check_sheet(facts: Facts, times: Times) -> None:
+    """InputError where a data sheet cannot be that of the device of a table, as of other units."""
+    reached = times.latency_ms
+    for what, unit, sheet, work in (
+        ("computes", "multiply-accumulates a ms", facts.rate * facts.tf32, times.work.macs),
+        ("moves", "bytes a ms", facts.bandwidth, times.work.bytes),
+    ):
+        fastest = float((times.total(work) / reached).max())
+        units = "fp32_matrix_gflops is in GFLOPS, bandwidth_gb_s in GB/s, times in ms"
+        if fastest > TOO_FAST * sheet or (what == "computes" and 0 < fastest < sheet / TOO_SLOW):
+            raise InputError(
+                f"{arg('facts')}: the fastest row of the table {what} {fastest:.3g} {unit}, "
+                f"{fastest / sheet:.2g} times what the data sheet says; expected the sheet of the device "
+                f"that was timed: {units}",
+                code="sheet-and-times",
+            )
 
 
 def seen_facts(times: Times) -> Facts:

@@ -50,7 +50,7 @@ class Least(msgspec.Struct, frozen=True, omit_defaults=True):
             (latency_ms / max(operations, 1), self.operation_ms, "ms an operation"),
         )
         return tuple(
-            f"{value:.4g} {unit} (measured: from {least:.4g})"
+            f"{value:.4g} {unit} (nearly all that was measured: from {least:.4g})"
             for value, least, unit in rows
             if least is not None and value < least / SLACK
         )

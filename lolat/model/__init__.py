@@ -66,6 +66,7 @@ class Model(Result):
         self._served: dict[Any, LanguageModel] = {}  # of `llm`
         self._ways: dict[Any, Model] = {}  # of `run_as`
         self.asked_precision: str | None = None  # of `run_as`
+        self.asked_launch: str | None = None
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -141,6 +142,7 @@ class Model(Result):
         """The device in the precision of a network that is in half itself, as after `module.half()`; as it
         is for all others. InputError where another precision was asked for.
         """
+        from lolat.fitting.gpus import dtype_named
         from lolat.graph.analysis import analyze
         from lolat.model.running import mode_of, own_precision
 
@@ -153,7 +155,7 @@ class Model(Result):
                 f"{own}, or the network in float32",
                 code="no-precision",
             )
-        return self if mode_of(self.document).half else self.run_as(own)
+        return self if mode_of(self.document).dtype == dtype_named(own) else self.run_as(own)
 
     # ---- The latency of a network
 

@@ -117,6 +117,7 @@ def predict_network(
         outside = _outside(model, analysis, size, formula, shares)
     mode = mode_of(document)
     memory, inside = analysis.memory(size, mode), outside.inside_share
+    inside = 0.0 if ESTIMATED in document else inside  # nothing was measured in this precision
     half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
@@ -183,6 +184,10 @@ def _outside(
     """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
     domain = model.domain
     if not domain.is_known:
+        latency = float(formula.of_operations(analysis, batch_size).sum())
+        ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
+        if below := domain.least.below(batch_size, latency, ops):
+            return Outside(1.0, remarks=(f"smaller than what was measured: {', '.join(below)}",))
         return Outside(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
     beyond = domain.beyond(counts)

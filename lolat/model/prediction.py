@@ -63,9 +63,11 @@ class Query:
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command, with the input size where it is not the usual."""
+        """MODEL NETWORK of a command, with the input size, precision and launch where they were given."""
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
-        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}"
+        asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
+        ways = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{ways}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,12 @@ class Prediction(Result):
             parts.append(BlockPrediction(name, ms, ms / total, bound, _by_column(row), terms_ms))
         nothing = dict.fromkeys(COLUMNS, 0)
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
+
+    @property
+    def arguments(self) -> str:
+        """MODEL NETWORK of a command that asks the same again."""
+        batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
+        return f"{self.query.arguments}{batch}"
 
     @property
     def memory_bytes(self) -> int:

@@ -72,12 +72,12 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
             code="no-launch",
         )
     if wanted == mode:
-        return model if precision is None else _asked(model, {**model.document}, precision)
+        return _asked(model, {**model.document}, precision, launch)
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
     if wanted.dtype != mode.dtype and (other := _measured_so(document, wanted)):
-        measured = type(model)(read(other), str(other))
-        measured.label, measured.asked_precision = other.stem, precision
+        measured = _asked(model, read(other), precision, launch)
+        measured.source, measured.label = str(other), other.stem
         return measured
     predictors, gpu = dict(document["predictors"]), gpu_of(document)
     for kind in (Kernels, TrainingSteps):
@@ -88,13 +88,16 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
     if wanted.dtype != mode.dtype:
         assert gpu is not None  # or the precision was refused
         changed[ESTIMATED] = _estimated(mode, wanted, gpu)
-    return _asked(model, changed, precision)
+    return _asked(model, changed, precision, launch)
 
 
-def _asked(model: Model, document: dict[str, Any], precision: str | None) -> Model:
-    """A model of the same file, of which a precision was asked."""
+def _asked(
+    model: Model, document: dict[str, Any], precision: str | None, launch: str | None
+) -> Model:
+    """A model of the same file, that is asked in this way."""
     made = type(model)(document, model.source)
-    made.label, made.asked_precision = model.label, precision
+    made.label, made.asked_precision = model.label, precision or model.asked_precision
+    made.asked_launch = launch or model.asked_launch
     return made
 
 
@@ -115,10 +118,9 @@ def name_of(document: Mapping[str, Any]) -> str:
 
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
-    rate = f"{gpu.rate(wanted.dtype):.3g} TFLOPS"
     return (
-        f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} ({rate} "
-        "sustained)"
+        f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} "
+        f"({gpu.rate(wanted.dtype):.3g} TFLOPS)"
     )
 
 
@@ -129,6 +131,11 @@ def way_words(document: Mapping[str, Any]) -> str:
     """Precision, framework and launch: "fp32, PyTorch, eager"."""
     where, mode = document["environment"], mode_of(document)
     precision = precision_of(mode.dtype)
+    if (
+        mode.dtype == FLOAT32
+        and document["predictors"].get(Kernels.name, {}).get("tf32", 1.0) > 1.0
+    ):
+        precision += " (convolutions in TF32)"  # PyTorch's default
     framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
     parts = [precision, plain(str(framework)) if framework else ""]
     parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]

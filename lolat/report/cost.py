@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lolat.report.prediction import grouped_notes
+from lolat.graph.modes import EAGER
+from lolat.report.prediction import grouped_notes, left_out_lines
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
@@ -115,7 +116,7 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     ]
 
 
-LEFT_OUT = "without storage, data transfer, setting up the machines"
+LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
@@ -137,8 +138,6 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 
 # ---- Several devices
-
-MOST_LEFT_OUT = 3
 
 
 def costs_lines(costs: Costs) -> Iterator[str]:
@@ -167,10 +166,7 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
     ]:
         yield f"No price of {', '.join(unpriced)} is known: --prices FILE has them, or --price-per-hour."
-    left_out = [f"{plain(name)}: {plain(why)}" for name, why in costs.left_out.items()]
-    yield from left_out[:MOST_LEFT_OUT]
-    if len(left_out) > MOST_LEFT_OUT:
-        yield f"{len(left_out) - MOST_LEFT_OUT} more devices cannot answer (--json has why)"
+    yield from left_out_lines(costs.left_out)
     yield from grouped_notes(
         [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
     )
@@ -181,6 +177,12 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     )
     if dated:
         yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
+
+
+def _way(cost: Cost) -> str:
+    """The precision, and the launch where it is not the usual one."""
+    launch = cost.launch if cost.launch not in (None, EAGER) else None
+    return ", ".join(filter(None, (cost.precision, launch)))
 
 
 def _width(cost: Cost) -> float:
@@ -199,7 +201,7 @@ def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str
     front = "*" if choice in costs.frontier else " "
     cells = _row(cost, option)
     return [
-        plain(cost.device), cells[0], cost.precision or "", f"{cost.batch_size:,}", *cells[1:3],
+        plain(cost.device), cells[0], _way(cost), f"{cost.batch_size:,}", *cells[1:3],
         *cells[7:11], f"{front} {', '.join(marks)}".rstrip(),
     ]  # fmt: skip
 

@@ -89,9 +89,10 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
     yield f"written: {plain(path)}"
     named = quote(plain(name))
     if model.predictors:
+        table = "" if environment.get("device") in ("cpu", "gpu") else " --table TIMES.csv"
         yield (
-            f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named} · lolat show {named} "
-            "--formula"
+            f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
+            f"{named} --formula"
         )
     if "training" in document:
         yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
@@ -125,7 +126,8 @@ def _errors(model: Model) -> Iterator[str]:
         figures = errors.get(key)
         if figures and figures.get("median") is not None:
             alone = key == "left_out" and "networks_left_out" not in errors
-            yield f"{'points' if alone else name}: {percent(figures['median'])} at the median"
+            what = "points" if alone else name
+            yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
     repeated = repeatability_of(document)
     times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:

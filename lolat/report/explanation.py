@@ -53,7 +53,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     else:
         yield "  nothing that LoLat knows to try"
     yield from note_lines(explanation.warnings)
-    further = f"Next: lolat explain {prediction.query.arguments}"
+    further = f"Next: lolat explain {prediction.arguments}"
     if explanation.block is not None:
         yield further
     elif explanation.blocks:

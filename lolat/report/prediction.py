@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lolat.model.prediction import (
@@ -90,8 +89,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield ""
     yield bottleneck_sentence(prediction)
     yield from note_lines(prediction.warnings)
-    batch = "" if prediction.batch_size == 1 else f" --batch-size {prediction.batch_size}"
-    command = f"{query.arguments}{batch}"
+    command = prediction.arguments
     yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
 
 
@@ -165,7 +163,6 @@ def _width(prediction: Prediction) -> float:
 
 
 MOST_NOTES = 3
-_SHARE = re.compile(r" \(\d+ %\)")
 
 
 def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
@@ -175,7 +172,9 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
     notes: dict[str, tuple[str, dict[str, None]]] = {}
     for name, remarks in answers:
         for remark in remarks:
-            alike = _SHARE.sub("", remark)  # shares differ from answer to answer
+            alike = remark.partition(":")[
+                0
+            ]  # figures, which differ from answer to answer, come after it
             notes.setdefault(alike, (plain(remark), {}))[1][name] = None
     names = {name for name, _ in answers}
     lines = [
@@ -186,9 +185,18 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
         yield from lines
         return
     noted = len({name for _, members in notes.values() for name in members})
-    yield f"{plural(len(lines), 'note')} on {noted} of {plural(len(names), 'answer')}; of the least sure:"
+    of = f"{noted} of {plural(len(names), 'answer')}"
+    yield f"{plural(len(lines), 'note')} on {of}; the least sure one has:"
     yield lines[0]
     yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"
+
+
+def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+    """Devices that cannot answer, and why: MOST_NOTES of them, and how many more."""
+    lines = [f"{plain(name)}: {plain(why)}" for name, why in left_out.items()]
+    yield from lines[:MOST_NOTES]
+    if len(lines) > MOST_NOTES:
+        yield f"{len(lines) - MOST_NOTES} more devices cannot answer (--json has why)"
 
 
 def _few(names: Sequence[str]) -> str:

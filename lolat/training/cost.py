@@ -30,7 +30,8 @@ from lolat.units import dollars, duration, milliseconds, plain, plural
 class Cost(Result):
     """The time, memory and money of training on each number of devices.
 
-    `device`: the model as it was given; `precision`: in which it trains, None where the model does not say.
+    `device`: the model as it was given; `precision`, `launch`: how it trains, None where the model does not
+    say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
     None or empty without a price, without samples, and where an iteration does not fit: then nothing is
@@ -39,7 +40,7 @@ class Cost(Result):
     """
 
     KEYS = (
-        "model", "device", "precision", "network", "batch_size", "samples", "epochs", "optimizer",
+        "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "memory_bytes", "available_bytes", "fits", "largest_batch", "prices", "options",
         "cheapest", "fastest", "frontier", "warnings",
     )  # fmt: skip
@@ -47,6 +48,7 @@ class Cost(Result):
     model: str
     device: str
     precision: str | None
+    launch: str | None
     network: str
     batch_size: int
     samples: int | None
@@ -148,7 +150,7 @@ def cost(
     available = available_bytes(document) if memory_gib is None else int(memory_gib * GIB)
     if largest and available is None:
         raise no_memory(device or training.name)
-    rental = rental_of(document, price_per_hour, prices)
+    rental = rental_of(document, price_per_hour, prices, memory_gib)
     replicas = replicas or instances_of(rental)
     run.check_batch(1 if largest else max(replicas))
     link = None if link_gbps is None else Link(link_gbps)
@@ -167,6 +169,7 @@ def cost(
         model=training.name,
         device=device or training.name,
         precision=None if mode is None else precision_of(mode.dtype),
+        launch=None if mode is None else mode.launch,
         network=graph.name,
         batch_size=run.batch_size,
         samples=run.samples,

@@ -7,6 +7,7 @@ differs from provider to provider. A row is an instance type in a region, with t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.fitting.gpus import find_gpu, gpu_of
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
 from lolat.units import plain
@@ -200,31 +202,50 @@ def device_of(document: Mapping[str, Any]) -> str:
 
 
 def rental_of(
-    document: Mapping[str, Any], price_per_hour: float | None, prices: str | Prices | None
+    document: Mapping[str, Any],
+    price_per_hour: float | None,
+    prices: str | Prices | None,
+    memory_gib: float | None = None,
 ) -> Rental | None:
     """What is rented for a model's device: at the price given for one, or by a price list (see
-    `read_prices`); None where neither has one.
+    `read_prices`); None where neither has one. `memory_gib`: that a device must have.
     """
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
         return Rental(device_of(document), (offer,), GIVEN)
-    return find_rental(document, prices if isinstance(prices, Prices) else read_prices(prices))
+    listed = prices if isinstance(prices, Prices) else read_prices(prices)
+    return find_rental(document, listed, memory_gib)
 
 
-def find_rental(document: Mapping[str, Any], prices: Prices) -> Rental | None:
+MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+ALMOST = 0.95  # of its memory: what a sheet and a list call the same differ by less
+
+
+def find_rental(
+    document: Mapping[str, Any], prices: Prices, memory_gib: float | None = None
+) -> Rental | None:
     """What a price list has for a model's device; None if it has nothing.
 
-    Of processors: those with at least the model's threads, as a smaller machine would be slower.
+    Of GPUs: those of its name, with as much memory (`memory_gib`, or that of its data sheet) or more. Of
+    processors: those with at least the model's threads, as a smaller machine would be slower.
     """
-    device = device_of(document)
-    # "Tesla V100-SXM2-16GB" is a V100. Of several names that it says the longest.
-    names = [n for n in {o.accelerator or CPU for o in prices.offers} if is_named(n, device)]
+    device, gpu = device_of(document), gpu_of(document)
+    needed = memory_gib or (0.0 if gpu is None else gpu.memory_gib or 0.0)
+    listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
+    # "Tesla V100-SXM2-16GB" is a V100; an A100-80GB does what an A100 of 40 GB does.
+    names = [n for n in listed if is_named(n, device) or is_named(MEMORY.sub("", n), device)]
+    if needed:
+        names = [n for n in names if (_memory_gib(n) or needed) >= ALMOST * needed]
     if not names:
         return None
-    name = max(names, key=lambda n: (len("".join(_words(n))), n))
-    offers = offers_of(prices, name)
-    if name == CPU:
+    offers = tuple(o for name in names for o in offers_of(prices, name))
+    if names == [CPU]:
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
-    return Rental(device, offers, f"{name} in {prices.prices}")
+    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}")
+
+
+def _memory_gib(accelerator: str) -> float | None:
+    gpu = find_gpu(accelerator)
+    return None if gpu is None else gpu.memory_gib

@@ -52,7 +52,9 @@ def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize
     model = asked_of(device, question)
     predictions = [model.predict(graph, size) for size in question["batch_size"]]
     return {
-        "title": milliseconds(predictions[0].latency_ms),
+        "title": "does not fit"
+        if predictions[0].fits is False
+        else milliseconds(predictions[0].latency_ms),
         "predictions": predictions,
         "command": _command("predict", form, device),
         "report": f"/report{form.link()[1:]}&only={device.key}",
@@ -88,6 +90,8 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     first, (before, (heads, lines), after) = cost.options[0], cost_parts(cost)
     words = [duration(first.total_s or 0.0)]
     words += [] if first.dollars is None else [dollars(first.dollars)]
+    ends = [" .. ".join(map(duration, first.interval_s))] if first.interval_s else []
+    before += [f"{100 * cost.coverage:g} % sure of {end}" for end in ends]
     return {
         "title": ", ".join(words),
         "lines": [*before, *after, *map(plain, cost.warnings)],

@@ -163,7 +163,9 @@ def test_below_the_smallest_step_of_a_table() -> None:
     """By more than SLACK; an operation takes its share of the step."""
     least = Least(batch_size=64, latency_ms=8.0, operation_ms=0.1)
     assert least.below(64, 8.0, 80) == ()
-    assert least.below(1, 8.0, 80) == ("1 samples (measured: from 64)",)
-    assert least.below(64, 8.0, 8000) == ("0.001 ms an operation (measured: from 0.1)",)
+    assert least.below(1, 8.0, 80) == ("1 samples (nearly all that was measured: from 64)",)
+    assert least.below(64, 8.0, 8000) == (
+        "0.001 ms an operation (nearly all that was measured: from 0.1)",
+    )
     assert [w.split(" (")[0] for w in least.below(64, 0.5, 1)] == ["0.5 ms"]
     assert Least().below(1, 1e-9, 1) == ()

@@ -41,7 +41,10 @@ def test_the_errors_are_those_of_the_file() -> None:
     errors = model.document["predictors"]["extended"]["error"]
     lines = list(device.describe(model))
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
-        assert f"  {name}: {100 * errors[key]['median']:.1f} % at the median" in lines
+        assert (
+            f"  {name}: {100 * errors[key]['median']:.1f} % at the median, by the formula {model.default}"
+            in lines
+        )
 
 
 def test_the_formula() -> None:

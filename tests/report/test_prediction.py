@@ -114,6 +114,6 @@ def test_a_note_of_some_predictions_names_them() -> None:
 def test_many_notes_are_three_lines() -> None:
     lines = noted(("a", "b"), ("c",), ("d",))
     assert len(lines) == 3
-    assert lines[0] == "4 notes on 3 of 3 answers; of the least sure:"
+    assert lines[0] == "4 notes on 3 of 3 answers; the least sure one has:"
     assert lines[1] == "note (keras:n0 on my models/cpu.json): a"
     assert "--json" in lines[2]

@@ -253,14 +253,16 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
         """Why a network as a whole is outside the measured domain."""
         host, operations = self.host, int(steps.moves.sum())
+        views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None:
             if steps.host_bound:
                 graph = "" if self.mode.launch == GRAPH else " or a CUDA graph (--launch graph)"
+                took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
                 yield (
-                    f"host-bound: the host takes {milliseconds(steps.host_ms)} to start its {operations} "
-                    f"operations, the GPU {milliseconds(steps.device_ms)} to run them (to start one takes "
-                    f"{1e3 * host.start_ms:.0f} µs, {host.source}, a factor of {host.factor:g} either "
-                    f"way); a faster GPU does not help, a larger batch{graph} does"
+                    f"host-bound: the host takes {took} to start its {operations} operations and {views} "
+                    f"views, the GPU {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+                    f"{host.source}, a factor of {host.factor:g} either way); a faster GPU does not help, "
+                    f"a larger batch{graph} does"
                 )
             if host.launch != self.mode.launch:
                 yield (
