@@ -40,7 +40,7 @@ def devices(
     names = [name.strip() for text in on for name in text.split(",") if name.strip()]
     models, left_out = [], {}
     for name in dict.fromkeys(names):
-        every = [known for known, _, _ in list_models()] if name == ALL else [_full_name(name)]
+        every = [known for known, _, _ in list_models()] if name == ALL else [full_name(name)]
         for known in every:
             try:
                 if name != ALL or "networks" in answers_for(load(known).document):
@@ -58,12 +58,12 @@ def devices(
     return models, left_out
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
     """The name of the model of networks of a GPU, such as "a100"; the name itself where it is a model's."""
-    known = [n for n, _, _ in list_models() if n.startswith(f"{name}-")]
     with contextlib.suppress(LolatError):
         find_model(name)
         return name
+    known = [n for n, _, _ in list_models() if n.startswith(f"{name}-")]
     able = [n for n in known if "networks" in answers_for(load(n).document)]
     return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 

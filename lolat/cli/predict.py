@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
-    """The model, run so; remarks where it is old, or `local` is of another processor."""
+    """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another processor."""
+    from lolat.api.predicting import full_name
+
+    model = full_name(model)
     loaded = lolat.load(model)
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()
@@ -130,7 +133,7 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
         fail(predictions.errors)
     from lolat.report.prediction import left_out_lines, summary, table_of_predictions
 
-    if predictions.is_one:
+    if predictions.is_one and not predictions.left_out:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
         lines = [*table_of_predictions(predictions.answers), *left_out_lines(predictions.left_out)]

@@ -100,9 +100,15 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     }
 
 
+NARROW = frozenset(["exchange", "hidden", "epoch"])
+"""Columns that the page leaves out, as it has less room than a terminal."""
+
+
 def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table without the columns that are empty."""
-    shown = [i for i in range(len(heads)) if any(line[i] for line in lines)]
+    shown = [
+        i for i in range(len(heads)) if heads[i] not in NARROW and any(line[i] for line in lines)
+    ]
     cells = [[escape(line[i]) for i in shown] for line in lines]
     return table(caption, [heads[i] for i in shown], cells)
 
