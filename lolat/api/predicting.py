@@ -21,10 +21,12 @@ from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
 from lolat.model.file import answers_for
 from lolat.model.prediction import Prediction, Predictions
-from lolat.model.running import mode_of, name_of
+from lolat.model.running import mode_of, name_of, ways
 from lolat.training.prices import Prices, rental_of
 
 ALL = "all"
+HALVES = ("tf32", "amp", "fp16", "bf16")
+"""Precisions in which a device is tried for its fastest."""
 CPU = "cpu"
 
 
@@ -88,16 +90,17 @@ def predict_all(
     coverage: float | None = None,
     input_size: Sequence[int] = (),
     left_out: Mapping[str, str] | None = None,
+    best: bool = False,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
     A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
-    devices that cannot answer, and why. InputError for a predictor or a coverage that a model cannot
-    answer, before a network is read.
+    devices that cannot answer, and why. `best`: each device in its fastest precision. InputError for a
+    predictor or a coverage that a model cannot answer, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)
-    several = len(models) * len(batch_sizes) * len(set(networks)) > 1
+    several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     for network in dict.fromkeys(networks):
@@ -108,7 +111,8 @@ def predict_all(
             continue
         for batch_size in batch_sizes:
             for model in models:
-                p = model.predict(graph, batch_size, predictor, coverage)
-                p = p.named(network, input_size)
+                tried = ways(model, HALVES) if best else (model,)
+                found = (m.predict(graph, batch_size, predictor, coverage) for m in tried)
+                p = min(found, key=lambda p: p.latency_ms / p.batch_size).named(network, input_size)
                 answers.append(replace(p, device=model.label) if several else p)
     return Predictions(tuple(answers), errors, dict(left_out or {}))

@@ -149,6 +149,7 @@ OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
+BEST = "best"
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 """Written out, as the modules that have them import NumPy, and a command's help should not."""
 
@@ -302,6 +303,6 @@ html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", h
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 network_options = stacked(
     model_argument, network_argument, batch_option(default=1, show_default=True), size_option,
-    predictor_option, precision_option, launch_option, json_option,
+    precision_option, launch_option, json_option,
 )  # fmt: skip
 """MODEL NETWORK and what goes with them."""

@@ -29,7 +29,9 @@ prices_option = common.option(
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
 @common.on_option(more="Without MODEL all with times and a price, if not given.")
-@common.precision_option
+@common.precision_option(
+    type=click.Choice((*common.PRECISIONS, common.BEST)), more="best: each device's fastest."
+)
 @common.batch_option(
     type=common.BATCH, required=True, more="On each device; auto: the most that fit."
 )
@@ -71,6 +73,8 @@ def cost(
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
+    if precision == common.BEST:
+        on, model, precision = (on if model is None else (model,)), None, None
     network, question = networks[0], {**question, "prices": prices_file}
     if model is None:
         from lolat.api.predicting import ALL, devices, with_a_price

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lolat.mlp.layer_model import Errors, LayerModel
     from lolat.mlp.networks import NetworkTime
 
+SEED = 0  # of what is drawn: rows that are left out, first weights
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
     "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table or a network."),
@@ -63,10 +64,9 @@ class LayerFit:
 @gpu_facts_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
-@common.seed_option
 @common.json_option
 def fit(
-    table: str, recipe: str, facts: str | None, output: Path, epochs: int | None, seed: int,
+    table: str, recipe: str, facts: str | None, output: Path, epochs: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
@@ -80,10 +80,10 @@ def fit(
     common.check_file(output, "output", make_folder=True)
     rows = parse(read_table(table))
     devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
-    train, test = split(len(rows), seed)
+    train, test = split(len(rows), SEED)
     with common.progress() as bar:
         model = learn(
-            rows.select(train), RECIPES[recipe], devices, seed=seed, epochs=epochs,
+            rows.select(train), RECIPES[recipe], devices, seed=SEED, epochs=epochs,
             progress=bar,
         )  # fmt: skip
     errors = evaluate(model, rows.select(test))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
-    """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another processor."""
+    """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
+    processor. BEST is for who compares.
+    """
     from lolat.api.predicting import full_name
 
     model = full_name(model)
@@ -39,7 +41,7 @@ def opened(model: str, precision: str | None = None, launch: str | None = None) 
     if state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
         common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
-    return loaded.run_as(precision, launch)
+    return loaded.run_as(None if precision == common.BEST else precision, launch)
 
 
 def fail(errors: Mapping[str, LolatError]) -> None:
@@ -69,7 +71,9 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 )
 @common.size_option
 @common.predictor_option
-@common.precision_option
+@common.precision_option(
+    type=click.Choice((*common.PRECISIONS, common.BEST)), more="best: each device's fastest."
+)
 @common.launch_option
 @common.coverage_option
 @common.json_option
@@ -111,7 +115,8 @@ def predict(
         before = read_before(against) or models[0].predict(
             against, batch_sizes[0], predictor, input_size=input_size or None
         )
-    predictions = predict_all(models, networks, *question, left_out)
+    best = precision == common.BEST
+    predictions = predict_all(models, networks, *question, left_out, best)
     _answer(predictions, as_json)
     if csv_file is not None:
         from lolat.report.tables import write_csv
@@ -149,13 +154,13 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     answers={"prediction": "lolat.model.prediction:Prediction"},
 )
 @common.network_options
-@common.coverage_option
+@common.predictor_option
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="To explore the blocks in a browser.")
 @common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
-    precision: str | None, launch: str | None, as_json: bool, coverage: float | None, csv_file: Path | None,
+    precision: str | None, launch: str | None, as_json: bool, csv_file: Path | None,
     html_file: str | None, depth: int | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
@@ -164,7 +169,7 @@ def report(
     if html_file is not None:
         check_file(html_file, "html")
     prediction = opened(model, precision, launch).predict(
-        network, batch_size, predictor, coverage, input_size=input_size
+        network, batch_size, predictor, input_size=input_size
     )
     if html_file is not None:
         prediction.write_html(html_file)
@@ -186,14 +191,14 @@ def report(
 @common.network_options
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
+    model: str, network: str, batch_size: int, input_size: tuple[int, ...],
     precision: str | None, launch: str | None, as_json: bool, block: str | None,
 ) -> None:  # fmt: skip
     """Which milliseconds of NETWORK come from what, and what a change would save."""
     from lolat.report.explanation import explanation_lines
 
     answer = opened(model, precision, launch).explain(
-        network, batch_size, predictor, input_size=input_size, block=block
+        network, batch_size, input_size=input_size, block=block
     )
     common.answer("explanation", answer, as_json, explanation_lines(answer))
 
@@ -214,14 +219,14 @@ def explain(
 )  # fmt: skip
 @common.sure_option
 def budget(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
+    model: str, network: str, batch_size: int, input_size: tuple[int, ...],
     precision: str | None, launch: str | None, as_json: bool, max_ms: float, vary: str, sure: float | None,
 ) -> None:  # fmt: skip
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines
 
     coverage = None if sure is None else sure / 100
-    question = network, max_ms, vary, batch_size, predictor, coverage
+    question = network, max_ms, vary, batch_size, None, coverage
     with common.json_of_no("budget", as_json):
         answer = opened(model, precision, launch).budget(
             *question, sure=sure is not None, input_size=input_size

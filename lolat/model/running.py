@@ -4,7 +4,8 @@ device in another way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,7 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
     changed = {**document, "predictors": predictors}
-    if wanted.dtype != mode.dtype:
+    if wanted.dtype != mode.dtype and not (wanted.half and mode.half):  # other units
         assert gpu is not None  # or the precision was refused
         changed[ESTIMATED] = _estimated(mode, wanted, gpu)
     return _asked(model, changed, precision, launch)
@@ -122,6 +123,14 @@ def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
         f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} "
         f"({gpu.rate(wanted.dtype):.3g} TFLOPS)"
     )
+
+
+def ways(model: Model, precisions: Sequence[str]) -> Iterator[Model]:
+    """The device as it was measured, and in each of these precisions that it has."""
+    yield model
+    for precision in precisions if Kernels.name in model.predictors else ():
+        with contextlib.suppress(InputError):
+            yield model.run_as(precision)
 
 
 # ---- In words

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, LolatError
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.results import Result
 from lolat.model import Model
-from lolat.model.running import mode_of
+from lolat.model.running import ways
 from lolat.training.cost import Cost, frontier
 from lolat.units import dollars, duration, plain, plural
 
@@ -75,7 +73,7 @@ def choice_words(choice: Choice) -> str:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions in which a device of float32 is tried: what people train in."""
+"""Precisions in which a device is tried: what people train in."""
 
 
 def compare(
@@ -95,8 +93,8 @@ def compare(
     answers, left_out = [], dict(left_out)
     for model in models:
         try:
-            ways = [model.run_as(precision)] if precision else [*_ways(model)]
-            costs = [way.cost(graph, batch_size, **asked) for way in ways]
+            tried = [model.run_as(precision)] if precision else ways(model, TRIED)
+            costs = [way.cost(graph, batch_size, **asked) for way in tried]
         except LolatError as error:
             left_out[model.label] = str(error)
             continue
@@ -126,15 +124,6 @@ def compare(
         fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
         frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
     )
-
-
-def _ways(model: Model) -> Iterator[Model]:
-    """The device as it was measured, and in each of TRIED that it has."""
-    yield model
-    if Kernels.name in model.predictors and not mode_of(model.document).half:
-        for precision in TRIED:
-            with contextlib.suppress(InputError):
-                yield model.run_as(precision)
 
 
 def _per_sample_ms(cost: Cost) -> float:

@@ -319,3 +319,48 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
         said = lolat.json("predict", source, name)["warnings"]
         assert ("than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
+
+
+# ---- Tables that cannot be right
+
+
+@pytest.mark.parametrize(("gflops", "bandwidth"), [(9.4, 500), (9400, 0.5), (9_400_000, 500)])
+def test_a_data_sheet_of_other_units_is_refused(
+    lolat: Command, tmp_path: Path, gflops: float, bandwidth: float
+) -> None:
+    """TFLOPS, TB/s, MFLOPS."""
+    operations, facts = made_up.write_tables(tmp_path)
+    facts.write_text(f"{made_up.FACTS.splitlines()[0]}\ndesk,40,{gflops},{bandwidth}\n")
+    said = lolat.refused(
+        "fit", operations, "--facts", facts, "--name", "desk", "--output", tmp_path / "m.json"
+    )
+    assert "GFLOPS" in said
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_times_that_no_formula_fits_are_told(lolat: Command, tmp_path: Path) -> None:
+    """A third of them in microseconds, a third in seconds."""
+    operations, _ = made_up.write_tables(tmp_path)
+    head, *lines = operations.read_text().splitlines()
+    mixed = []
+    for i, line in enumerate(lines):
+        cells, _, ms = line.rpartition(",")
+        mixed.append(f"{cells},{float(ms) * (1, 1000, 0.001)[i % 3]:.9f}")
+    operations.write_text("\n".join([head, *mixed]) + "\n")
+    found = lolat.done("fit", operations, "--output", tmp_path / "m.json")
+    assert "does not fit these times" in found.err
+
+
+def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
+    """Its memory says what fits, and its rates another precision."""
+    operations, facts = made_up.write_tables(tmp_path)
+    head, row = made_up.FACTS.splitlines()
+    facts.write_text(f"{head},memory_gb,half_tflops\n{row},24,90\n")
+    out = tmp_path / "m.json"
+    lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
+    model = load(out)
+    held = model.document["environment"]["held"]
+    assert held["operations"] == len(operations.read_text().splitlines()) - 1
+    found = model.run_as("amp").predict(synthetic.network(), 8)
+    assert found.available_bytes == int(24 * 2**30 * 0.94) - 2**29
+    assert (found.precision, found.in_domain) == ("amp", False)

@@ -168,3 +168,60 @@ def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str
     assert [(p["device"], p["precision"]) for p in found["answers"]] == [
         ("v100-fp32", "fp16"), ("a100-fp32", "fp16"),
     ]  # fmt: skip
+
+
+# ---- What a new user meets
+
+
+def test_the_name_of_a_gpu_names_its_model() -> None:
+    models, _ = devices(["a100,rtx-4090"])
+    assert [m.label for m in models] == ["a100-fp32", "rtx-4090-amp"]  # eager, not compiled
+
+
+def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
+    found = lolat.json("predict", net, "--on", "a100,t4", "--precision", "bf16")
+    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
+    assert "T4" in found["left_out"]["t4-fp32"]
+    assert "T4" in lolat.done("predict", net, "--on", "a100,t4", "--precision", "bf16").out
+
+
+def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
+    ask = ("predict", net, "--batch-size", 64, "--on", "a100,p4", "--precision")
+    best = lolat.json(*ask, "best")["answers"]
+    plain = lolat.json(*ask, "fp32")["answers"]
+    others = [package.load("a100-fp32").run_as(p).predict(network(), 64) for p in ("amp", "fp16")]
+    assert best[0]["latency_ms"] <= min(o.latency_ms for o in others)
+    assert best[0]["latency_ms"] < plain[0]["latency_ms"]
+    assert (best[1]["precision"], best[1]["latency_ms"]) == ("fp32", plain[1]["latency_ms"])
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "instance"), [(None, "a"), (32, "a"), (80, "big"), (200, None)]
+)
+def test_what_is_rented_has_the_memory_that_is_asked(
+    tmp_path: Path, memory_gib: float | None, instance: str | None
+) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{PRICES}big,9,A100-80GB,1\n")
+    found = package.load("a100-fp32").cost(
+        network(), 8, 1000, prices=str(path), memory_gib=memory_gib
+    )
+    rented = found.options[0].rented
+    assert (rented and rented.instance_type) == instance
+
+
+def test_nothing_fits_on_any(lolat: Command, net: str) -> None:
+    done = lolat("cost", net, "--on", "p4,t4", "--batch-size", 10**6)
+    assert done.code == 3
+    assert "DOES NOT FIT" in done.out
+
+
+def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
+    ask = ("cost", "a100", net, "--batch-size", 64, "--samples", 10_000)
+    alone, amp = (package.load("a100-fp32").run_as(p).cost(network(), 64) for p in (None, "amp"))
+    ratio = amp.options[0].iteration_ms / alone.options[0].iteration_ms
+    said = [x for x in lolat.done(*ask).out.splitlines() if "--precision amp" in x]
+    assert len(said) == (ratio < 0.8)
+    assert not any(
+        "In mixed" in x for x in lolat.done(*ask, "--precision", "fp32").out.splitlines()
+    )
