@@ -316,9 +316,9 @@ def _points_of_networks(
 @dataclass(frozen=True)
 class ListedModel:
     """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
-    and launch of its networks; `batch_sizes`: the smallest and the largest of its table; `error`: its
-    median error on what was left out of the fit; None where the file does not say. `problem`: why it cannot
-    be read, None where it can.
+    and launch of its networks, or framework and data types of its language models; `batch_sizes`: the
+    smallest and the largest of its table; `error`: its median error on what was left out of the fit; None
+    where the file does not say. `problem`: why it cannot be read, None where it can.
     """
 
     name: str
@@ -361,6 +361,10 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
     try:
         document = read(path)
         runs = error = None
+        if "llm" in document:
+            section = document["llm"]
+            dtypes = ", ".join(section["operations"].get("gemm", {}))
+            runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if "predictors" in document:
             runs, error = (
                 way_words(document),

@@ -63,7 +63,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         ]
         for m in sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
     ]
-    heads = ["model", "answers for", "as it runs networks", "batch", "error, left out"]
+    heads = ["model", "answers for", "as it runs them", "batch", "error, left out"]
     yield from table_lines(heads, rows, left={0, 1, 2})
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"

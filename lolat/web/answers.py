@@ -100,7 +100,7 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     }
 
 
-NARROW = frozenset(["exchange", "hidden", "epoch"])
+NARROW = frozenset(["iteration", "exchange", "hidden", "epoch"])
 """Columns that the page leaves out, as it has less room than a terminal."""
 
 
