@@ -21,7 +21,7 @@ from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
 from lolat.model.file import answers_for
 from lolat.model.prediction import Prediction, Predictions
-from lolat.model.running import mode_of, name_of, ways
+from lolat.model.running import mode_of, ways
 from lolat.training.prices import Prices, rental_of
 
 ALL = "all"
@@ -71,15 +71,13 @@ def full_name(name: str) -> str:
 
 
 def with_a_price(models: Sequence[Model], prices: str | Prices | None) -> list[Model]:
-    """The GPUs among models that a price list has, each once: as PyTorch runs networks, eager."""
-    ordered = sorted(models, key=lambda m: mode_of(m.document).launch != EAGER)
-    distinct: dict[str, Model] = {}
-    for model in ordered:
-        if model.document["environment"].get("device") != CPU and rental_of(
-            model.document, None, prices
-        ):
-            distinct.setdefault(name_of(model.document), model)
-    return list(distinct.values())
+    """The GPUs among models that a price list has."""
+    return [
+        model
+        for model in models
+        if model.document["environment"].get("device") != CPU
+        and rental_of(model.document, None, prices)
+    ]
 
 
 def predict_all(
@@ -102,6 +100,7 @@ def predict_all(
         model.check(predictor, coverage)
     several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
     answers: list[Prediction] = []
+    seen: set[tuple[Any, int, str]] = set()
     errors: dict[str, LolatError] = {}
     for network in dict.fromkeys(networks):
         try:
@@ -114,5 +113,11 @@ def predict_all(
                 tried = ways(model, HALVES) if best else (model,)
                 found = (m.predict(graph, batch_size, predictor, coverage) for m in tried)
                 p = min(found, key=lambda p: p.latency_ms / p.batch_size).named(network, input_size)
-                answers.append(replace(p, device=model.label) if several else p)
+                label = (
+                    p.query.model.label
+                )  # of two models of one GPU the faster may be the same one
+                if best and (network, p.batch_size, label) in seen:
+                    continue
+                seen.add((network, p.batch_size, label))
+                answers.append(replace(p, device=label) if several else p)
     return Predictions(tuple(answers), errors, dict(left_out or {}))

@@ -55,6 +55,8 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 
 # ---- `lolat predict`
 
+MOST_LINES = 3  # of an error that several answers share
+
 
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
@@ -125,7 +127,8 @@ def predict(
         common.say(f"written: {csv_file}")
     certainty = None if sure is None else sure / 100
     if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
-        no = AnswerIsNo("; ".join(lines))
+        more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+        no = AnswerIsNo("; ".join([*lines[:MOST_LINES], *more]))
         if not predictions.errors:
             raise no
         common.say(common.words_of(no))

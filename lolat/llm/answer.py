@@ -327,7 +327,7 @@ def _rows(
             asked.output_tokens)  # fmt: skip
     off, off_first = (math.exp(spread) for spread in section.spread)
     numbers = {r for _, r in pairs}
-    hourly = {r: rental.rented(parallel * r).price_per_hour for r in numbers} if rental else {}
+    hourly = {r: rental.replicas_per_hour(r, parallel) for r in numbers} if rental else {}
     rows = []
     for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
         largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells

@@ -54,7 +54,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
         before.append("Give --samples N for epochs, and with a price their cost.")
     between = f"{percent(cost.coverage)} between"
     heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
-             between, "$", between, ""]  # fmt: skip
+             between, "$", "$ between", ""]  # fmt: skip
     is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
     rows = [_row(cost, option) for option in cost.options if is_table]
     after = []
@@ -147,8 +147,8 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
     yield f"Training {plain(costs.network)} · {costs.optimizer}{run}"
     between = f"{percent(costs.coverage)} between"
-    heads = ["device", "of it", "precision", "batch", "rented", "$/hour", "total", between, "$", between,
-             ""]  # fmt: skip
+    heads = ["device", "of it", "precision", "batch", "rented", "$/hour", "total", between, "$",
+             "$ between", ""]  # fmt: skip
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),

@@ -8,10 +8,12 @@ from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, LolatError
+from lolat.fitting.gpus import gpu_of
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.running import ways
 from lolat.training.cost import Cost, frontier
+from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
 
 
@@ -92,6 +94,9 @@ def compare(
     graph = readers.read(network, asked.pop("input_size", None))
     answers, left_out = [], dict(left_out)
     for model in models:
+        if why := _too_small(model, asked):
+            left_out[model.label] = why
+            continue
         try:
             tried = [model.run_as(precision)] if precision else ways(model, TRIED)
             costs = [way.cost(graph, batch_size, **asked) for way in tried]
@@ -124,6 +129,16 @@ def compare(
         fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
         frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
     )
+
+
+def _too_small(model: Model, asked: Mapping[str, Any]) -> str | None:
+    """Why a device is left out that has less memory than is asked for, and is not rented with more."""
+    gpu, least = gpu_of(model.document), asked.get("memory_gib")
+    if least is None or gpu is None or gpu.memory_gib is None or gpu.memory_gib >= least:
+        return None
+    if rental_of(model.document, None, asked.get("prices"), least) is not None:
+        return None
+    return f"it has {gpu.memory_gib:g} GiB of memory, not {least:g}"
 
 
 def _per_sample_ms(cost: Cost) -> float:

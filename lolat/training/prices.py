@@ -179,6 +179,13 @@ class Rental:
             instances * offer.price, offer.source, offer.date,
         )  # fmt: skip
 
+    def replicas_per_hour(self, replicas: int, devices: int) -> float:
+        """US$ an hour of so many replicas on `devices` devices each, which need a link of their own only:
+        the cheapest number of instances that hold them.
+        """
+        apart = replicas * self.rented(devices).price_per_hour
+        return min(apart, self.rented(replicas * devices).price_per_hour)
+
     def link(self, devices: int) -> Link:
         """The link of what is rented, assumed from its name and the device's."""
         offer = self.offer_for(devices)
