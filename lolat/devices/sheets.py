@@ -16,6 +16,10 @@ from lolat.units import shortened
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+PLAUSIBLE = {
+    "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
+}  # fmt: skip
+UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
 POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
 """Columns of a data sheet."""
 TF32_FACT = "tf32_gflops"
@@ -65,6 +69,10 @@ def read_facts(path: str | Path, device: str) -> Facts:
         row.number(name, ABOVE_ZERO, expected=above_zero) for name in NEEDED_FACTS
     )
     power = [row.number(name, ABOVE_ZERO, expected=above_zero, default=1.0) for name in POWER_FACTS]
+    for name, value in zip(NEEDED_FACTS, (multiprocessors, gflops, gigabytes), strict=True):
+        low, high = PLAUSIBLE[name]
+        if not low <= value <= high:
+            raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
     part = sustained(gflops, *power) if all(map(row.get, POWER_FACTS)) else 1.0
     tf32_gflops = row.number(TF32_FACT, ABOVE_ZERO, expected=above_zero, default=1.0)
     tf32 = max(OF_TF32 * tf32_gflops / (OF_PEAK * part * gflops), 1.0)

@@ -21,6 +21,7 @@ OFF = "off"
 STATE = ".state.json"
 """How the name of a file ends that says when a model was last checked; see `lolat.model.state`."""
 
+_FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
 _OF_NETWORKS = (
     ("keras:", "timm:", "torchvision:", "transformers:"),
@@ -158,6 +159,8 @@ def _not_found(name: str, names: list[str]) -> str:
     if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
         wrong += ", it looks like a network, which comes after the model"
     there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
+    if len(names) > _FEW:
+        there = f"`lolat models` lists the {len(names)} that there are"
     stem = Path(name).name.removesuffix(".json").lower()
     hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in [*names, LOCAL]}, "")
     expected = f"expected a model file, `local` or the name of a model: {there}"

@@ -16,6 +16,7 @@ from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import Kernels
+from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 MOSTLY_UNLIKE = (
     0.5  # of the device's time: more of it says nothing of a device without a data sheet
+)
+THREE_COUNTS = (
+    "the table had three counts alone, of convolutions: what weights, dense layers and all else of a "
+    "network take is not known"
 )
 NOT_KNOWN = (
     "not known how far off: most of its time goes to kinds of operations of which nothing was timed on "
@@ -187,7 +192,11 @@ def _outside(
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
         if below := domain.least.below(batch_size, latency, ops):
-            return Outside(1.0, remarks=(f"smaller than what was measured: {', '.join(below)}",))
+            return Outside(
+                unlike=1.0, remarks=(f"smaller than what was measured: {', '.join(below)}",)
+            )
+        if formula.name == TwoRegime.name:
+            return Outside(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
         return Outside(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
     beyond = domain.beyond(counts)
