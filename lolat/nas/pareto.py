@@ -117,7 +117,7 @@ def search(
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
     search is run again.
 
-    Raises AnswerIsNo where no candidate is within the time, InputError for a wrong argument.
+    Raises AnswerIsNo where no candidate is within the time, or has a score, InputError for a wrong argument.
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
@@ -149,8 +149,14 @@ def search(
     else:
         archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
-    best = _front(archive, sign, of_space, loaded)
-    return replace(result, scored=len(archive) - unscored, unscored=unscored, front=best)
+    result = replace(result, scored=len(archive) - unscored, unscored=unscored)
+    if not result.scored:
+        raise AnswerIsNo(
+            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
+            f"{result.space}; expected one for some of them",
+            result.to_dict(),
+        )
+    return replace(result, front=_front(archive, sign, of_space, loaded))
 
 
 def _none_within(result: SearchResult) -> AnswerIsNo:
@@ -188,6 +194,7 @@ def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[F
 # ---- Scores: from a table, or by a function, each added to a file at once.
 
 COLUMNS = ("arch", "score")
+OBJECTIVE = "objective"  # a further column of the file of a function's scores
 
 
 class Scores:
@@ -215,7 +222,7 @@ class Scores:
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")
-        self._named = _named(self.function)
+        self._named, self._name = _named(self.function), _name_of(objective)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
@@ -226,7 +233,12 @@ class Scores:
         archs, rows = read_archs(table, self.space)
         for arch, row, cells in zip(archs, rows, table, strict=True):
             score = math.nan if cells["score"].lower() == "nan" else cells.number("score")
-            if self.known.setdefault(self.space.arch(row), score) != score:
+            if self.path is not None and cells.get(OBJECTIVE, self._name) != self._name:
+                raise cells.refused(
+                    f"a score by {cells[OBJECTIVE]}; expected scores by {self._name}: give another file "
+                    f"as {arg('scores')}, or remove this one"
+                )
+            if self.known.setdefault(self.space.arch(row), score) not in (score,):  # nan is math.nan
                 raise cells.refused(
                     f"{arch} has another score further up; expected one for each network"
                 )
@@ -241,7 +253,7 @@ class Scores:
         if arch not in self.known and self.rows is None:
             self.known[arch] = self._compute(row, arch)
             if self.path is not None:
-                _append(self.path, arch, self.known[arch])
+                _append(self.path, [arch, repr(self.known[arch]), self._name])
         if self.rows is None:
             self.progress.step()
         return self.known.get(arch, math.nan)
@@ -263,13 +275,23 @@ def _named(function: Callable[..., Any]) -> list[str]:
         return []
     named = [p for p in signature.parameters if p in ("arch", "candidate", "choices")]
     try:
-        signature.bind(*() if named else ((),), **dict.fromkeys(named))
+        if not named:
+            raise TypeError("none of the names that are expected")
+        signature.bind(**dict.fromkeys(named))
     except TypeError as error:
         raise InputError(
-            f"{arg('objective')} has the parameters {signature} ({error}); expected one: arch (the "
-            "text), candidate (the integers) or choices (a dict)"
+            f"{arg('objective')} has the parameters {signature} ({error}); expected one: name it arch "
+            "(the text), candidate (the integers) or choices (a dict)"
         ) from None
     return named
+
+
+def _name_of(objective: str | Callable[..., Any]) -> str:
+    """Of a function: package.module:callable."""
+    if isinstance(objective, str):
+        return objective
+    named = objective if hasattr(objective, "__qualname__") else type(objective)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _cut_last_line(path: str | os.PathLike[str]) -> None:
@@ -279,12 +301,14 @@ def _cut_last_line(path: str | os.PathLike[str]) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def _append(path: str | os.PathLike[str], arch: str, score: float) -> None:
-    """Write one row through to the disk."""
-    header, row = to_csv(COLUMNS, [[arch, repr(score)]]).split("\n", 1)
+def _append(path: str | os.PathLike[str], cells: list[str]) -> None:
+    """Write one row through to the disk; a file without the name of its objective stays without."""
     try:
-        with open(path, "a", newline="", encoding="utf-8") as file:
-            file.write(row if file.tell() else f"{header}\n{row}")
+        with open(path, "a+", newline="", encoding="utf-8") as file:
+            file.seek(0)
+            header = file.readline().strip() or ",".join([*COLUMNS, OBJECTIVE])
+            row = to_csv(header.split(","), [cells[: header.count(",") + 1]])
+            file.write(row.split("\n", 1)[1] if file.tell() else row)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
