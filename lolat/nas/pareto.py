@@ -23,7 +23,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import check_file, not_written, shown_path
 from lolat.model import Model, load
-from lolat.nas.evolution import Archive, evolve, fastest
+from lolat.nas.evolution import Archive, evolve, fastest, front
 from lolat.nas.fewshot import read_archs
 from lolat.nas.sampled import NasModel
 from lolat.nas.space import Space
@@ -117,7 +117,8 @@ def search(
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
     search is run again.
 
-    Raises AnswerIsNo where no candidate is within the time, or has a score, InputError for a wrong argument.
+    Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
+    argument.
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
@@ -156,7 +157,7 @@ def search(
             f"{result.space}; expected one for some of them",
             result.to_dict(),
         )
-    return replace(result, front=_front(archive, sign, of_space, loaded))
+    return replace(result, front=_front(archive, sign, of_space, loaded, limit))
 
 
 def _none_within(result: SearchResult) -> AnswerIsNo:
@@ -167,27 +168,36 @@ def _none_within(result: SearchResult) -> AnswerIsNo:
     )
 
 
-def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
-    """The front of all that were scored, its whole networks predicted by the model."""
+def _front(
+    archive: Archive, sign: float, space: Space, model: Model, max_ms: float
+) -> tuple[FrontCandidate, ...]:
+    """The front of all that were scored, its whole networks predicted by the model.
+
+    Where its answer is another than the scorer's, what is then too slow or dominated is left out.
+    """
     numbers, scorer = archive.front(), archive.scorer
     rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
     bounds: list[tuple[Any, float | None, bool | None]]
+    times, kept = [archive.latencies[n] for n in numbers], list(range(len(numbers)))
     if isinstance(scorer, NasModel):
         low, high = map(np.ndarray.tolist, scorer.interval(rows, COVERAGE))
         bounds = [(ends, COVERAGE, None) for ends in zip(low, high, strict=True)]
     else:
         whole = [model.predict(space.network(r), scorer.batch_size, scorer.predictor) for r in rows]
         bounds = [(p.interval_ms, p.coverage, p.in_domain) for p in whole]
+        times = [round(p.latency_ms, 9) for p in whole]
+        exact = front(np.array(times), np.array([archive.scores[n] for n in numbers]))
+        kept = [i for i in exact if times[i] <= max_ms + 1e-9]
     return tuple(
         FrontCandidate(
-            space.arch(row),
-            tuple(row.tolist()),
-            space.named(row),
-            archive.latencies[n],
-            sign * archive.scores[n],
-            *bound,
+            space.arch(rows[i]),
+            tuple(rows[i].tolist()),
+            space.named(rows[i]),
+            times[i],
+            sign * archive.scores[numbers[i]],
+            *bounds[i],
         )
-        for n, row, bound in zip(numbers, rows, bounds, strict=True)
+        for i in kept
     )
 
 
@@ -238,7 +248,9 @@ class Scores:
                     f"a score by {cells[OBJECTIVE]}; expected scores by {self._name}: give another file "
                     f"as {arg('scores')}, or remove this one"
                 )
-            if self.known.setdefault(self.space.arch(row), score) not in (score,):  # nan is math.nan
+            if self.known.setdefault(self.space.arch(row), score) not in (
+                score,
+            ):  # nan is math.nan
                 raise cells.refused(
                     f"{arch} has another score further up; expected one for each network"
                 )

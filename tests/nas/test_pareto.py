@@ -20,6 +20,7 @@ from lolat.nas.pareto import Scores, SearchResult
 from lolat.nas.user_code import find_function, find_space
 from tests import synthetic
 from tests.nas.test_space import small
+from tests.training import known_device
 
 MODEL = Model(synthetic.document())
 SPACE = small()
@@ -270,7 +271,9 @@ def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
     text = path.read_text()
     assert {row["objective"] for row in csv.DictReader(text.splitlines())} == {f"{__name__}:score"}
     search(SPACE, MODEL, f"{__name__}:score", scores=path, candidates=5)
-    with pytest.raises(InputError, match=r":score; expected scores by .*:smooth: give another file"):
+    with pytest.raises(
+        InputError, match=r":score; expected scores by .*:smooth: give another file"
+    ):
         search(SPACE, MODEL, smooth, scores=path, candidates=5)
     assert path.read_text() == text
 
@@ -306,6 +309,17 @@ def test_the_front_is_of_whole_networks() -> None:
         whole = MODEL.predict(SPACE.network(candidate.candidate))
         assert candidate.latency_ms == pytest.approx(whole.latency_ms, abs=1e-9)
         assert candidate.interval_ms == whole.interval_ms
+
+
+def test_the_front_on_a_gpu_is_of_whole_networks() -> None:
+    model = Model(known_device.document(mode={"dtype": "amp"}))
+    limit = float(np.median(SPACE.scorer(model, 8).latency(ROWS)))
+    front = search(SPACE, model, score, max_ms=limit, batch_size=8).front
+    assert front
+    for candidate in front:
+        whole = model.predict(SPACE.network(candidate.candidate), 8)
+        assert candidate.latency_ms == pytest.approx(whole.latency_ms, abs=1e-9)
+        assert candidate.latency_ms <= limit
 
 
 @pytest.mark.parametrize(
