@@ -137,7 +137,8 @@ def search(
     limit = math.inf if max_ms is None else max_ms
     times = scorer.latency(rows)
     if times.min() > limit:
-        raise _none_within(replace(result, fastest_ms=float(times.min())))
+        fastest_ms = float(times.min())
+        raise none_within(replace(result, fastest_ms=fastest_ms), fastest_ms)
     sign = -1.0 if lower_is_better else 1.0
     archive = Archive(scorer, lambda row: sign * known.score(row))
     able = rows[times <= limit]
@@ -160,10 +161,11 @@ def search(
     return replace(result, front=_front(archive, sign, of_space, loaded, limit))
 
 
-def _none_within(result: SearchResult) -> AnswerIsNo:
+def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
+    """The error where no candidate of a search, or of a space that was scored, is within the time."""
     return AnswerIsNo(
         f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
-        f"{result.fastest_ms:.3g} ms",
+        f"{fastest_ms:.3g} ms",
         result.to_dict(),
     )
 

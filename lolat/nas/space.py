@@ -6,7 +6,8 @@ A candidate is a row of small integers, one per position. Its latency is looked 
     scorer = space.scorer(lolat.load("local"), batch_size=1)
     scorer.latency(candidates)               # (n, 22) integers in, (n,) milliseconds out
 
-The answer is that of `model.predict(space.network(candidate))`, but for the rounding of floats.
+The answer is that of `model.predict(space.network(candidate))`, but for the rounding of floats, and on GPUs
+but for what `scorer.source` says.
 """
 
 from __future__ import annotations
