@@ -16,6 +16,7 @@ from lolat.report.tables import table_lines, write_csv
 from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
+    from lolat.model import Model
     from lolat.nas.pareto import FrontCandidate, SearchResult
     from lolat.nas.scoring import BestCandidate, ScoreResult
 
@@ -124,14 +125,13 @@ def search(
     output: Path | None, scores: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
-    from lolat.cli.predict import opened
     from lolat.io.tables import is_table
     from lolat.nas import pareto
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
-        loaded = opened(model, precision)
+        loaded = _opened(model, precision)
         of_space = find_space(space, bar)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -145,6 +145,17 @@ def search(
     if output is not None:
         write_csv(output, result.rows())
         common.say(f"written: {output}")
+
+
+def _opened(model: str, precision: str | None) -> Model:
+    """The model, run so; InputError where it knows samples alone and a precision is asked for."""
+    from lolat.cli.predict import opened
+    from lolat.nas.sampled import samples_only
+
+    loaded = opened(model)
+    if precision is not None and "spaces" in loaded.document and not loaded.predictors:
+        raise samples_only("precision", loaded)
+    return loaded.run_as(precision)
 
 
 OUTSIDE = "*"
@@ -213,12 +224,11 @@ def score(
     precision: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
-    from lolat.cli.predict import opened
     from lolat.nas import scoring
 
-    with common.progress() as bar:
+    with common.json_of_no("nas-score", as_json), common.progress() as bar:
         result = scoring.score(
-            space, opened(model, precision), output, among=among, max_ms=max_ms, best=best, value=value,
+            space, _opened(model, precision), output, among=among, max_ms=max_ms, best=best, value=value,
             batch_size=batch_size, predictor=predictor, progress=bar,
         )  # fmt: skip
     common.answer("nas-score", result, as_json, best_lines(result))

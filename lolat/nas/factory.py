@@ -29,16 +29,16 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS
+from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
-from lolat.model.predicting import operations_ms
 from lolat.nas import kept
 from lolat.nas.grid import Grid
-from lolat.nas.tables import totals
+from lolat.nas.tables import times_ms, totals
 from lolat.readers import read
 from lolat.readers.code import brief
 
 MOST_NETWORKS = 3000  # that a function is called for
+MOST_TOLERABLE = 0.2  # of a count that a sum may be off by: more says nothing
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
@@ -125,14 +125,21 @@ class Networks:
             changed = {name: v for (name, options), v in pairs if v is not options[0]}
             others = ", the others as first listed" if 0 < len(changed) < len(values) else ""
             named = changed or dict(zip(self.choices, values, strict=True))
+            remedy = "mend the function, or leave out a choice"
+            if getattr(error, "code", "") == "input-size":
+                remedy = "give Space.from_factory(..., input_size=224), or the size that they have"
             raise InputError(
                 f"{self.place} failed for {', '.join(f'{n}={v!r}' for n, v in named.items())}{others}: "
-                f"{brief(error)}; expected a network for every combination of choices: mend the "
-                "function, or leave out a choice"
+                f"{brief(error)}; expected a network for every combination of choices: {remedy}"
             ) from error
 
     def __len__(self) -> int:
         return len(self._graphs)
+
+    @property
+    def grown(self) -> bool:
+        """Whether there are more than on disk."""
+        return len(self) > self._kept
 
     def require(self, more: int, task: str) -> None:
         """InputError where building `more` networks would be too many."""
@@ -174,7 +181,8 @@ class Networks:
             self._progress.step()
         elif time.monotonic() > self._soon:
             self._shown = True
-            self._progress.start(f"building networks of {self.name}", max(self._left, 1))
+            so_far = f"building networks of {self.name} ({len(self)} so far)"
+            self._progress.start(so_far, max(self._left, 1))
         if self._left <= 0:
             self._left, self._shown = FRESH_CHECKS, False
 
@@ -191,7 +199,7 @@ class Networks:
 
     def save(self) -> None:
         """Keep the networks on disk, where there are more."""
-        if len(self) > self._kept:
+        if self.grown:
             kept.save(self._path, list(self._number), self._graphs)
 
     def totals(self, batch_size: int) -> np.ndarray:
@@ -203,12 +211,10 @@ class Networks:
         return sums
 
     def ms(self, formula: Kernels, batch_size: int, numbers: np.ndarray) -> np.ndarray:
-        """Milliseconds of the networks with these numbers."""
-        times = {
-            number: operations_ms(formula, self._graphs[number], batch_size)
-            for number in numbers.ravel().tolist()
-        }
-        return np.vectorize(times.__getitem__, otypes=[float])(numbers)
+        """(*numbers.shape, 4) `times_ms` of the networks with these numbers."""
+        new, places = np.unique(numbers, return_inverse=True)
+        times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
+        return np.array(times)[places.reshape(numbers.shape)]
 
 
 @dataclass(frozen=True)
@@ -267,7 +273,10 @@ class Finder:
             more = sum(new.values()) - len(networks)
             self._require(max(new, key=new.__getitem__), more)
             networks.expect(more + FRESH_CHECKS, progress)
-            return self.find(list(ends.tables))
+            found = self.find(list(ends.tables))
+            if networks.grown:
+                progress.note(f"{networks.name}: {found}")
+            return found
         finally:
             networks.save()
 
@@ -359,10 +368,16 @@ class Finder:
         if len(changed) > MOST_TOGETHER:
             error, column = max(map(self._deviation, self._checks), key=lambda d: d[0])
             names = ", ".join(self.names[p] for p in changed)
+            off, accept = "far off", ""
+            if error < MOST_TOLERABLE:
+                off = f"off by up to {100 * error:.2g} %"
+                accept = (
+                    ", or accept it where the space is made: "
+                    f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
+                )
             raise InputError(
-                f"{self.networks.place} does not decompose: {names} change its {column} together (sums "
-                f"are off by up to {100 * error:.2g} %), and tables are of {MOST_TOGETHER} positions at "
-                "most; make one position of them, or accept it where the space is made: "
-                f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
+                f"{self.networks.place} does not decompose: {names} change its {MEANINGS[column].words} "
+                f"together (sums are {off}), and tables are of {MOST_TOGETHER} positions at most; make "
+                f"one position of some of them{accept}"
             )
         return tuple(changed)

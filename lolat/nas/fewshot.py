@@ -17,7 +17,7 @@ from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath, check_file
 from lolat.model.file import read
 from lolat.nas.pieces import Explanation, explain, outlying, spreads
-from lolat.nas.sampled import Costs, NasModel, Sample, Section, prepare
+from lolat.nas.sampled import Costs, NasModel, Sample, Section
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
 from lolat.units import plural
@@ -92,7 +92,7 @@ def fit(
         read(output)  # a file that is no model is refused before the work
     of_space = find_space(space, progress)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
-    prepare(of_space, progress)
+    of_space.prepare(progress)
     explanations = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(
         samples=[

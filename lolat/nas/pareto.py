@@ -23,7 +23,7 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import check_file, not_written, shown_path
 from lolat.model import Model, load
-from lolat.nas.evolution import Archive, evolve, fastest
+from lolat.nas.evolution import Archive, evolve, fastest, front
 from lolat.nas.fewshot import read_archs
 from lolat.nas.sampled import NasModel
 from lolat.nas.space import Space
@@ -117,7 +117,8 @@ def search(
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
     search is run again.
 
-    Raises AnswerIsNo where no candidate is within the time, InputError for a wrong argument.
+    Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
+    argument.
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
@@ -136,7 +137,8 @@ def search(
     limit = math.inf if max_ms is None else max_ms
     times = scorer.latency(rows)
     if times.min() > limit:
-        raise _none_within(replace(result, fastest_ms=float(times.min())))
+        fastest_ms = float(times.min())
+        raise none_within(replace(result, fastest_ms=fastest_ms), fastest_ms)
     sign = -1.0 if lower_is_better else 1.0
     archive = Archive(scorer, lambda row: sign * known.score(row))
     able = rows[times <= limit]
@@ -149,45 +151,62 @@ def search(
     else:
         archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
-    best = _front(archive, sign, of_space, loaded)
-    return replace(result, scored=len(archive) - unscored, unscored=unscored, front=best)
+    result = replace(result, scored=len(archive) - unscored, unscored=unscored)
+    if not result.scored:
+        raise AnswerIsNo(
+            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
+            f"{result.space}; expected one for some of them",
+            result.to_dict(),
+        )
+    return replace(result, front=_front(archive, sign, of_space, loaded, limit))
 
 
-def _none_within(result: SearchResult) -> AnswerIsNo:
+def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
+    """The error where no candidate of a search, or of a space that was scored, is within the time."""
     return AnswerIsNo(
         f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
-        f"{result.fastest_ms:.3g} ms",
+        f"{fastest_ms:.3g} ms",
         result.to_dict(),
     )
 
 
-def _front(archive: Archive, sign: float, space: Space, model: Model) -> tuple[FrontCandidate, ...]:
-    """The front of all that were scored, its whole networks predicted by the model."""
+def _front(
+    archive: Archive, sign: float, space: Space, model: Model, max_ms: float
+) -> tuple[FrontCandidate, ...]:
+    """The front of all that were scored, its whole networks predicted by the model.
+
+    Where its answer is another than the scorer's, what is then too slow or dominated is left out.
+    """
     numbers, scorer = archive.front(), archive.scorer
     rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
     bounds: list[tuple[Any, float | None, bool | None]]
+    times, kept = [archive.latencies[n] for n in numbers], list(range(len(numbers)))
     if isinstance(scorer, NasModel):
         low, high = map(np.ndarray.tolist, scorer.interval(rows, COVERAGE))
         bounds = [(ends, COVERAGE, None) for ends in zip(low, high, strict=True)]
     else:
         whole = [model.predict(space.network(r), scorer.batch_size, scorer.predictor) for r in rows]
         bounds = [(p.interval_ms, p.coverage, p.in_domain) for p in whole]
+        times = [round(p.latency_ms, 9) for p in whole]
+        exact = front(np.array(times), np.array([archive.scores[n] for n in numbers]))
+        kept = [i for i in exact if times[i] <= max_ms + 1e-9]
     return tuple(
         FrontCandidate(
-            space.arch(row),
-            tuple(row.tolist()),
-            space.named(row),
-            archive.latencies[n],
-            sign * archive.scores[n],
-            *bound,
+            space.arch(rows[i]),
+            tuple(rows[i].tolist()),
+            space.named(rows[i]),
+            times[i],
+            sign * archive.scores[numbers[i]],
+            *bounds[i],
         )
-        for n, row, bound in zip(numbers, rows, bounds, strict=True)
+        for i in kept
     )
 
 
 # ---- Scores: from a table, or by a function, each added to a file at once.
 
 COLUMNS = ("arch", "score")
+OBJECTIVE = "objective"  # a further column of the file of a function's scores
 
 
 class Scores:
@@ -215,7 +234,7 @@ class Scores:
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")
-        self._named = _named(self.function)
+        self._named, self._name = _named(self.function), _name_of(objective)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
             self._read(path)
@@ -226,7 +245,14 @@ class Scores:
         archs, rows = read_archs(table, self.space)
         for arch, row, cells in zip(archs, rows, table, strict=True):
             score = math.nan if cells["score"].lower() == "nan" else cells.number("score")
-            if self.known.setdefault(self.space.arch(row), score) != score:
+            if self.path is not None and cells.get(OBJECTIVE, self._name) != self._name:
+                raise cells.refused(
+                    f"a score by {cells[OBJECTIVE]}; expected scores by {self._name}: give another file "
+                    f"as {arg('scores')}, or remove this one"
+                )
+            if self.known.setdefault(self.space.arch(row), score) not in (
+                score,
+            ):  # nan is math.nan
                 raise cells.refused(
                     f"{arch} has another score further up; expected one for each network"
                 )
@@ -241,7 +267,7 @@ class Scores:
         if arch not in self.known and self.rows is None:
             self.known[arch] = self._compute(row, arch)
             if self.path is not None:
-                _append(self.path, arch, self.known[arch])
+                _append(self.path, [arch, repr(self.known[arch]), self._name])
         if self.rows is None:
             self.progress.step()
         return self.known.get(arch, math.nan)
@@ -263,13 +289,23 @@ def _named(function: Callable[..., Any]) -> list[str]:
         return []
     named = [p for p in signature.parameters if p in ("arch", "candidate", "choices")]
     try:
-        signature.bind(*() if named else ((),), **dict.fromkeys(named))
+        if not named:
+            raise TypeError("none of the names that are expected")
+        signature.bind(**dict.fromkeys(named))
     except TypeError as error:
         raise InputError(
-            f"{arg('objective')} has the parameters {signature} ({error}); expected one: arch (the "
-            "text), candidate (the integers) or choices (a dict)"
+            f"{arg('objective')} has the parameters {signature} ({error}); expected one: name it arch "
+            "(the text), candidate (the integers) or choices (a dict)"
         ) from None
     return named
+
+
+def _name_of(objective: str | Callable[..., Any]) -> str:
+    """Of a function: package.module:callable."""
+    if isinstance(objective, str):
+        return objective
+    named = objective if hasattr(objective, "__qualname__") else type(objective)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _cut_last_line(path: str | os.PathLike[str]) -> None:
@@ -279,12 +315,14 @@ def _cut_last_line(path: str | os.PathLike[str]) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def _append(path: str | os.PathLike[str], arch: str, score: float) -> None:
-    """Write one row through to the disk."""
-    header, row = to_csv(COLUMNS, [[arch, repr(score)]]).split("\n", 1)
+def _append(path: str | os.PathLike[str], cells: list[str]) -> None:
+    """Write one row through to the disk; a file without the name of its objective stays without."""
     try:
-        with open(path, "a", newline="", encoding="utf-8") as file:
-            file.write(row if file.tell() else f"{header}\n{row}")
+        with open(path, "a+", newline="", encoding="utf-8") as file:
+            file.seek(0)
+            header = file.readline().strip() or ",".join([*COLUMNS, OBJECTIVE])
+            row = to_csv(header.split(","), [cells[: header.count(",") + 1]])
+            file.write(row.split("\n", 1)[1] if file.tell() else row)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

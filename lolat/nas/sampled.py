@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from lolat.errors import ModelFileError
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.progress import Progress
 from lolat.io.writing import AnyPath
@@ -185,16 +185,19 @@ def scorer_for(
     if not by_samples:
         if not sampled and not model.predictors:
             raise lacks(model.document, model.source, space.name)
+        if sampled and not model.predictors:
+            raise samples_only("batch_size" if predictor is None else "predictor", model)
         model.predictor(predictor)
         as_whole(batch_size)
-    prepare(space, progress)
+    space.prepare(progress)
     return (
         from_model(model, space) if by_samples else space.by_formula(model, batch_size, predictor)
     )
 
 
-def prepare(space: Space, progress: Progress | None) -> None:
-    """Build the networks of a space that a function makes, and say how they were split."""
-    shown = progress or Progress()
-    if (found := space.prepare(shown)) is not None:
-        shown.note(f"{space.name}: {found}")
+def samples_only(argument: str, model: Model) -> InputError:
+    """The error where an argument is given that samples of a space do not answer for."""
+    return InputError(
+        f"{arg(argument)}: {model.source} knows networks measured at batch size 1 alone; leave "
+        f"{arg(argument)} out, or add latencies of inference (lolat learn)"
+    )

@@ -140,6 +140,31 @@ class TableScorer(Scorer):
         return times
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostScorer(Scorer):
+    """Latencies where a host starts one operation after the other: see `lolat.nas.tables.times_ms`.
+
+    `device`, `host`: the times of which the longer counts; `more`: what the latency is beyond it.
+    """
+
+    device: TableScorer
+    host: TableScorer
+    more: TableScorer
+
+    @classmethod
+    def of(cls, device: TableScorer, host: TableScorer, more: TableScorer) -> HostScorer:
+        """From tables of the same formula."""
+        return cls(
+            grid=device.grid, batch_size=device.batch_size, predictor=device.predictor,
+            source=device.source, device=device, host=host, more=more,
+        )  # fmt: skip
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `Scorer`."""
+        longer = np.maximum(self.device.latency(candidates), self.host.latency(candidates))
+        return longer + np.maximum(self.more.latency(candidates), 0.0)
+
+
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:
     """A scorer from tables of milliseconds; neighbors are merged as long as their product stays small."""
     merged: list[Times] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -19,6 +19,7 @@ from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, check_file, write_bytes
 from lolat.model import Model, load
 from lolat.nas.fewshot import read_archs
+from lolat.nas.pareto import none_within
 from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
@@ -89,7 +90,8 @@ def score(
     largest `value`, a function from (n, positions) integers to (n,) numbers, or its name,
     "package.module:callable"; the best first.
 
-    Raises InputError for a wrong argument, and for more than ten million rows.
+    Raises AnswerIsNo where no candidate is within the time; InputError for a wrong argument, and for more
+    than ten million rows.
     """
     shown = progress or Progress()
     loaded = load(model) if isinstance(model, str) else model
@@ -106,8 +108,10 @@ def score(
         shown.start("scoring", -(-count // DECODED))
     top = Scored.none()
     written = [top]
-    within = 0
-    for scored in _within(pieces, math.inf if max_ms is None else max_ms, function):
+    within, fastest, limit = 0, math.inf, math.inf if max_ms is None else max_ms
+    for indices, some, times in pieces:
+        fastest = min(fastest, float(times.min(initial=math.inf)))
+        scored = _within(indices, some, times, limit, function)
         top = best_of(top, scored, best or BEST)
         within += len(scored.times)
         if best is None:
@@ -115,15 +119,19 @@ def score(
             _require_few(within)
         if count > DECODED:
             shown.step()
+    result = ScoreResult(
+        of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
+        within, str(output), (),
+    )  # fmt: skip
+    if not within and max_ms is not None:
+        raise none_within(result, fastest)
     chosen = top if best is not None else Scored.joined(written)
     _write(output, of_space, scorer, decode(chosen.indices), chosen, function is not None)
     best_rows = decode(top.indices)
     archs, choices = map(of_space.arch, best_rows), map(of_space.named, best_rows)
     values_of = repeat(UNSET) if function is None else top.values.tolist()
-    return ScoreResult(
-        of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, max_ms, count,
-        within, str(output), tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of)),
-    )  # fmt: skip
+    found = map(BestCandidate, archs, choices, top.times.tolist(), values_of)
+    return replace(result, best=tuple(found))
 
 
 def _require_few(count: int) -> None:
@@ -135,13 +143,12 @@ def _require_few(count: int) -> None:
 
 
 def _within(
-    pieces: Iterable[tuple[np.ndarray, ...]], max_ms: float, function: Value | None
-) -> Iterator[Scored]:
-    """Of each piece (indices, rows, latencies) the candidates within the time."""
-    for indices, rows, times in pieces:
-        able = times <= max_ms
-        values = -times[able] if function is None else _values(function, rows[able])
-        yield Scored(indices[able], times[able], values)
+    indices: np.ndarray, rows: np.ndarray, times: np.ndarray, max_ms: float, function: Value | None
+) -> Scored:
+    """Of a piece the candidates within the time."""
+    able = times <= max_ms
+    values = -times[able] if function is None else _values(function, rows[able])
+    return Scored(indices[able], times[able], values)
 
 
 def _values(function: Value, rows: np.ndarray) -> np.ndarray:

@@ -6,14 +6,15 @@ A candidate is a row of small integers, one per position. Its latency is looked 
     scorer = space.scorer(lolat.load("local"), batch_size=1)
     scorer.latency(candidates)               # (n, 22) integers in, (n,) milliseconds out
 
-The answer is that of `model.predict(space.network(candidate))`, but for the rounding of floats.
+The answer is that of `model.predict(space.network(candidate))`, but for the rounding of floats, and on GPUs
+but for what `scorer.source` says.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
@@ -28,13 +29,13 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.io.progress import Progress
 from lolat.model import Model
-from lolat.model.predicting import as_whole, operations_ms
+from lolat.model.predicting import as_whole
 from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
 from lolat.nas.sampled import scorer_for
-from lolat.nas.scorer import Scorer, Times, compiled
-from lolat.nas.tables import Part, Table
+from lolat.nas.scorer import HostScorer, Scorer, Times, compiled
+from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, Part, Table, times_ms
 from lolat.units import shortened
 
 WHOLE_CANDIDATES = 32  # predicted whole, for what parts do to each other
@@ -241,8 +242,19 @@ class Space:
 
     def by_formula(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """The scorer by the formula of inference, whatever samples the model has; small."""
-        formula, times = self.tables_ms(model, batch_size, predictor)
-        return compiled(self.grid, times, formula, batch_size)
+        formula, size = model.predictor(predictor), as_whole(batch_size)
+        if not isinstance(formula, Kernels):
+            return compiled(self.grid, self.tables_ms(model, size, predictor)[1], formula, size)
+        rows, whole = self._whole(formula, size)
+        kinds = [LATENCY] if formula.host is None else [DEVICE, HOST, MORE]
+        all_times = self._by_operation(formula, size, kinds, rows, whole)
+        scorer, *others = (compiled(self.grid, times, formula, size) for times in all_times)
+        found = HostScorer.of(scorer, *others) if others else scorer
+        off = float(np.abs(found.latency(rows) / whole[:, LATENCY] - 1.0).max())
+        if off < 1e-9:
+            return found
+        exact = f"{found.source}, to within {100 * off:.2g} % for {len(rows)} whole networks"
+        return replace(found, source=exact)
 
     def tables_ms(
         self, model: Model, batch_size: int = 1, predictor: str | None = None
@@ -253,30 +265,53 @@ class Space:
         """
         formula = model.predictor(predictor)
         if isinstance(formula, Kernels):
-            return formula, self._by_operation(formula, as_whole(batch_size))
+            size = as_whole(batch_size)
+            found = self._by_operation(formula, size, [LATENCY], *self._whole(formula, size))
+            return formula, found[0]
         columns = [COLUMNS.index(f) for f in formula.features]
         slopes = np.asarray(formula.slopes)
         size = as_whole(batch_size)
         return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in self.tables]
 
-    def _by_operation(self, formula: Kernels, batch_size: int) -> list[Times]:
-        """The tables by a formula that adds up single operations.
+    def _whole(self, formula: Kernels, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """A few candidates, and (n, 4) `times_ms` of their whole networks."""
+        rows = self.sample(WHOLE_CANDIDATES, seed=0)
+        graphs = map(self.network, rows)
+        return rows, np.array([times_ms(formula, g, batch_size, whole=True) for g in graphs])
+
+    def _by_operation(
+        self,
+        formula: Kernels,
+        batch_size: int,
+        kinds: list[int],
+        rows: np.ndarray,
+        whole: np.ndarray,
+    ) -> list[list[Times]]:
+        """The tables of some of `times_ms`, by a formula that takes operations one by one.
 
         Parts change each other: a compiler joins operations of two, half precision converts between them.
-        So a few whole candidates are predicted; a line through their times over the sums of their parts
-        corrects the sums.
+        So a line through the times of whole candidates over the sums of their parts corrects the sums.
         """
-        times: list[Times] = [(t.positions, t.ms(formula, batch_size)) for t in self.tables]
-        rows = self.sample(WHOLE_CANDIDATES, seed=0)
-        sums = compiled(self.grid, times, formula, batch_size).latency(rows)
-        whole = np.array([operations_ms(formula, self.network(row), batch_size) for row in rows])
-        if np.allclose(sums, whole, rtol=1e-9):
-            return times
-        line = np.column_stack([sums, np.ones(len(sums))]) / whole[:, None]
-        slope, offset = np.linalg.lstsq(line, np.ones(len(sums)), rcond=None)[0]
-        if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
-            slope, offset = float(np.median(whole / sums)), 0.0
-        return [*((positions, slope * table) for positions, table in times), ((), np.array(offset))]
+        tables = [(t.positions, t.ms(formula, batch_size)) for t in self.tables]
+        found = []
+        for kind in kinds:
+            times: list[Times] = [(positions, table[..., kind]) for positions, table in tables]
+            if kind == MORE:  # parts tell nothing of it, whole networks all
+                found.append(times if self._finder else [])
+                continue
+            sums, actual = (
+                compiled(self.grid, times, formula, batch_size).latency(rows),
+                whole[:, kind],
+            )
+            if not np.allclose(sums, actual, rtol=1e-9):
+                line = np.column_stack([sums, np.ones(len(sums))]) / actual[:, None]
+                slope, offset = np.linalg.lstsq(line, np.ones(len(sums)), rcond=None)[0]
+                if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
+                    slope, offset = 1.0, float(np.median(actual - sums))
+                times = [(positions, slope * table) for positions, table in times]
+                times.append(((), np.array(offset)))
+            found.append(times)
+        return found
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import MOST_COUNT
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.layers import Layers
-from lolat.model.predicting import operations_ms
+from lolat.graph.work import work_of
 
 SERIAL, BORDER = COLUMNS.index("serial"), COLUMNS.index("border")
 
@@ -42,7 +42,7 @@ class Table(Protocol):
         ...
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
-        """The same without COLUMNS: milliseconds, by a formula that adds up single operations."""
+        """The same with the four times of `times_ms` for COLUMNS."""
         ...
 
 
@@ -107,8 +107,8 @@ class FragmentTable:
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        times = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
-        return np.array(times).reshape(tuple(map(len, self.choices)))
+        times = [times_ms(formula, graph, batch_size) for graph in self._graphs]
+        return np.array(times).reshape(*map(len, self.choices), -1)
 
     def _ends(self, graph: Graph) -> tuple[int, ...]:
         """The tensors of a fragment that are the whole graph's input or output."""
@@ -142,12 +142,7 @@ class CellTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`; `serial` is that of the longest path, for each combination."""
         addition = self.addition.at(batch_size)
-        # Each edge's counts along an axis of its own.
-        axes = range(len(self.edges))
-        along = [
-            np.expand_dims(table.at(batch_size), [a for a in axes if a != axis])
-            for axis, table in enumerate(self.tables)
-        ]
+        along = self._along([table.at(batch_size) for table in self.tables])
         counts = sum(along) + addition * self.additions
         longest: dict[int, Any] = {0: np.zeros(counts.shape[:-1], np.int64)}
         for (begin, to), edge in zip(self.edges, along, strict=True):
@@ -160,9 +155,37 @@ class CellTable:
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        edges = sum(np.ix_(*(table.ms(formula, batch_size) for table in self.tables)))
+        edges = sum(self._along([table.ms(formula, batch_size) for table in self.tables]))
         additions = self.additions * self.addition.ms(formula, batch_size)
         return np.asarray(self.repeat * (edges + additions))
+
+    def _along(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Each edge's table along an axis of its own."""
+        axes = range(len(tables))
+        return [
+            np.expand_dims(table, [a for a in axes if a != axis])
+            for axis, table in enumerate(tables)
+        ]
+
+
+LATENCY, DEVICE, HOST, MORE = range(4)
+
+
+def times_ms(formula: Kernels, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
+    """(4,) ms of a network by a formula that takes operations one by one.
+
+    LATENCY; DEVICE: to run all operations, of a `whole` network after the first was started; HOST: to start
+    all of them, of a whole network and to run the last; MORE: by how much the latency is more than the
+    longer of both, which is little.
+    """
+    steps = formula.steps(work_of(graph, batch_size, formula.mode))
+    device, host = steps.device_ms, float(steps.starts_ms.sum())
+    if whole:
+        device, host = (
+            device + float(steps.starts_ms[:1].sum()),
+            host + float(steps.run_ms[-1:].sum()),
+        )
+    return np.array([steps.latency_ms, device, host, steps.latency_ms - max(device, host)])
 
 
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:

@@ -112,9 +112,12 @@ def branches(**depths: int) -> Graph:
     return builder.build(ends)
 
 
-def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
+def test_what_does_not_decompose_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lolat.nas.factory.MOST_TOLERABLE", 1.0)
     with pytest.raises(
-        InputError, match=r"change its serial together .* accept it .*tolerance=0\."
+        InputError, match=r"change its operations in line together .* accept it .*tolerance=0\."
     ) as info:
         Space.from_factory(branches, numbered((1, 12), 6)).prepare()
     tolerance = float(str(info.value).rpartition("=")[2].strip(")"))
@@ -122,6 +125,17 @@ def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
     found = space.decomposition
     assert found.column == "serial"
     assert 0.0 < found.deviation <= tolerance
+
+
+def test_a_tolerance_that_means_nothing_is_not_offered() -> None:
+    with pytest.raises(InputError, match=r"\(sums are far off\).* positions? of some of them$"):
+        Space.from_factory(branches, numbered((1, 12), 6)).prepare()
+
+
+def test_an_input_size_that_lacks_is_asked_for() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match=r"give Space.from_factory\(..., input_size=224\)"):
+        Space.from_factory(lambda w: torch.nn.Conv2d(3, w, 3), {"w": (3, 4)}).prepare()
 
 
 def test_too_many_networks_are_refused_before_they_are_built(
@@ -195,8 +209,10 @@ def test_building_is_told_to_a_progress(monkeypatch: pytest.MonkeyPatch) -> None
 
     found = Space.from_factory(chain, CHAIN).prepare(Told())
     assert found is not None
-    assert "building networks of chain" in told
-    assert len(told) == found.built
+    stages = [text for text in told if isinstance(text, str)]
+    assert stages[0] == "building networks of chain (1 so far)"
+    assert len(set(stages)) == len(stages)  # none begins again
+    assert len(told) - len(stages) < found.built
 
 
 NETWORKS = """

@@ -20,6 +20,7 @@ from lolat.nas.pareto import Scores, SearchResult
 from lolat.nas.user_code import find_function, find_space
 from tests import synthetic
 from tests.nas.test_space import small
+from tests.training import known_device
 
 MODEL = Model(synthetic.document())
 SPACE = small()
@@ -186,7 +187,9 @@ def test_candidates_without_a_score_are_left_out() -> None:
     assert (result.scored, result.unscored) == (36, 36)
     assert all(c.candidate[0] == 0 for c in result.front)
     assert search(SPACE, MODEL, broken, candidates=30).unscored > 0
-    assert search(SPACE, MODEL, lambda candidate: math.inf, candidates=9).front == ()
+    for candidates in (9, 100):
+        with pytest.raises(AnswerIsNo, match="no finite number for any of"):
+            search(SPACE, MODEL, lambda candidate: math.inf, candidates=candidates)
 
 
 # ---- Scores and their file.
@@ -199,12 +202,17 @@ def test_a_function_gets_the_arguments_that_its_parameters_name() -> None:
         lambda arch: seen.append(arch) or 1,
         lambda candidate: seen.append(candidate) or 1,
         lambda choices: seen.append(choices) or 1,
-        lambda anything: seen.append(anything) or 1,
         lambda choices, arch, more=5: seen.append((choices["kernel 2"], arch, more)) or 1,
     ):
         assert Scores(SPACE, function).score(row) == 1.0
     values = {"width 1": 16, "kernel 2": 5, "width 2": 8, "kernel 3": 5, "width 3": 16}
-    assert seen == ["1-2-0-1-0", (1, 2, 0, 1, 0), values, (1, 2, 0, 1, 0), (5, "1-2-0-1-0", 5)]
+    assert seen == ["1-2-0-1-0", (1, 2, 0, 1, 0), values, (5, "1-2-0-1-0", 5)]
+
+
+@pytest.mark.parametrize("function", [lambda foo: 1.0, lambda: 1.0, lambda arch, foo: 1.0])
+def test_a_function_of_other_parameters_is_refused_before_it_is_called(function: Any) -> None:
+    with pytest.raises(InputError, match=r"name it arch .* candidate .* or choices"):
+        Scores(SPACE, function)
 
 
 def test_a_function_that_gives_no_number_is_refused() -> None:
@@ -236,10 +244,38 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 
 def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    path.write_text("arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,2")  # of a full disk, say
+    # Of a full disk, say; and of an older version, which wrote no objective.
+    path.write_text("arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,2")
     scores = Scores(SPACE, lambda candidate: 25.0, path)
     assert [scores.score(row) for row in ROWS[:2]] == [1.0, 25.0]
     assert path.read_text() == "arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,25.0\n"
+
+
+def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None:
+    path, recorder = tmp_path / "scores.csv", Recorder()
+    found = search(SPACE, MODEL, without_some, scores=path)
+    assert found.unscored == 36
+    assert search(SPACE, MODEL, without_some, scores=path) == found
+    path.write_text(path.read_text().replace("without_some", "Recorder"))
+    assert search(SPACE, MODEL, recorder, scores=path) == found
+    assert recorder.rows == []
+
+
+def without_some(candidate: tuple[int, ...]) -> float:
+    return math.nan if candidate[0] else score(candidate)
+
+
+def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    search(SPACE, MODEL, score, scores=path, candidates=5)
+    text = path.read_text()
+    assert {row["objective"] for row in csv.DictReader(text.splitlines())} == {f"{__name__}:score"}
+    search(SPACE, MODEL, f"{__name__}:score", scores=path, candidates=5)
+    with pytest.raises(
+        InputError, match=r":score; expected scores by .*:smooth: give another file"
+    ):
+        search(SPACE, MODEL, smooth, scores=path, candidates=5)
+    assert path.read_text() == text
 
 
 def test_scores_from_a_table(tmp_path: Path) -> None:
@@ -273,6 +309,17 @@ def test_the_front_is_of_whole_networks() -> None:
         whole = MODEL.predict(SPACE.network(candidate.candidate))
         assert candidate.latency_ms == pytest.approx(whole.latency_ms, abs=1e-9)
         assert candidate.interval_ms == whole.interval_ms
+
+
+def test_the_front_on_a_gpu_is_of_whole_networks() -> None:
+    model = Model(known_device.document(mode={"dtype": "amp"}))
+    limit = float(np.median(SPACE.scorer(model, 8).latency(ROWS)))
+    front = search(SPACE, model, score, max_ms=limit, batch_size=8).front
+    assert front
+    for candidate in front:
+        whole = model.predict(SPACE.network(candidate.candidate), 8)
+        assert candidate.latency_ms == pytest.approx(whole.latency_ms, abs=1e-9)
+        assert candidate.latency_ms <= limit
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
-from lolat.model import Model
+from lolat.model import Model, load
 from lolat.nas.grid import CHUNK, Grid
 from lolat.nas.scorer import Scored, Scorer, best_of, compiled
+from lolat.nas.space import Space
+from lolat.nas.user_code import find_space
 from tests import synthetic
 from tests.nas.test_space import every
 from tests.training import known_device
@@ -65,6 +67,36 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
     scored = space.scorer(model, 8).latency(rows)
     assert np.median(np.abs(scored / found - 1)) < 0.03
     assert np.corrcoef(scored, found)[0, 1] > 0.97
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "batch_size", "most"),
+    [
+        ("nasbench201", "t4-fp32", 64, 1e-6),
+        ("fbnet", "a100-fp32", 64, 0.005),
+        ("fbnet", "rtx-4090-amp", 64, 0.015),
+    ],
+)  # fmt: skip
+def test_a_host_decides_some_latencies(
+    name: str, device: str, batch_size: int, most: float
+) -> None:
+    space, model = find_space(name), load(device)
+    rows = space.sample(12, seed=5)
+    found = [model.predict(space.network(row), batch_size) for row in rows]
+    assert len({p.host_bound for p in found}) == 2
+    scorer = space.scorer(model, batch_size)
+    np.testing.assert_allclose(scorer.latency(rows), [p.latency_ms for p in found], rtol=most)
+    assert ("to within" in scorer.source) == (most > 1e-6)
+
+
+def test_a_host_and_networks_of_a_function() -> None:
+    space, rows, networks = every()
+    choices = {f"p{n}": p.choices for n, p in enumerate(space.positions)}
+    made = Space.from_factory(lambda **chosen: space._build((*chosen.values(),), ""), choices)
+    host = {"start_ms": 1.0, "factor": 2.0, "source": "assumed"}
+    model = Model(known_device.document(host=host))
+    found = [model.predict(n, 4).latency_ms for n in networks]
+    np.testing.assert_allclose(made.scorer(model, 4).latency(rows), found, rtol=0.01)
 
 
 def test_tables_of_any_positions_add_up() -> None:

@@ -179,6 +179,24 @@ def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
 # ---- score
 
 
+def test_no_candidate_is_within_the_time(lolat: Command, model: Path, here: Path) -> None:
+    ask = ("nas", "score", "searched:space", model, "--output", "none.csv", "--max-ms", "1e-6")
+    found = lolat(*ask, "--json")
+    assert (found.code, "the fastest takes" in found.err) == (3, True)
+    assert json.loads(found.out)["within"] == 0
+    assert not (here / "none.csv").exists()
+
+
+@pytest.mark.parametrize("option", ["--batch-size=8", "--precision=fp16", "--predictor=extended"])
+def test_samples_alone_answer_without_options(lolat: Command, tmp_path: Path, option: str) -> None:
+    samples = write_samples(tmp_path / "s.csv", some_cells(8), everything)
+    lolat.done("nas", "fit", CELLS, samples, "--output", tmp_path / "phone.json")
+    ask = (CELLS, tmp_path / "phone.json", "--output", tmp_path / "out.csv", option)
+    said = str(lolat.refused("nas", "score", *ask))
+    assert f"{option.partition('=')[0]}: " in said
+    assert "leave" in said
+
+
 def test_a_space_scored_by_a_value(lolat: Command, model: Path, here: Path) -> None:
     ask = ("nas", "score", "searched:space", model, "--output", "best.csv", "--best", 2)
     answer = lolat.answer(*ask, "--value", "searched:width")
