@@ -99,6 +99,7 @@ def predict_all(
     for model in models:
         model.check(predictor, coverage)
     several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
+    lost = dict(left_out or {})
     answers: list[Prediction] = []
     seen: set[tuple[Any, int, str]] = set()
     errors: dict[str, LolatError] = {}
@@ -110,14 +111,35 @@ def predict_all(
             continue
         for batch_size in batch_sizes:
             for model in models:
-                tried = ways(model, HALVES) if best else (model,)
-                found = (m.predict(graph, batch_size, predictor, coverage) for m in tried)
-                p = min(found, key=lambda p: p.latency_ms / p.batch_size).named(network, input_size)
-                label = (
-                    p.query.model.label
-                )  # of two models of one GPU the faster may be the same one
+                try:
+                    p = _fastest(model, best, graph, batch_size, predictor, coverage)
+                except InputError as error:
+                    if error.code != "no-precision" or len(models) == 1:
+                        raise
+                    lost[model.label] = str(error)  # of a network that is in half itself
+                    continue
+                p = p.named(network, input_size)
+                label = p.query.model.label  # the faster model of two of one GPU may be the same
                 if best and (network, p.batch_size, label) in seen:
                     continue
                 seen.add((network, p.batch_size, label))
                 answers.append(replace(p, device=label) if several else p)
-    return Predictions(tuple(answers), errors, dict(left_out or {}))
+    return Predictions(tuple(answers), errors, lost)
+
+
+def _fastest(model: Model, best: bool, *question: Any) -> Prediction:
+    """The prediction of a device; `best`: in its fastest precision of those that it has."""
+    if not best:
+        return model.predict(*question)
+    found: list[Prediction] = []
+    refused: InputError | None = None
+    for way in ways(model, HALVES):
+        try:
+            found.append(way.predict(*question))
+        except InputError as error:
+            if error.code != "no-precision":
+                raise
+            refused = error
+    if not found and refused is not None:
+        raise refused
+    return min(found, key=lambda p: p.latency_ms / p.batch_size)

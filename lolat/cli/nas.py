@@ -110,7 +110,6 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.seed_option
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.batch_option(default=1, show_default=True)
-@common.predictor_option
 @common.precision_option
 @common.output_option(more="The front as CSV.")
 @common.option(
@@ -121,7 +120,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.json_option
 def search(
     space: str, model: str, objective: str, max_ms: float | None, candidates: int, seed: int,
-    lower_is_better: bool, batch_size: int, predictor: str | None, precision: str | None,
+    lower_is_better: bool, batch_size: int, precision: str | None,
     output: Path | None, scores: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
@@ -138,7 +137,7 @@ def search(
             scores = scores or beside or f"{of_space.name}.scores.csv"
         result = pareto.search(
             of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
-            lower_is_better=lower_is_better, batch_size=batch_size, predictor=predictor,
+            lower_is_better=lower_is_better, batch_size=batch_size,
             scores=scores, progress=bar,
         )  # fmt: skip
     common.answer("nas-search", result, as_json, front_lines(result))
@@ -215,12 +214,11 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
     help="package.module:callable, from (n, positions) integers to (n,) numbers: large is good.",
 )  # fmt: skip
 @common.batch_option(default=1, show_default=True)
-@common.predictor_option
 @common.precision_option
 @common.json_option
 def score(
     space: str, model: str, output: Path, among: Path | None, max_ms: float | None,
-    best: int | None, value: str | None, batch_size: int, predictor: str | None,
+    best: int | None, value: str | None, batch_size: int,
     precision: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
@@ -229,7 +227,7 @@ def score(
     with common.json_of_no("nas-score", as_json), common.progress() as bar:
         result = scoring.score(
             space, _opened(model, precision), output, among=among, max_ms=max_ms, best=best, value=value,
-            batch_size=batch_size, predictor=predictor, progress=bar,
+            batch_size=batch_size, progress=bar,
         )  # fmt: skip
     common.answer("nas-score", result, as_json, best_lines(result))
 

@@ -11,7 +11,6 @@ from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import gpu_of
 from lolat.io.results import Result
 from lolat.model import Model
-from lolat.model.running import ways
 from lolat.training.cost import Cost, frontier
 from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
@@ -97,11 +96,14 @@ def compare(
         if why := _too_small(model, asked):
             left_out[model.label] = why
             continue
-        try:
-            tried = [model.run_as(precision)] if precision else ways(model, TRIED)
-            costs = [way.cost(graph, batch_size, **asked) for way in tried]
-        except LolatError as error:
-            left_out[model.label] = str(error)
+        costs, refused = [], ""
+        for way in (precision,) if precision else (None, *TRIED):
+            try:
+                costs.append(model.run_as(way).cost(graph, batch_size, **asked))
+            except LolatError as error:
+                refused = refused or str(error)
+        if not costs:
+            left_out[model.label] = refused
             continue
         answers.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
     if not answers:
