@@ -20,7 +20,6 @@ from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.graph.work import work_of
 from lolat.model.prediction import Prediction, Query, no_room_words
 from lolat.model.running import ESTIMATED, mode_of
 from lolat.units import plain
@@ -224,12 +223,6 @@ def _outside(
             f"(timed.csv: network,batch_size,latency_ms): {fit_again(model.label)}"
         )
     return replace(outside, remarks=tuple(remarks))
-
-
-def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
-    """Ms of a whole network by a formula that takes operations one by one."""
-    work = work_of(network, batch_size, formula.mode)
-    return formula.steps(work).latency_ms
 
 
 def within(latency: float, half: float) -> tuple[float, float]:
