@@ -26,6 +26,7 @@ from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest, front
 from lolat.nas.fewshot import read_archs
 from lolat.nas.sampled import NasModel
+from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_function, find_space, user_code
 
@@ -126,11 +127,7 @@ def search(
     check_file(scores, "scores")
     known = Scores(of_space, objective, scores, shown)
     scorer = of_space.scorer(loaded, batch_size, predictor, shown)
-    method, rows = EXHAUSTIVE, known.rows
-    if rows is None and of_space.size <= candidates:
-        rows = of_space.decode(np.arange(of_space.size))
-    elif rows is None:
-        method, rows = EVOLUTIONARY, fastest(scorer)[None]
+    method, rows = _begun(of_space, scorer, known.rows, candidates)
     result = SearchResult(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, method, max_ms, 0, 0, ()
     )  # fmt: skip
@@ -153,12 +150,28 @@ def search(
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
-        raise AnswerIsNo(
-            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
-            f"{result.space}; expected one for some of them",
-            result.to_dict(),
-        )
+        raise none_scored(result)
     return replace(result, front=_front(archive, sign, of_space, loaded, limit))
+
+
+def _begun(
+    space: Space, scorer: Scorer, rows: np.ndarray | None, most: int
+) -> tuple[str, np.ndarray]:
+    """(how candidates are chosen, (n, positions) those that a search begins with); `rows`: of a table."""
+    if rows is not None:
+        return EXHAUSTIVE, rows
+    if space.size <= most:
+        return EXHAUSTIVE, space.decode(np.arange(space.size))
+    return EVOLUTIONARY, fastest(scorer)[None]
+
+
+def none_scored(result: SearchResult) -> AnswerIsNo:
+    """The error where no candidate has a score."""
+    return AnswerIsNo(
+        f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
+        f"{result.space}; expected one for some of them",
+        result.to_dict(),
+    )
 
 
 def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:

@@ -66,7 +66,7 @@ CHUNK = 16384  # networks whose counts are in memory at a time
 WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NasModel(Scorer):
     """Latency of any network of `space` on the device that was sampled, at the samples' batch size."""
 

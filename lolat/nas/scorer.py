@@ -24,7 +24,7 @@ Times = tuple[tuple[int, ...], np.ndarray]
 """Positions, and the milliseconds of each combination of their choices."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scorer(ABC):
     """Latencies of the candidates of one space, on one device, at one batch size.
 
@@ -35,6 +35,9 @@ class Scorer(ABC):
     batch_size: int
     predictor: str
     source: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.source}, batch {self.batch_size}>"
 
     @abstractmethod
     def latency(self, candidates: Any) -> np.ndarray:
@@ -108,7 +111,7 @@ class LookUp:
         return index
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TableScorer(Scorer):
     """Latencies by table look-ups.
 
@@ -140,7 +143,7 @@ class TableScorer(Scorer):
         return times
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class HostScorer(Scorer):
     """Latencies where a host starts one operation after the other: see `lolat.nas.tables.times_ms`.
 

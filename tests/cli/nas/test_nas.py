@@ -153,7 +153,6 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
     for name, *rest in (
         ("search", "no-model", *score),
         ("search", model, *score, "--scores", "no/s.csv"),
-        ("search", model, *score, "--predictor", "training-steps"),
         ("search", model, "--objective", "searched:nothing"),
         ("search", model, "--objective", "searched:two"),
         ("search", model, "--objective", "wrong.csv"),
@@ -187,7 +186,7 @@ def test_no_candidate_is_within_the_time(lolat: Command, model: Path, here: Path
     assert not (here / "none.csv").exists()
 
 
-@pytest.mark.parametrize("option", ["--batch-size=8", "--precision=fp16", "--predictor=extended"])
+@pytest.mark.parametrize("option", ["--batch-size=8", "--precision=fp16"])
 def test_samples_alone_answer_without_options(lolat: Command, tmp_path: Path, option: str) -> None:
     samples = write_samples(tmp_path / "s.csv", some_cells(8), everything)
     lolat.done("nas", "fit", CELLS, samples, "--output", tmp_path / "phone.json")
