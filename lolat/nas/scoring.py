@@ -127,11 +127,16 @@ def score(
         raise none_within(result, fastest)
     chosen = top if best is not None else Scored.joined(written)
     _write(output, of_space, scorer, decode(chosen.indices), chosen, function is not None)
-    best_rows = decode(top.indices)
-    archs, choices = map(of_space.arch, best_rows), map(of_space.named, best_rows)
-    values_of = repeat(UNSET) if function is None else top.values.tolist()
-    found = map(BestCandidate, archs, choices, top.times.tolist(), values_of)
-    return replace(result, best=tuple(found))
+    return replace(result, best=_named(of_space, decode(top.indices), top, function is not None))
+
+
+def _named(
+    space: Space, rows: np.ndarray, top: Scored, has_values: bool
+) -> tuple[BestCandidate, ...]:
+    """The best as a result has them."""
+    archs, choices = map(space.arch, rows), map(space.named, rows)
+    values_of = top.values.tolist() if has_values else repeat(UNSET)
+    return tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of))
 
 
 def _require_few(count: int) -> None:
