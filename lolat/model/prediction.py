@@ -285,6 +285,8 @@ def domain_words(prediction: Prediction) -> str:
     if prediction.host_bound:
         return "host-bound, OUTSIDE the measured domain"
     where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+    if share <= 0.0:
+        return "OUTSIDE the measured domain"
     part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
     return f"{where} the measured domain ({part})"
 
