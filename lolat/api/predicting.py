@@ -16,13 +16,14 @@ from lolat.errors import (
     NetworkError,
     arg,
 )
+from lolat.fitting.gpus import gpu_of
 from lolat.graph.modes import EAGER
 from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
 from lolat.model.file import answers_for
 from lolat.model.prediction import Prediction, Predictions
 from lolat.model.running import mode_of, ways
-from lolat.training.prices import Prices, rental_of
+from lolat.training.prices import Prices, read_prices, rental_of
 
 ALL = "all"
 HALVES = ("tf32", "amp", "fp16", "bf16")
@@ -70,14 +71,15 @@ def full_name(name: str) -> str:
     return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 
 
-def with_a_price(models: Sequence[Model], prices: str | Prices | None) -> list[Model]:
-    """The GPUs among models that a price list has."""
-    return [
-        model
-        for model in models
-        if model.document["environment"].get("device") != CPU
-        and rental_of(model.document, None, prices)
-    ]
+def with_a_price(
+    models: Sequence[Model], prices: str | Prices | None
+) -> tuple[list[Model], dict[str, str]]:
+    """(the GPUs among models that a price list has; why the other GPUs are left out, by name)."""
+    listed = prices if isinstance(prices, Prices) else read_prices(prices)
+    others = [m for m in models if m.document["environment"].get("device") != CPU]
+    priced = [m for m in others if rental_of(m.document, None, listed)]
+    why = f"no price in {listed.prices}"
+    return priced, {m.label: why for m in others if m not in priced and gpu_of(m.document)}
 
 
 def predict_all(

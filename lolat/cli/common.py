@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from lolat.cli.parsing import COMMAND, Auto, List
+from lolat.cli.parsing import COMMAND, Auto, List, Whole
 from lolat.cli.parsing import LazyGroup as LazyGroup
 from lolat.cli.progress import announced
 from lolat.cli.progress import complain as complain
@@ -153,7 +153,7 @@ BEST = "best"
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 """Written out, as the modules that have them import NumPy, and a command's help should not."""
 
-WHOLE = click.IntRange(1)
+WHOLE = Whole(1)
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 POSITIVE = click.FloatRange(0, min_open=True)
 PERCENT = click.FloatRange(0, 100, min_open=True, max_open=True)

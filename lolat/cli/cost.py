@@ -82,7 +82,8 @@ def cost(
 
         models, left_out = devices(on or (ALL,))
         if not on or ALL in on:
-            models = with_a_price(models, prices_file)
+            models, unpriced = with_a_price(models, prices_file)
+            left_out = {**left_out, **unpriced}
         several = compare(
             models, network, precision, batch_size, left_out, replicas=replicas or (), **question
         )

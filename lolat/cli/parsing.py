@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 from collections.abc import Mapping
@@ -57,6 +58,19 @@ class LazyGroup(click.Group):
         """The list of commands in the help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
+
+
+class Whole(click.IntRange):
+    """A whole number, also written as 1.2e6."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into an int."""
+        with contextlib.suppress(ValueError):
+            if isinstance(value, str) and float(value).is_integer():
+                value = int(float(value)) if "e" in value.casefold() else value
+        return super().convert(value, param, ctx)
 
 
 class Auto(click.ParamType):

@@ -119,7 +119,7 @@ def predict(
         )
     best = precision == common.BEST
     predictions = predict_all(models, networks, *question, left_out, best)
-    _answer(predictions, as_json)
+    _answer(predictions, as_json, max_ms, sure is not None)
     if csv_file is not None:
         from lolat.report.tables import write_csv
 
@@ -135,7 +135,9 @@ def predict(
     fail(predictions.errors)
 
 
-def _answer(predictions: Predictions, as_json: bool) -> None:
+def _answer(
+    predictions: Predictions, as_json: bool, max_ms: float | None = None, sure: bool = False
+) -> None:
     """One prediction as it is, several as a table; or as JSON."""
     if not predictions.answers:
         fail(predictions.errors)
@@ -144,7 +146,8 @@ def _answer(predictions: Predictions, as_json: bool) -> None:
     if predictions.is_one and not predictions.left_out:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        lines = [*table_of_predictions(predictions.answers), *left_out_lines(predictions.left_out)]
+        table = table_of_predictions(predictions.answers, max_ms, sure)
+        lines = [*table, *left_out_lines(predictions.left_out)]
         common.answer("predictions", predictions, as_json, lines)
 
 

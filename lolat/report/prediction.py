@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from lolat.model.budget import end_of
 from lolat.model.prediction import (
     Prediction,
     domain_words,
@@ -125,10 +126,13 @@ def bar(share: float, largest: float) -> str:
 DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}
 
 
-def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
+def table_of_predictions(
+    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
+) -> Iterator[str]:
     """A line for each, then the notes, each once and with the names of those that it is of.
 
-    The column "vs. first" says how long a sample takes, over the first line's.
+    The column "vs. first" says how long a sample takes, over the first line's. `max_ms`: a column says
+    which keep it; `sure`: by the upper end of their intervals.
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
@@ -141,19 +145,28 @@ def table_of_predictions(predictions: Sequence[Prediction]) -> Iterator[str]:
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",
              f"{sample_ms / first:.2f}x" if first else "",
+             "" if max_ms is None else _keeps(p, max_ms, sure),
              "host-bound" if p.host_bound else DOMAIN[p.in_domain],
              byte_size(p.memory.total_bytes) + (" DOES NOT FIT" if p.fits is False else "")]
         )  # fmt: skip
     coverages = {p.coverage for p in predictions} - {None}
-    sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-    heads = ["network", "device", "as it runs", "batch", "ms", sure, "ms a sample", "vs. first"]
-    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 2, 8, 9})
+    between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
+    heads = ["network", "device", "as it runs", "batch", "ms", between, "ms a sample", "vs. first",
+             "" if max_ms is None else f"<= {max_ms:g} ms"]  # fmt: skip
+    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 2, 8, 9, 10})
     yield from grouped_notes(
         [
             (f"{plain(p.query.network)} on {_device(p)}", p.warnings)
             for p in sorted(predictions, key=_width, reverse=True)
         ]
     )
+
+
+def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
+    """Whether a prediction keeps a limit: its latency, or to be sure the upper end of its interval."""
+    if sure and prediction.interval_ms is None:
+        return "not known"
+    return "yes" if end_of(prediction, sure) <= max_ms else "NO"
 
 
 def _width(prediction: Prediction) -> float:
@@ -192,11 +205,17 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
 
 
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Devices that cannot answer, and why: MOST_NOTES of them, and how many more."""
-    lines = [f"{plain(name)}: {plain(why)}" for name, why in left_out.items()]
-    yield from lines[:MOST_NOTES]
-    if len(lines) > MOST_NOTES:
-        yield f"{len(lines) - MOST_NOTES} more devices cannot answer (--json has why)"
+    """Devices that cannot answer, and why, those of one reason together: MOST_NOTES reasons, and how many
+    devices more.
+    """
+    reasons: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        reasons.setdefault(plain(why), []).append(plain(name))
+    shown = list(reasons.items())[:MOST_NOTES]
+    for why, names in shown:
+        yield f"{_few(names)}: {why}"
+    if more := len(left_out) - sum(len(names) for _, names in shown):
+        yield f"{more} more devices cannot answer (--json has why)"
 
 
 def _few(names: Sequence[str]) -> str:

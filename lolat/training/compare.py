@@ -91,11 +91,18 @@ def compare(
     no device can answer.
     """
     graph = readers.read(network, asked.pop("input_size", None))
-    answers, left_out = [], dict(left_out)
+    least = asked.pop("memory_gib", None)
+    found: list[Cost] = []
+    left_out = dict(left_out)
     for model in models:
-        if why := _too_small(model, asked):
+        own = _memory_gib(model)
+        if why := _too_small(model, own, least, asked.get("prices")):
             left_out[model.label] = why
             continue
+        # At least so much is asked for: a card with more keeps its own.
+        asked["memory_gib"] = (
+            None if own is not None and least is not None and own >= least else least
+        )
         costs, refused = [], ""
         for way in (precision,) if precision else (None, *TRIED):
             try:
@@ -105,7 +112,9 @@ def compare(
         if not costs:
             left_out[model.label] = refused
             continue
-        answers.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
+        found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
+    # Two models of one GPU may run as the same third.
+    answers = list({(c.device, c.precision, c.launch): c for c in found}.values())
     if not answers:
         why = "; ".join(f"{name}: {text}" for name, text in left_out.items()) or "there is none"
         raise InputError(f"no device can answer: {why}", code="no-device")
@@ -133,14 +142,21 @@ def compare(
     )
 
 
-def _too_small(model: Model, asked: Mapping[str, Any]) -> str | None:
+def _memory_gib(model: Model) -> float | None:
+    """The memory of a model's GPU by its data sheet; None where that is not known."""
+    gpu = gpu_of(model.document)
+    return None if gpu is None else gpu.memory_gib
+
+
+def _too_small(
+    model: Model, own_gib: float | None, least_gib: float | None, prices: Any
+) -> str | None:
     """Why a device is left out that has less memory than is asked for, and is not rented with more."""
-    gpu, least = gpu_of(model.document), asked.get("memory_gib")
-    if least is None or gpu is None or gpu.memory_gib is None or gpu.memory_gib >= least:
+    if own_gib is None or least_gib is None or own_gib >= least_gib:
         return None
-    if rental_of(model.document, None, asked.get("prices"), least) is not None:
+    if rental_of(model.document, None, prices, least_gib) is not None:
         return None
-    return f"it has {gpu.memory_gib:g} GiB of memory, not {least:g}"
+    return f"less than {least_gib:g} GiB of memory"
 
 
 def _per_sample_ms(cost: Cost) -> float:

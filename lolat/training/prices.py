@@ -187,10 +187,11 @@ class Rental:
         return min(apart, self.rented(replicas * devices).price_per_hour)
 
     def link(self, devices: int) -> Link:
-        """The link of what is rented, assumed from its name and the device's."""
+        """The link of what is rented, assumed from its names and the device's."""
         offer = self.offer_for(devices)
         machine = offer.devices if offer.instance_type else MACHINE
-        return assumed_link(f"{self.device} {offer.accelerator}", devices, machine)
+        names = f"{self.device} {offer.accelerator} {offer.instance_type}"
+        return assumed_link(names, devices, machine)
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:

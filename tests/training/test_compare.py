@@ -119,7 +119,11 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     assert left_out == {}
     assert {"a100-fp32", "rtx-4090-amp", "epyc-2t"} <= {m.label for m in models}
     assert not any(m.label.startswith("justus") for m in models)
-    assert {m.label for m in with_a_price(models, prices)} == {"a100-fp32", "v100-fp32"}
+    priced, unpriced = with_a_price(models, prices)
+    assert {m.label for m in priced} == {"a100-fp32", "v100-fp32"}
+    assert {"h100-fp32", "t4-fp32", "rtx-4090-amp"} <= set(unpriced)
+    assert not {"epyc-2t", "i7-12700h-compiled"} & set(unpriced)
+    assert all("prices.csv" in why for why in unpriced.values())
 
 
 # ---- The commands
@@ -210,6 +214,24 @@ def test_what_is_rented_has_the_memory_that_is_asked(
     assert (rented and rented.instance_type) == instance
 
 
+def test_a_card_with_more_memory_than_is_asked_keeps_its_own(tmp_path: Path) -> None:
+    """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has its own batch."""
+    models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
+    path = tmp_path / "p.csv"
+    path.write_text(f"{PRICES}h,9,H100,1\n")
+    found = compare(models, network(), "fp32", "auto", {}, memory_gib=40, prices=str(path))
+    (answer,) = found.answers
+    assert answer.device == "h100-fp32"
+    assert answer.batch_size == models[1].cost(network(), "auto", prices=str(path)).batch_size
+    assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
+
+
+def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
+    names = ("rtx-pro-6000-amp-compiled", "rtx-pro-6000-bf16-compiled")
+    found = compare([package.load(n) for n in names], network(), "amp", 8, {})
+    assert [c.device for c in found.answers] == [names[0]]
+
+
 def test_nothing_fits_on_any(lolat: Command, net: str) -> None:
     done = lolat("cost", net, "--on", "p4,t4", "--batch-size", 10**6)
     assert done.code == 3
@@ -225,3 +247,26 @@ def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str)
     assert not any(
         "In mixed" in x for x in lolat.done(*ask, "--precision", "fp32").out.splitlines()
     )
+
+
+def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
+    times = {p: package.load(f"{p}-fp32").predict(network(), 64).latency_ms for p in ("a100", "p4")}
+    limit = sum(times.values()) / 2
+    done = lolat("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms", limit)
+    assert done.code == 3
+    rows = [line for line in done.out.splitlines() if " 64 " in line]
+    kept = {name: " yes " in r for r in rows for name in times if f" {name}-fp32 " in r}
+    assert kept == {name: ms <= limit for name, ms in times.items()}
+    assert all((" yes " in r) != (" NO " in r) for r in rows)
+
+
+def test_samples_as_people_write_them(lolat: Command, net: str) -> None:
+    def samples(written: str) -> int:
+        found = json.loads(
+            lolat("cost", "p4", net, "--batch-size", 8, "--samples", written, "--json").out
+        )
+        return int(found["samples"])
+
+    assert [samples(written) for written in ("12000", "1.2e4", "12_000")] == [12_000] * 3
+    for wrong in ("1.5", "1e-3", "many", "inf", "nan", "0e0"):
+        assert lolat("cost", "p4", net, "--batch-size", 8, "--samples", wrong).code == 2

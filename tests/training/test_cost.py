@@ -134,6 +134,16 @@ def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
     assert asked(known(), 4, link_gbps=25).options[0].link is None
 
 
+def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
+    """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
+    path = tmp_path / "p.csv"
+    head = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
+    for instance, link in (("2x_a100_sxm4", ("NVLink 3", 1920.0)), ("2x", ("PCIe 4.0 x16", 126.0))):
+        path.write_text(f"{head}{instance},4,A100,2\n")
+        found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=str(path))
+        assert (found.options[0].link, found.options[0].link_gbps) == link
+
+
 def test_memory() -> None:
     found = asked(known(), memory_gib=16)
     assert found.available_bytes == 16 * 2**30
