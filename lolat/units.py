@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -149,3 +151,11 @@ def byte_size(size: float) -> str:
 def plural(count: int, word: str) -> str:
     """1 device, 2 devices; 50,000 samples."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def user_line(error: BaseException) -> str:
+    """ " at net.py:12": the last line of the user's own code; "" where there is none."""
+    others = (os.path.dirname(__file__) + os.sep, f"-packages{os.sep}")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f for f in frames if not any(part in f.filename for part in others)]
+    return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from lolat import readers
 from lolat.errors import (
     InputError,
@@ -71,15 +73,26 @@ def full_name(name: str) -> str:
     return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 
 
+NO_TIMES = (
+    "a price, but no times of networks here; `lolat fit` makes a model of a table or a data sheet"
+)
+
+
 def with_a_price(
     models: Sequence[Model], prices: str | Prices | None
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the GPUs among models that a price list has; why the other GPUs are left out, by name)."""
+    """(the GPUs among models that a price list has; why others are left out, by name: GPUs without a price,
+    and those of the list without a model).
+    """
     listed = prices if isinstance(prices, Prices) else read_prices(prices)
     others = [m for m in models if m.document["environment"].get("device") != CPU]
-    priced = [m for m in others if rental_of(m.document, None, listed)]
+    rentals = {m.label: rental_of(m.document, None, listed) for m in others}
+    priced = [m for m in others if rentals[m.label]]
     why = f"no price in {listed.prices}"
-    return priced, {m.label: why for m in others if m not in priced and gpu_of(m.document)}
+    left_out = {m.label: why for m in others if m not in priced and gpu_of(m.document)}
+    known = {o.accelerator for rental in rentals.values() if rental for o in rental.offers}
+    unknown = {o.accelerator for o in listed.offers} - known - {""}
+    return priced, left_out | dict.fromkeys(sorted(unknown), NO_TIMES)
 
 
 def predict_all(
@@ -91,17 +104,20 @@ def predict_all(
     input_size: Sequence[int] = (),
     left_out: Mapping[str, str] | None = None,
     best: bool = False,
+    prices: str | Prices | None = None,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
     A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
-    devices that cannot answer, and why. `best`: each device in its fastest precision. InputError for a
-    predictor or a coverage that a model cannot answer, before a network is read.
+    devices that cannot answer, and why. `best`: each device in its fastest precision. `prices`: what
+    several devices cost; None: the list of `lolat prices`. InputError for a predictor or a coverage that a
+    model cannot answer, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)
     several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
     lost = dict(left_out or {})
+    per_hour = _price_per_hour(models, prices) if len(models) > 1 else {}
     answers: list[Prediction] = []
     seen: set[tuple[Any, int, str]] = set()
     errors: dict[str, LolatError] = {}
@@ -125,8 +141,16 @@ def predict_all(
                 if best and (network, p.batch_size, label) in seen:
                     continue
                 seen.add((network, p.batch_size, label))
-                answers.append(replace(p, device=label) if several else p)
+                price = per_hour.get(model.label, UNSET)
+                answers.append(replace(p, device=label, price_per_hour=price) if several else p)
     return Predictions(tuple(answers), errors, lost)
+
+
+def _price_per_hour(models: Sequence[Model], prices: str | Prices | None) -> dict[str, float]:
+    """US$ an hour of one device of each model that has a price, by its name."""
+    listed = prices if isinstance(prices, Prices) else read_prices(prices)
+    rentals = {m.label: rental_of(m.document, None, listed) for m in models}
+    return {name: r.rented(1).price_per_hour for name, r in rentals.items() if r is not None}
 
 
 def _fastest(model: Model, best: bool, *question: Any) -> Prediction:

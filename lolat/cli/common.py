@@ -145,7 +145,7 @@ def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
 
 # ---- Options that several commands have: one name, one meaning.
 
-OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
+OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
@@ -290,6 +290,10 @@ link_option = option(
 backend_option = option(
     "--backend", type=click.Choice(BACKENDS), help="The framework that is measured."
 )
+prices_option = option(
+    "--prices", "prices_file", type=click.Path(), metavar="FILE",
+    help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
+)  # fmt: skip
 threads_option = option("--threads", type=WHOLE, metavar="N", help="Threads on a CPU.")
 seed_option = option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",

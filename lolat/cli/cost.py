@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli import common
-from lolat.errors import LolatError
+from lolat.errors import AnswerIsNo, LolatError, arg
+from lolat.units import duration
 
 if TYPE_CHECKING:
     from lolat.model import Model
     from lolat.training.cost import Cost
-
-prices_option = common.option(
-    "--prices", "prices_file", type=click.Path(), metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
-)  # fmt: skip
 
 
 @common.command(
@@ -32,6 +28,7 @@ prices_option = common.option(
 @common.precision_option(
     type=click.Choice((*common.PRECISIONS, common.BEST)), more="best: each device's fastest."
 )
+@common.launch_option
 @common.batch_option(
     type=common.BATCH, required=True, more="On each device; auto: the most that fit."
 )
@@ -42,7 +39,8 @@ prices_option = common.option(
 @common.coverage_option
 @common.option(
     "--memory-gib", type=common.POSITIVE, metavar="GIB",
-    help="Of each device; if not given, of its data sheet, or what was free when a CPU was learned.",
+    help="Of each device, among several the least; if not given, of its data sheet, or what was free when "
+    "a CPU was learned.",
 )  # fmt: skip
 @common.replicas_option(
     default=None, show_default=False,
@@ -50,13 +48,18 @@ prices_option = common.option(
 )  # fmt: skip
 @common.link_option
 @common.option(
+    "--max-hours", type=common.POSITIVE, metavar="HOURS",
+    help="The cheapest is of those within it; exit code 3 where there is none.",
+)  # fmt: skip
+@common.option(
     "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
 )
-@prices_option
+@common.prices_option
 @common.size_option
 @common.json_option
 def cost(
-    arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, batch_size: int | str,
+    arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
+    batch_size: int | str, max_hours: float | None,
     prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
     """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
@@ -68,14 +71,14 @@ def cost(
 
     Exit code 3 where an iteration does not fit into the device's memory.
     """
-    from lolat.errors import AnswerIsNo
     from lolat.report.cost import cost_lines, costs_lines
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
     if precision == common.BEST:
         on, model, precision = (on if model is None else (model,)), None, None
-    network, question = networks[0], {**question, "prices": prices_file}
+    network = networks[0]
+    question |= {"prices": prices_file, "max_hours": max_hours}
     if model is None:
         from lolat.api.predicting import ALL, devices, with_a_price
         from lolat.training.compare import compare
@@ -84,16 +87,18 @@ def cost(
         if not on or ALL in on:
             models, unpriced = with_a_price(models, prices_file)
             left_out = {**left_out, **unpriced}
-        several = compare(
-            models, network, precision, batch_size, left_out, replicas=replicas or (), **question
-        )
+        ways = precision, launch
+        question["replicas"] = replicas or ()
+        several = compare(models, network, ways, batch_size, left_out, **question)
         common.answer("costs", several, as_json, costs_lines(several))
         if all(answer.fits is False for answer in several.answers):
             raise AnswerIsNo("it fits on none of these devices", code="no-room")
+        if several.fastest is not None:
+            too_slow(max_hours, several.fastest.total_s)
         return
     from lolat.cli.predict import opened
 
-    loaded, question = opened(model, precision), {**question, "replicas": replicas or 1}
+    loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
     answer = loaded.cost(network, batch_size, **question)
     if answer.fits is False:
         common.answer("cost", answer, as_json, [])
@@ -103,6 +108,17 @@ def cost(
         [] if precision or as_json else faster_lines(loaded, answer, network, batch_size, question)
     )
     common.answer("cost", answer, as_json, [*cost_lines(answer), *hint])
+    if answer.fastest is not None:
+        too_slow(max_hours, answer.option(answer.fastest).total_s or 0.0)
+
+
+def too_slow(max_hours: float | None, fastest_s: float) -> None:
+    """AnswerIsNo where the fastest takes longer than the limit."""
+    if max_hours is not None and fastest_s > 3600 * max_hours:
+        raise AnswerIsNo(
+            f"nothing here takes at most {max_hours:g} h of {arg('max_hours')}: the fastest takes "
+            f"{duration(fastest_s)}; expected more devices (--replicas), or a longer time"
+        )
 
 
 def faster_lines(
@@ -119,7 +135,7 @@ def faster_lines(
 @common.command(
     "lolat prices --accelerator V100", answers={"prices": "lolat.training.prices:Prices"}
 )
-@prices_option
+@common.prices_option
 @common.option(
     "--accelerator", metavar="NAME", help="Only it, such as V100; cpu: instances without one."
 )

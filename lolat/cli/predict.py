@@ -86,11 +86,13 @@ MOST_LINES = 3  # of an error that several answers share
 @common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
                help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
+@common.prices_option
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_sizes: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv_file: Path | None,
+    prices_file: str | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -118,7 +120,7 @@ def predict(
             against, batch_sizes[0], predictor, input_size=input_size or None
         )
     best = precision == common.BEST
-    predictions = predict_all(models, networks, *question, left_out, best)
+    predictions = predict_all(models, networks, *question, left_out, best, prices_file)
     _answer(predictions, as_json, max_ms, sure is not None)
     if csv_file is not None:
         from lolat.report.tables import write_csv

@@ -65,10 +65,14 @@ class Gpu:
             return 1.0
         return max(OF_TF32 * ours / (OF_PEAK * float32), 1.0)
 
-    def rate(self, dtype: str) -> float | None:
-        """TFLOPS of large products that it sustains in a data type of a mode; None where it has none."""
+    def peak(self, dtype: str) -> float | None:
+        """TFLOPS in a data type of a mode; None where it has none."""
         half = self.half_tflops if dtype != BFLOAT16 or self.bf16 else None
-        peak = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
+        return {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
+
+    def rate(self, dtype: str) -> float | None:
+        """Of `peak` what it sustains on its power, TFLOPS."""
+        peak = self.peak(dtype)
         if peak is None or None in (self.power_w, self.l2_mib, self.vector_tflops):
             return peak
         assert self.power_w is not None

@@ -313,6 +313,7 @@ class Model(Result):
         link_gbps: float | None = None,
         validation_samples: int | None = None,
         memory_gib: float | None = None,
+        max_hours: float | None = None,
         price_per_hour: float | None = None,
         prices: str | None = None,
         input_size: InputSize = None,
@@ -321,11 +322,12 @@ class Model(Result):
 
         `batch_size`: samples of an iteration on each device; "auto": the most that fit. `samples`: in the
         data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
-        price list has. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. Several devices
-        exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
-        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device. `price_per_hour`:
-        US$ for one device; else the price in `prices` (a CSV file in the layout of SkyPilot's catalog;
-        None: the list of `lolat prices`) of the model's device.
+        price list has. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as adam) or adadelta.
+        Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually
+        are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
+        `max_hours`: the cheapest is within it. `price_per_hour`: US$ for one device; else the price in
+        `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`) of the
+        model's device.
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
@@ -344,6 +346,7 @@ class Model(Result):
             training_of(self.document, self.source), network, run,
             [replicas] if isinstance(replicas, int) else replicas, link_gbps=link_gbps,
             price_per_hour=price_per_hour, prices=prices, memory_gib=memory_gib,
+            max_hours=max_hours,
             input_size=input_size, largest=largest, device=self.label,
             written=lambda graph: training_of(self._as_written(graph).document, self.source),
         )  # fmt: skip

@@ -139,7 +139,7 @@ def budget(
         tried = step(i)
         if tried is None:
             return None
-        return end_of(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
+        return _end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
     now = Step(own, model.predict(network, batch_size, predictor, coverage))
     start = min(max(round(own / unit), 1), most)
@@ -199,7 +199,7 @@ def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> in
     return bisect_left(range(start), True, 1, key=lambda i: fits(i) is False)
 
 
-def end_of(prediction: Prediction, sure: bool) -> float:
+def _end_ms(prediction: Prediction, sure: bool) -> float:
     """The latency, or to be sure the upper end of its interval; InputError where there is none."""
     if not sure:
         return prediction.latency_ms
@@ -225,7 +225,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
             document,
             code="no-room",
         )
-    takes = end_of(smallest.prediction, answer.sure)
+    takes = _end_ms(smallest.prediction, answer.sure)
     enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
@@ -283,7 +283,7 @@ def exceeded(
     for prediction in predictions:
         on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
         takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
-        if max_ms is not None and (end_ms := end_of(prediction, sure is not None)) > max_ms:
+        if max_ms is not None and (end_ms := _end_ms(prediction, sure is not None)) > max_ms:
             most = f" ({percent(sure)} sure of at most {milliseconds(end_ms)})" if sure else ""
             lines.append(
                 f"{takes}{most}, {percent(end_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "

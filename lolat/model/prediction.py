@@ -93,15 +93,15 @@ class Prediction(Result):
     the host takes to start them all; `host_bound`: whether that is longer than running them; None where the
     model does not say. `available_bytes`: of the device's memory, None where it is not known; `fits`:
     whether that is enough. The blocks, the last one "call", the fixed cost of a call, add up to
-    `latency_ms`. `device`: the model as it was given, among several answers. FLOPs are
-    multiply-accumulates.
+    `latency_ms`. `device`: the model as it was given, among several answers; `price_per_hour`: US$ of one
+    device, among several devices that have a price. FLOPs are multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
         "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits", "warnings",
-        "counts", "blocks", "device",
+        "counts", "blocks", "device", "price_per_hour", "dollars_per_million",
     )  # fmt: skip
 
     network: str
@@ -131,6 +131,7 @@ class Prediction(Result):
     input_shapes: tuple[tuple[int, ...], ...]  # of what goes in, the batch first
     query: Query = field(compare=False)
     device: str | UnsetType = UNSET
+    price_per_hour: float | UnsetType = UNSET
 
     def named(self, network: Any, input_size: InputSize) -> Prediction:
         """The same prediction, of a network that the user gave as `network`, not as a graph."""
@@ -174,6 +175,14 @@ class Prediction(Result):
     def fits(self) -> bool | None:
         """Whether the device's memory holds them; None where it is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
+
+    @property
+    def dollars_per_million(self) -> float | UnsetType:
+        """US$ of a million samples on a device that is always busy; UNSET without a price or room."""
+        if isinstance(self.price_per_hour, UnsetType) or self.fits is False:
+            return UNSET
+        hours = 1e6 / self.batch_size * self.latency_ms / 3.6e6
+        return hours * self.price_per_hour
 
     @property
     def largest_batch(self) -> int:
@@ -263,7 +272,7 @@ class Predictions(Result):
         return f"{plural(len(times), 'prediction')}{ends}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each prediction: network, device, batch_size, latency_ms, its interval, its counts."""
+        """A row for each prediction: network, device, batch_size, latency_ms, interval, price, counts."""
         rows = []
         for p in self.answers:
             low, high = p.interval_ms or (None, None)
@@ -271,7 +280,9 @@ class Predictions(Result):
             about = {n: getattr(p, n) for n in ("coverage", "in_domain", "predictor")}
             counts = {name: p.counts[name] for name in FEATURES}
             given = {"network": p.query.network, "device": p.query.model.label}
-            rows.append({**given, "batch_size": p.batch_size, **times, **about, **counts})
+            price = None if p.dollars_per_million is UNSET else p.dollars_per_million
+            money = {"dollars_per_million": price}
+            rows.append({**given, "batch_size": p.batch_size, **times, **about, **money, **counts})
         return rows
 
 

@@ -119,9 +119,11 @@ def name_of(document: Mapping[str, Any]) -> str:
 
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
+    rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
+    sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
     return (
         f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} "
-        f"({gpu.rate(wanted.dtype):.3g} TFLOPS)"
+        f"({peak:.3g} TFLOPS{sustained})"
     )
 
 

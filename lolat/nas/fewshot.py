@@ -105,6 +105,7 @@ def fit(
         ],
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(explanations).items()},
         warnings=_warnings(measured, explanations[0]),
+        choices=of_space.fingerprint,
     )
     model = NasModel.of(of_space, section)
     if output is not None:

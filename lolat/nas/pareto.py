@@ -5,6 +5,7 @@ The score is expensive. So it is asked for only of candidates within the time, a
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import os
@@ -141,7 +142,7 @@ def search(
     able = rows[times <= limit]
     if known.rows is None:
         if known.known:
-            shown.note(f"{len(known.known)} scores are in {scores} already")
+            shown.note(f"{len(known.known)} scores are in {scores} already{known.changed}")
         shown.start("scoring", candidates if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
         evolve(archive, able[0], candidates, limit, np.random.default_rng(seed))
@@ -219,7 +220,8 @@ def _front(
 # ---- Scores: from a table, or by a function, each added to a file at once.
 
 COLUMNS = ("arch", "score")
-OBJECTIVE = "objective"  # a further column of the file of a function's scores
+OBJECTIVE, CHOICES = "objective", "choices"
+"""Further columns of the file of a function's scores: its name, and the space's `fingerprint`."""
 
 
 class Scores:
@@ -256,12 +258,18 @@ class Scores:
         """The rows of a table of scores, which are then known."""
         table = read_table(os.fspath(path), COLUMNS, rows="network" if self.path is None else None)
         archs, rows = read_archs(table, self.space)
+        fingerprint = self.space.fingerprint
         for arch, row, cells in zip(archs, rows, table, strict=True):
             score = math.nan if cells["score"].lower() == "nan" else cells.number("score")
             if self.path is not None and cells.get(OBJECTIVE, self._name) != self._name:
                 raise cells.refused(
                     f"a score by {cells[OBJECTIVE]}; expected scores by {self._name}: give another file "
                     f"as {arg('scores')}, or remove this one"
+                )
+            if self.path is not None and cells.get(CHOICES, fingerprint) != fingerprint:
+                raise cells.refused(
+                    f"a score of before the choices of {self.space.name} changed: {arch} is another "
+                    f"network now; give another file as {arg('scores')}, or remove this one"
                 )
             if self.known.setdefault(self.space.arch(row), score) not in (
                 score,
@@ -270,6 +278,18 @@ class Scores:
                     f"{arch} has another score further up; expected one for each network"
                 )
         return rows
+
+    @property
+    def changed(self) -> str:
+        """That the function's file changed after the scores were written; "" where it did not."""
+        code = getattr(self.function, "__code__", None)
+        with contextlib.suppress(OSError):
+            if code is not None and self.path is not None:
+                file = code.co_filename
+                if os.path.getmtime(file) > os.path.getmtime(self.path):
+                    name = os.path.basename(file)
+                    return f", and {name} changed later: remove the scores to compute them anew"
+        return ""
 
     def score(self, row: np.ndarray) -> float:
         """The score of a candidate, NaN where there is none.
@@ -280,7 +300,8 @@ class Scores:
         if arch not in self.known and self.rows is None:
             self.known[arch] = self._compute(row, arch)
             if self.path is not None:
-                _append(self.path, [arch, repr(self.known[arch]), self._name])
+                cells = [arch, repr(self.known[arch]), self._name, self.space.fingerprint]
+                _append(self.path, cells)
         if self.rows is None:
             self.progress.step()
         return self.known.get(arch, math.nan)
@@ -288,7 +309,7 @@ class Scores:
     def _compute(self, row: np.ndarray, arch: str) -> float:
         candidate = tuple(row.tolist())
         values = {"arch": arch, "candidate": candidate, "choices": self.space.values(row)}
-        with user_code(f"objective {arch}", "expected a number"):
+        with user_code(f"objective {arch}", "expected a number, or nan to leave it out"):
             named = {p: values[p] for p in self._named}
             score = float(self.function(**named) if named else self.function(candidate))
         return score if math.isfinite(score) else math.nan
@@ -333,7 +354,7 @@ def _append(path: str | os.PathLike[str], cells: list[str]) -> None:
     try:
         with open(path, "a+", newline="", encoding="utf-8") as file:
             file.seek(0)
-            header = file.readline().strip() or ",".join([*COLUMNS, OBJECTIVE])
+            header = file.readline().strip() or ",".join([*COLUMNS, OBJECTIVE, CHOICES])
             row = to_csv(header.split(","), [cells[: header.count(",") + 1]])
             file.write(row.split("\n", 1)[1] if file.tell() else row)
             file.flush()

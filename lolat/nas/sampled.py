@@ -52,7 +52,8 @@ class Section(msgspec.Struct, frozen=True):
     """A device's knowledge of a space: the samples, and their explanations.
 
     `step_ms`: to which times were rounded (0: not seen); `spreads_ms`: by assumption (directions, pieces),
-    the uncertainty of the costs, as standard deviations in independent directions.
+    the uncertainty of the costs, as standard deviations in independent directions. `choices`: the space's
+    `fingerprint`, "" in files before version 0.1.
     """
 
     samples: list[Sample]
@@ -60,6 +61,7 @@ class Section(msgspec.Struct, frozen=True):
     costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
     spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
+    choices: str = ""
 
 
 CHUNK = 16384  # networks whose counts are in memory at a time
@@ -161,6 +163,12 @@ def from_model(model: Model, space: Space) -> NasModel:
         raise lacks(model.document, model.source, space.name)
     place = f"$.spaces.{space.name}"
     section: Section = converted(spaces[space.name], Section, model.source, place)
+    if section.choices not in ("", space.fingerprint):
+        raise ModelFileError(
+            f"{model.source}: its samples of {space.name} were measured before the choices of the space "
+            "changed; expected the space as it was, or samples of this one: lolat nas fit",
+            code="other-choices",
+        )
     fitted = NasModel.of(space, section)
     for costs in section.costs:
         pieces = fitted.pieces.get(costs.assumption)

@@ -12,6 +12,8 @@ but for what `scorer.source` says.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -172,6 +174,17 @@ class Space:
     def size(self) -> int:
         """How many candidates there are; an int of any size."""
         return self.grid.size
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that tells spaces with other choices apart: what was scored or measured of one is of other
+        networks in another.
+        """
+        choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
+        text = re.sub(
+            " at 0x[0-9a-fA-F]+", "", json.dumps(choices)
+        )  # where an object lies says nothing
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def decode(self, indices: Any) -> np.ndarray:
         """(n, positions) integers of the candidates with these indices; see `Grid.decode`."""

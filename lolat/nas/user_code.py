@@ -11,6 +11,7 @@ from lolat.errors import InputError, LolatError
 from lolat.io.progress import Progress
 from lolat.nas.space import Space
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
+from lolat.units import user_line
 
 
 def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
@@ -77,4 +78,5 @@ def user_code(action: str, expected: str) -> Iterator[None]:
         except LolatError:
             raise
         except Exception as error:
-            raise InputError(f"{action} failed: {brief(error)}; {expected}") from error
+            where = user_line(error)
+            raise InputError(f"{action} failed: {brief(error)}{where}; {expected}") from error

@@ -116,20 +116,26 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     ]
 
 
+def within_words(max_hours: float | None) -> str:
+    """A longest time, after a word."""
+    return "" if max_hours is None else f" within {max_hours:g} h"
+
+
 LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """The cheapest and the fastest, the options between them, and where the price is from."""
-    assert cost.cheapest is not None
     assert cost.fastest is not None
     if cost.cheapest != cost.fastest:
-        yield f"Cheapest: {cost.summary(cost.cheapest)}"
+        if cost.cheapest is not None:
+            yield f"Cheapest{within_words(cost.max_hours)}: {cost.summary(cost.cheapest)}"
         yield f"Fastest:  {cost.summary(cost.fastest)}"
+    if cost.cheapest != cost.fastest and len(cost.options) > 1:
         frontier = ", ".join(map(str, cost.frontier))
         yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
     elif len(cost.options) > 1:
-        yield f"Cheapest and fastest: {cost.summary(cost.cheapest)}"
+        yield f"Cheapest and fastest: {cost.summary(cost.fastest)}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -154,9 +160,12 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
     )
     yield ""
-    yield from table_lines(heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 4, 10})
+    yield from table_lines(
+        heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 4, 10}, whole={0}
+    )
     yield ""
-    for name, choice in (("Cheapest", costs.cheapest), ("Fastest", costs.fastest)):
+    within = within_words(costs.max_hours)
+    for name, choice in ((f"Cheapest{within}", costs.cheapest), ("Fastest", costs.fastest)):
         if choice is not None:
             yield f"{name}: {choice_words(choice)}"
     for cost in costs.answers:
@@ -171,7 +180,7 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
     )
     dated = {f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date}
-    links = {o.link for _, o in listed if o.link}
+    links = {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}
     yield from (
         [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from lolat.model.budget import end_of
+from msgspec import UNSET, UnsetType
+
 from lolat.model.prediction import (
     Prediction,
     domain_words,
@@ -131,8 +133,8 @@ def table_of_predictions(
 ) -> Iterator[str]:
     """A line for each, then the notes, each once and with the names of those that it is of.
 
-    The column "vs. first" says how long a sample takes, over the first line's. `max_ms`: a column says
-    which keep it; `sure`: by the upper end of their intervals.
+    "vs. first": how long a sample takes, over the first line's; "$ a million": samples. `max_ms`: a column
+    says which keep it; `sure`: by the upper end of their intervals.
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
@@ -145,6 +147,7 @@ def table_of_predictions(
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",
              f"{sample_ms / first:.2f}x" if first else "",
+             "" if p.dollars_per_million is UNSET else digits(p.dollars_per_million),
              "" if max_ms is None else _keeps(p, max_ms, sure),
              "host-bound" if p.host_bound else DOMAIN[p.in_domain],
              byte_size(p.memory.total_bytes) + (" DOES NOT FIT" if p.fits is False else "")]
@@ -152,8 +155,12 @@ def table_of_predictions(
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     heads = ["network", "device", "as it runs", "batch", "ms", between, "ms a sample", "vs. first",
+             "$ a million",
              "" if max_ms is None else f"<= {max_ms:g} ms"]  # fmt: skip
-    yield from table_lines([*heads, "measured domain", "memory"], lines, left={0, 1, 2, 8, 9, 10})
+    yield from table_lines(
+        [*heads, "measured domain", "memory"], lines, left={0, 1, 2, 9, 10, 11}, whole={1}
+    )
+    yield from _cheapest(predictions, max_ms, sure)
     yield from grouped_notes(
         [
             (f"{plain(p.query.network)} on {_device(p)}", p.warnings)
@@ -163,10 +170,38 @@ def table_of_predictions(
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
-    """Whether a prediction keeps a limit: its latency, or to be sure the upper end of its interval."""
+    """Whether a prediction keeps a limit: its whole interval, its latency ("likely"), or not.
+
+    `sure`: only the whole interval counts.
+    """
+    low, high = prediction.interval_ms or (prediction.latency_ms, math.inf)
+    if high <= max_ms:
+        return "yes"
     if sure and prediction.interval_ms is None:
         return "not known"
-    return "yes" if end_of(prediction, sure) <= max_ms else "NO"
+    if sure or low > max_ms:
+        return "NO"
+    return "likely" if prediction.latency_ms <= max_ms else "unlikely"
+
+
+def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
+    """Of each network and batch size on several devices with a price the cheapest that keeps the limit."""
+    groups: dict[tuple[str, int], list[tuple[float, str]]] = {}
+    for p in predictions:
+        price = p.dollars_per_million
+        is_within = max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely")
+        if not isinstance(price, UnsetType):
+            group = groups.setdefault((plain(p.query.network), p.batch_size), [])
+            group += [(price, _device(p))] * is_within
+    several = len(groups) > 1
+    for (network, batch), group in groups.items():
+        of = f" {network}, batch {batch}," if several else ""
+        within = "" if max_ms is None else f" within {max_ms:g} ms"
+        if group:
+            price, device = min(group)
+            yield f"Cheapest{of}{within}: {device}, ${digits(price)} a million samples"
+    if groups:
+        yield "Prices of one device that is always busy: lolat prices; yours: --prices FILE"
 
 
 def _width(prediction: Prediction) -> float:
@@ -175,7 +210,7 @@ def _width(prediction: Prediction) -> float:
     return high / max(low, 1e-9)
 
 
-MOST_NOTES = 3
+MOST_NOTES, MOST_NAMES = 3, 8
 
 
 def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
@@ -213,13 +248,14 @@ def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         reasons.setdefault(plain(why), []).append(plain(name))
     shown = list(reasons.items())[:MOST_NOTES]
     for why, names in shown:
-        yield f"{_few(names)}: {why}"
+        yield f"{_few(names, MOST_NAMES)}: {why}"
     if more := len(left_out) - sum(len(names) for _, names in shown):
         yield f"{more} more devices cannot answer (--json has why)"
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+def _few(names: Sequence[str], most: int = 2) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _device(prediction: Prediction) -> str:

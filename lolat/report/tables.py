@@ -35,18 +35,19 @@ def table_lines(
     left: Collection[int] = (0,),
     *,
     marked: Collection[int] = (),
+    whole: Collection[int] = (),
 ) -> list[str]:
     """A table as lines, with two blanks between its columns.
 
     `heads`: above the columns; where all are empty there is no line of heads. `left`: the columns of words,
     which are aligned to the left; numbers are to the right. `marked`: rows in bold red, on a terminal. A
     column whose cells are all empty is left out. Where a line is too long for the screen, words are cut
-    and end in an ellipsis, numbers never are.
+    and end in an ellipsis, numbers and columns in `whole` never are.
     """
     shown = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     widths = {i: max(len(plain(row[i])) for row in (heads, *rows)) for i in shown}
     too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
-    for i in sorted(set(left) & set(shown), key=lambda i: -widths[i]):
+    for i in sorted(set(left) & set(shown) - set(whole), key=lambda i: -widths[i]):
         less = min(too_long, widths[i] - LEAST_WIDTH)
         if less > 0:
             widths[i] -= less

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from lolat import readers
 from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import gpu_of
+from lolat.graph import Graph
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.training.cost import Cost, frontier
@@ -32,8 +34,8 @@ class Costs(Result):
     """The same training on several devices, each in the precision in which it is fastest or a given one.
 
     `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
-    `fastest`: None without samples, and of `cheapest` without a price; `frontier`: those than which no
-    other is both faster and cheaper, from the cheapest on.
+    `fastest`: None without samples, and of `cheapest` without a price, or within `max_hours`; `frontier`:
+    those than which no other is both faster and cheaper, from the cheapest on.
     """
 
     network: str
@@ -41,6 +43,7 @@ class Costs(Result):
     epochs: int
     optimizer: str
     coverage: float
+    max_hours: float | None
     answers: tuple[Cost, ...]
     left_out: Mapping[str, str]
     cheapest: Choice | None
@@ -80,41 +83,20 @@ TRIED = ("tf32", "amp")
 def compare(
     models: Sequence[Model],
     network: Any,
-    precision: str | None,
+    way: tuple[str | None, str | None],
     batch_size: int | str,
     left_out: Mapping[str, str],
     **asked: Any,
 ) -> Costs:
-    """The same training on several devices: in `precision`, or each in the one in which it is fastest.
+    """The same training on several devices.
 
+    `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
     `left_out`: devices that cannot answer, and why; `asked`: see `lolat.model.Model.cost`. InputError where
     no device can answer.
     """
     graph = readers.read(network, asked.pop("input_size", None))
-    least = asked.pop("memory_gib", None)
-    found: list[Cost] = []
     left_out = dict(left_out)
-    for model in models:
-        own = _memory_gib(model)
-        if why := _too_small(model, own, least, asked.get("prices")):
-            left_out[model.label] = why
-            continue
-        # At least so much is asked for: a card with more keeps its own.
-        asked["memory_gib"] = (
-            None if own is not None and least is not None and own >= least else least
-        )
-        costs, refused = [], ""
-        for way in (precision,) if precision else (None, *TRIED):
-            try:
-                costs.append(model.run_as(way).cost(graph, batch_size, **asked))
-            except LolatError as error:
-                refused = refused or str(error)
-        if not costs:
-            left_out[model.label] = refused
-            continue
-        found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
-    # Two models of one GPU may run as the same third.
-    answers = list({(c.device, c.precision, c.launch): c for c in found}.values())
+    answers = _answers(models, graph, way, batch_size, left_out, asked)
     if not answers:
         why = "; ".join(f"{name}: {text}" for name, text in left_out.items()) or "there is none"
         raise InputError(f"no device can answer: {why}", code="no-device")
@@ -125,6 +107,7 @@ def compare(
         if c.fits is not False and o.total_s is not None
     ]
     paid = [c for c in choices if c.dollars is not None]
+    limit_s = 3600 * (answers[0].max_hours or math.inf)
     good = frontier([(c.total_s, c.dollars or 0.0) for c in paid])
     best = [c for c, is_best in zip(paid, good, strict=True) if is_best]
     first = answers[0]
@@ -134,12 +117,50 @@ def compare(
         epochs=first.epochs,
         optimizer=first.optimizer,
         coverage=first.coverage,
+        max_hours=first.max_hours,
         answers=tuple(answers),
         left_out=left_out,
-        cheapest=min(paid, key=lambda c: (c.dollars, c.total_s), default=None),
+        cheapest=min(
+            (c for c in paid if c.total_s <= limit_s),
+            key=lambda c: (c.dollars, c.total_s),
+            default=None,
+        ),
         fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
         frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
     )
+
+
+def _answers(
+    models: Sequence[Model],
+    graph: Graph,
+    way: tuple[str | None, str | None],
+    batch_size: int | str,
+    left_out: dict[str, str],
+    asked: dict[str, Any],
+) -> list[Cost]:
+    """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
+    least = asked.pop("memory_gib", None)
+    found: list[Cost] = []
+    for model in models:
+        own = _memory_gib(model)
+        if why := _too_small(model, own, least, asked.get("prices")):
+            left_out[model.label] = why
+            continue
+        # At least so much is asked for: a card with more keeps its own.
+        has_it = own is not None and least is not None and own >= least
+        asked["memory_gib"] = None if has_it else least
+        costs, refused = [], ""
+        for precision in way[:1] if way[0] else (None, *TRIED):
+            try:
+                costs.append(model.run_as(precision, way[1]).cost(graph, batch_size, **asked))
+            except LolatError as error:
+                refused = refused or str(error)
+        if costs:
+            found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
+        else:
+            left_out[model.label] = refused
+    # Two models of one GPU may run as the same third.
+    return list({(c.device, c.precision, c.launch): c for c in found}.values())
 
 
 def _memory_gib(model: Model) -> float | None:

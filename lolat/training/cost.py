@@ -33,16 +33,16 @@ class Cost(Result):
     `device`: the model as it was given; `precision`, `launch`: how it trains, None where the model does not
     say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
-    than which no other is both faster and cheaper, from the cheapest on. `prices`: where the price is from.
-    None or empty without a price, without samples, and where an iteration does not fit: then nothing is
-    priced. `memory_bytes`: of an iteration on each device; `available_bytes`: of a device, None if unknown;
-    `largest_batch`: the largest that fits into it.
+    than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
+    `max_hours`, or None. `prices`: where the price is from. None or empty without a price, without samples,
+    and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration on each
+    device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
-        "coverage", "memory_bytes", "available_bytes", "fits", "largest_batch", "prices", "options",
-        "cheapest", "fastest", "frontier", "warnings",
+        "coverage", "memory_bytes", "available_bytes", "fits", "largest_batch", "max_hours", "prices",
+        "options", "cheapest", "fastest", "frontier", "warnings",
     )  # fmt: skip
 
     model: str
@@ -58,6 +58,7 @@ class Cost(Result):
     memory_bytes: int
     available_bytes: int | None
     largest_batch: int | None
+    max_hours: float | None
     prices: str | None
     options: tuple[TrainingPrediction, ...]
     cheapest: int | None
@@ -134,6 +135,7 @@ def cost(
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
     memory_gib: float | None = None,
+    max_hours: float | None = None,
     input_size: Any = None,
     largest: bool = False,
     device: str = "",
@@ -143,14 +145,12 @@ def cost(
 
     `replicas`: none: as many as one instance of the price list has. `largest`: the largest batch that fits
     is taken, not that of `run`. `device`: the model as it was given. `written`: the device's training of a
-    network that is in half itself. Further arguments: see `lolat.api.Model.cost`. InputError for what
-    cannot be.
+    network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
-    document = training.document
-    available = available_bytes(document) if memory_gib is None else int(memory_gib * GIB)
+    available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
-    rental = rental_of(document, price_per_hour, prices, memory_gib)
+    rental = rental_of(training.document, price_per_hour, prices, memory_gib)
     replicas = replicas or instances_of(rental)
     run.check_batch(1 if largest else max(replicas))
     link = None if link_gbps is None else Link(link_gbps)
@@ -179,9 +179,10 @@ def cost(
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
+        max_hours=max_hours,
         prices=rental.prices if rental else None,
         options=tuple(options),
-        **(_best(options) if fits else NOTHING),
+        **(_best(options, max_hours) if fits else NOTHING),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
 
@@ -202,13 +203,14 @@ def _option(
 NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
 
 
-def _best(options: Sequence[TrainingPrediction]) -> dict[str, Any]:
-    """The numbers of devices of the cheapest, the fastest, and those between them."""
+def _best(options: Sequence[TrainingPrediction], max_hours: float | None) -> dict[str, Any]:
+    """The numbers of devices of the cheapest within the time, the fastest, and those between them."""
     timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
     paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
+    cheap = [(o[1], o[0], o[2]) for o in paid if max_hours is None or o[0] <= 3600 * max_hours]
     best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
     return {
-        "cheapest": min((o[1], o[0], o[2]) for o in paid)[2] if paid else None,
+        "cheapest": min(cheap)[2] if cheap else None,
         "fastest": min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
         "frontier": tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
     }

@@ -34,6 +34,7 @@ class Optimizer:
 
 
 _SLOTS = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adadelta": 2}
+_ALIKE = {"adamw": "adam"}  # its decay reads and writes nothing more
 OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
 """As TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
 
@@ -41,8 +42,11 @@ OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
 def optimizer_named(name: str) -> Optimizer:
     """The optimizer of that name, in capitals or not; InputError for an unknown name."""
     key = name.strip().lower()
+    key = _ALIKE.get(key, key)
     if key not in OPTIMIZERS:
-        raise InputError(f"{arg('optimizer')} {name!r}: expected one of {', '.join(OPTIMIZERS)}")
+        raise InputError(
+            f"{arg('optimizer')} {name!r}: expected one of {', '.join((*OPTIMIZERS, *_ALIKE))}"
+        )
     return OPTIMIZERS[key]
 
 

@@ -226,7 +226,7 @@ def rental_of(
 
 
 MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
-ALMOST = 0.95  # of its memory: what a sheet and a list call the same differ by less
+ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by less
 
 
 def find_rental(

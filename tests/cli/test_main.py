@@ -214,10 +214,10 @@ def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.fitting.predictors import PREDICTORS
     from lolat.graph.modes import LAUNCHES
-    from lolat.training.iteration import OPTIMIZERS
+    from lolat.training.iteration import OPTIMIZERS, optimizer_named
     from microbench.backends import BACKENDS
 
-    assert set(common.OPTIMIZERS) == set(OPTIMIZERS)
+    assert {optimizer_named(name) for name in common.OPTIMIZERS} == set(OPTIMIZERS.values())
     assert set(common.BACKENDS) == set(BACKENDS)
     assert set(common.PREDICTORS) == set(PREDICTORS)
     assert common.LAUNCHES == LAUNCHES

@@ -8,15 +8,13 @@ a constant operand, as it is in a Keras network, and costs nothing.
 from __future__ import annotations
 
 import itertools
-import os
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.size import Shape, filled
-from lolat.units import one_line, shortened
+from lolat.units import one_line, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -68,7 +66,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, reason = "data-dependent", "what it does depends on the values of a tensor"
     raise NetworkError(
-        f"network {name!r} cannot be read: {reason}{_user_line(cause)}; give {arg('input_size')} that fits "
+        f"network {name!r} cannot be read: {reason}{user_line(cause)}; give {arg('input_size')} that fits "
         "(of several inputs a list, or a pair of the module and its inputs), and a forward whose "
         "operations depend on shapes alone",
         code=code,
@@ -169,11 +167,3 @@ def _default_size(model: Any) -> tuple[int, ...]:
     """The input size that a module says it has, as timm's do; or ()."""
     config = getattr(model, "default_cfg", None)
     return tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
-
-
-def _user_line(error: BaseException) -> str:
-    """ " at net.py:12": the last line of the user's own code; "" where there is none."""
-    others = (f"{os.sep}lolat{os.sep}readers{os.sep}", f"-packages{os.sep}")
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f for f in frames if not any(part in f.filename for part in others)]
-    return f" at {os.path.relpath(lines[-1].filename)}:{lines[-1].lineno}" if lines else ""

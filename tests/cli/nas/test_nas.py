@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -215,3 +217,59 @@ def test_a_wrong_score(lolat: Command, model: Path, here: Path) -> None:
     ):
         lolat.refused("nas", "score", space, model, "--output", here / "out.csv", *rest)
         assert not (here / "out.csv").exists()
+
+
+def edited(here: Path, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of the user's, changed as in an editor and imported anew."""
+    text = (here / "searched.py").read_text()
+    assert text.count(old) == 1
+    (here / "searched.py").write_text(text.replace(old, new))
+    monkeypatch.delitem(sys.modules, "searched")
+    shutil.rmtree(here / "__pycache__", ignore_errors=True)
+
+
+def test_scores_and_samples_of_other_choices_are_refused(
+    lolat: Command, model: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The integers of a candidate name another network once the choices change."""
+    ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
+    lolat.done(*ask)
+    written = (here / "tiny.scores.csv").read_text()
+    samples = "".join(f"{i}-{j},{1 + i + j}\n" for i in range(3) for j in range(3))
+    (here / "s.csv").write_text(f"arch,latency_ms\n{samples}")
+    lolat.done("nas", "fit", "searched:space", "s.csv", "--output", "fitted.json")
+    edited(here, '"width", (8, 16, 32))', '"width", (32, 16, 8))', monkeypatch)
+    refused = lolat(*ask)
+    assert refused.code == 2
+    assert "choices of tiny changed" in refused.err
+    assert (here / "tiny.scores.csv").read_text() == written
+    said = lolat("nas", "score", "searched:space", "fitted.json", "--output", "o.csv")
+    assert said.code == 2
+    assert "lolat nas fit" in said.err
+    edited(here, '"width", (32, 16, 8))', '"width", (8, 16, 32))', monkeypatch)
+    lolat.done(*ask)
+    lolat.done("nas", "score", "searched:space", "fitted.json", "--output", "o.csv")
+
+
+def test_an_objective_that_changed_later_is_told(
+    lolat: Command, model: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
+    lolat.done(*ask)
+    assert "changed later" not in lolat.done(*ask).err
+    edited(here, 'choices["kernel"] * 10', '-choices["kernel"]', monkeypatch)
+    later = (here / "tiny.scores.csv").stat().st_mtime + 10
+    os.utime(here / "searched.py", (later, later))
+    assert "searched.py changed later" in lolat.done(*ask).err
+
+
+def test_an_objective_that_fails_is_told_with_its_line(
+    lolat: Command, model: Path, here: Path
+) -> None:
+    text = (here / "searched.py").read_text()
+    (here / "searched.py").write_text(f"{text}\n\ndef wrong(choices):\n    return 1 / 0\n")
+    done = lolat("nas", "search", "searched:space", model, "--objective", "searched:wrong")
+    assert done.code == 2
+    number = (here / "searched.py").read_text().splitlines().index("    return 1 / 0") + 1
+    assert f"searched.py:{number}" in done.err
+    assert "nan" in done.err
