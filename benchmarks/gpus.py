@@ -53,7 +53,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
     for seed in range(seeds):
         timed = Timed(drawn(rows, number, seed), [], Mode())
         facts = read_facts(folder / "devices.csv", device)
-        model = Model(tables_document(device, device, timed, facts, {}))
+        model = Model(tables_document(device, device, timed, facts, {}, print))
         networks = read_networks(folder / "networks.csv", [device])
         try:
             found = compare_table(model, networks, training=False)

@@ -233,7 +233,7 @@ def _of_tables(
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
-    return tables_document(stem, shown, Timed(operations, networks, mode), sheet, source)
+    return tables_document(stem, shown, Timed(operations, networks, mode), sheet, source, warn)
 
 
 def _counted(

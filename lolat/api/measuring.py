@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.devices.compare import (
     Compared,
+    compare_blocks,
     compare_kernels,
     compare_operations,
     compare_served,
@@ -20,6 +21,7 @@ from lolat.devices.compare import (
     summary,
 )
 from lolat.devices.tables import (
+    BLOCKS,
     KERNELS,
     NETWORKS,
     OPERATIONS,
@@ -130,14 +132,14 @@ class Evaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `content`: "networks", "operations" or "served"; `skipped`: reason -> rows
-    left out.
+    """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
+    reason -> rows left out.
 
-    In JSON `networks`, `operations` or `served` are the rows as they stand in the table, with latency_ms,
-    predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
+    In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
+    latency_ms, predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
     """
 
-    KEYS = ("networks", "operations", "served", "summary", "skipped")
+    KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped")
 
     content: str
     compared: list[Compared]
@@ -159,6 +161,11 @@ class TableEvaluation(Result):
     def operations(self) -> list[dict[str, Any]] | UnsetType:
         """The rows of a table of operations."""
         return self.rows() if self.content == OPERATIONS else UNSET
+
+    @property
+    def blocks(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of blocks."""
+        return self.rows() if self.content == BLOCKS else UNSET
 
     @property
     def served(self) -> list[dict[str, Any]] | UnsetType:
@@ -367,6 +374,8 @@ def evaluate_table(
     if content == OPERATIONS:
         compared = compare_operations(model, read_operations(table), predictor)
         return TableEvaluation(OPERATIONS, compared, {}, columns)
+    if content == BLOCKS:
+        return TableEvaluation(BLOCKS, compare_blocks(model, table, predictor), {}, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
     compared = compare_table(model, networks, predictor, training, said)

@@ -53,7 +53,7 @@ def evaluate(
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run: it has
-    networks, operations, or served language models, as `lolat fit` takes them.
+    networks, operations, blocks, or served language models, as `lolat fit` takes them.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.api import measuring
@@ -101,14 +101,16 @@ def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
             f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
             f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for name in dict.fromkeys(row.timed.name for row in rows) if content != "networks" else ():
+    kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
+    for name in dict.fromkeys(kinds):
         of_name = [row for row in rows if row.timed.name == name]
         yield f"{plain(name)}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
     overall = summary(rows, content)
+    inside = f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
     yield (
         f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
-        f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
+        f"{inside if overall['intervals'] else 'too few were measured for intervals'}"
     )
 
 

@@ -25,7 +25,9 @@ from lolat.devices.times import Times
 from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.intervals import half_width
+from lolat.fitting.points import matrix, point_of, read_blocks
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.graph.counts import FEATURES
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
@@ -39,7 +41,9 @@ PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 @dataclass(frozen=True)
 class TimedRow:
-    """A row of language models: `name` of an operation or a served model; `latency_ms`, also of a token."""
+    """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
+    of a token.
+    """
 
     name: str
     latency_ms: float
@@ -67,6 +71,18 @@ class Compared:
     def latency_ms(self) -> float:
         """Its time in the table."""
         return self.timed.latency_ms
+
+
+def compare_blocks(model: Model, path: str, predictor: str | None = None) -> list[Compared]:
+    """The rows of a table of blocks, by their counts: all six, where every row has them, or three."""
+    rows = [(row, point_of(row)) for row in read_blocks(path)]
+    names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
+    counts = matrix([point for _, point in rows], names)
+    ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)
+    return [
+        Compared(TimedRow(point.name, point.latency_ms, row), float(predicted_ms), None)
+        for (row, point), predicted_ms in zip(rows, ms, strict=True)
+    ]
 
 
 def compare_table(

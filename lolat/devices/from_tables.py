@@ -23,6 +23,7 @@ from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
+from lolat.io.progress import Warn
 from lolat.model.figures import errors
 from lolat.model.learning import assembled
 
@@ -40,6 +41,7 @@ The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05
 the first half of the networks of docs/results/index.md with published times are 0.13 off from batch 4
 on."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
+WRONG = 20.0  # times off; 16 are the most in the 20 tables that shipped models are made of
 PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
 
 
@@ -81,14 +83,14 @@ def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
 
 
 def tables_document(
-    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any]
+    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any], warn: Warn
 ) -> dict[str, Any]:
     """A model file from what was timed, with one formula.
 
     That is by operation, or, of networks of a device of which nothing else is known, in float32, the linear
     one on their counts where that does as well on families left out, as on CPUs (SIMPLER). `source`: the
-    `environment`. InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data
-    sheet) and fewer than LEAST_NETWORKS networks.
+    `environment`; `warn`: is told of times that the others contradict. InputError for fewer than LEAST_ROWS
+    operations (LEAST_WITH_FACTS where there is a data sheet) and fewer than LEAST_NETWORKS networks.
     """
     least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
     if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
@@ -110,6 +112,9 @@ def tables_document(
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
     formula, off = _judged(times.take(main), fold[main], known, timed.mode)
+    rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
+    rows += [network for network, _ in timed.networks]
+    warn_of_outliers([row for row, is_main in zip(rows, main, strict=True) if is_main], off, warn)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     formula = started_by_a_host(formula, inference, known)
@@ -146,6 +151,26 @@ def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[K
     formula = fit_kernels(times, facts, mode)
     ms = left_out_of_folds(times, fold, facts, mode)
     return formula, np.log(times.latency_ms / ms)
+
+
+def warn_of_outliers(
+    rows: Sequence[TimedOperation | TimedNetwork], off: np.ndarray, warn: Warn
+) -> None:
+    """Say which time is the farthest from what the others say, where one is WRONG times off.
+
+    `off`: (rows,) log(measured / predicted) of each as others have it.
+    """
+    relative = off - np.median(off)
+    worst = int(np.argmax(np.abs(relative)))
+    many = int((np.abs(relative) > np.log(WRONG)).sum())
+    if many:
+        factor, row = float(np.exp(abs(relative[worst]))), rows[worst]
+        more = f", and {many - 1} more are {WRONG:g} times off or more" if many > 1 else ""
+        way = "longer" if relative[worst] > 0.0 else "shorter"
+        warn(
+            f"{row.row.where}: {row.name} takes {row.latency_ms:g} ms, {factor:.3g} times {way} than the "
+            f"other rows say{more}; it hardly counts: measure it again"
+        )
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> np.ndarray:
@@ -236,13 +261,14 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
     """A formula that was fitted to `times`, with the host that starts the operations of a network.
 
-    The host is that of a table's operations, half way to what hosts usually take; or one that is assumed,
-    and no slower than that of the table's fastest networks.
+    The host is that of a table's operations, half way to what hosts usually take: of several classes, or
+    less sure of few; or one that is assumed, and no slower than that of the table's fastest networks.
     """
     source, start_ms = ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
-    if (of_class >= LEAST_STEPS).sum() >= LEAST_CLASSES:
-        source, start_ms = FITTED, (formula.launch_ms * USUAL_MS) ** 0.5
+    if known := int((of_class >= LEAST_STEPS).sum()):
+        source = FITTED if known >= LEAST_CLASSES else ASSUMED
+        start_ms = (formula.launch_ms * USUAL_MS) ** 0.5
     elif times.whole.sum() >= LEAST_JUDGING_NETWORKS:
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, formula.mode))
         fastest = float((times.latency_ms / starts)[times.whole].min())

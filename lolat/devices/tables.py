@@ -53,8 +53,12 @@ def content_of(columns: Collection[str]) -> str:
         return SERVED
     if "op" in columns:
         return KERNELS if "dtype" in columns else OPERATIONS
-    is_of_networks = {*columns} & {*NETWORK_COLUMNS} and {*columns} & {*TIMES}
-    return NETWORKS if is_of_networks else BLOCKS
+    if "acts" in columns:
+        return BLOCKS
+    # What is missing is told by the reader of the most likely content.
+    if {*columns} & {*NETWORK_COLUMNS, *TIMES} - {"latency_ms"}:
+        return NETWORKS
+    return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     ]
     name, batch, size, time, millions = columns
     if not (name and time):
-        raise row.refused(f"no network or no time; {EXPECTED_NETWORKS}")
+        raise row.refused("no network or no time")
     mode = usual.of_row(row, row.where)
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
@@ -199,7 +203,7 @@ class TimedOperation:
     graph: Graph
     batch_size: int
     latency_ms: float
-    row: Mapping[str, str]
+    row: Row
 
 
 def read_operations(path: str | Path) -> list[TimedOperation]:

@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.io.tables import Row, read_table
+from lolat.io.tables import Row, Table, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 EXPECTED = (
     f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
-    "traffic,weights,ops,batch_size,name"
+    "traffic,weights,ops,batch_size,name; of networks network,batch_size,latency_ms; of operations "
+    "op,latency_ms and their sizes"
 )
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
 MOST_ROWS = 2_000  # of a table: some forty coefficients do not get better by more
@@ -82,14 +83,19 @@ def read_csv(path: str | Path) -> list[Point]:
     in capitals. Of more than MOST_ROWS rows so many, drawn at random, are points. Raises InputError that
     names the line and column that is wrong.
     """
-    table = read_table(path, REQUIRED, EXPECTED, "measured block")
+    table = read_blocks(path)
     rows = np.arange(len(table))
     if len(table) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
-    return [_point(table.row(row)) for row in rows.tolist()]
+    return [point_of(table.row(row)) for row in rows.tolist()]
 
 
-def _point(row: Row) -> Point:
+def read_blocks(path: str | Path) -> Table:
+    """The cells of a table of blocks; errors as of `read_csv`."""
+    return read_table(path, REQUIRED, EXPECTED, "measured block")
+
+
+def point_of(row: Row) -> Point:
     """The point of a row; rows of the same counts without a name are one block, left out together."""
     expected = "a count from 0 to 2**63 - 1, a whole number"
     counts = {

@@ -151,7 +151,8 @@ class Row(Mapping[str, str]):
     def wrong(self, column: str, expected: str) -> InputError:
         """The error for a cell that is not as `expected`."""
         text = self._cells.get(column)
-        given = f"is {shortened(text)!r}" if text else "is empty"
+        given = "is empty" if text == "" else f"is {shortened(str(text))!r}"
+        given = "is no column of the table" if text is None else given
         return self.refused(f"{column} {given}; expected {expected}")
 
     def refused(self, why: str) -> InputError:
@@ -198,9 +199,10 @@ def parse_table(
     missing = [name for name in required if name.lower() not in names]
     if len(set(names)) < len(names):
         raise InputError(f"{source} has two columns of one name; {expected}")
+    if len(names) == 1 and names[0].count(";"):
+        raise InputError(f"{source} has semicolons between its cells; expected commas")
     if missing:
-        hint = "commas between them and " if len(names) == 1 and ";" in names[0] else ""
-        raise InputError(f"{source} lacks the columns {', '.join(missing)}; {hint}{expected}")
+        raise InputError(f"{source} lacks the columns {', '.join(missing)}; {expected}")
     if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)

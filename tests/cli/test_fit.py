@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+import random
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 import lolat as library
+from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
 from lolat.model import load
 from lolat.model.file import read
@@ -364,3 +366,79 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     found = model.run_as("amp").predict(synthetic.network(), 8)
     assert found.available_bytes == int(24 * 2**30 * 0.94) - 2**29
     assert (found.precision, found.in_domain) == ("amp", False)
+
+
+def test_a_time_that_the_others_contradict_is_named(lolat: Command, tmp_path: Path) -> None:
+    path = products(tmp_path)
+    assert "measure it again" not in lolat.done("fit", path, "--output", tmp_path / "m.json").err
+    lines = path.read_text().splitlines()
+    *cells, ms = lines[16].split(",")
+    lines[16] = ",".join([*cells, str(100 * float(ms))])
+    path.write_text("\n".join(lines))
+    said = lolat.done("fit", path, "--output", tmp_path / "m.json").err
+    assert "products.csv, line 17: linear takes " in said
+    assert "measure it again" in said
+
+
+def products(folder: Path, launch_ms: float = 0.01) -> Path:
+    """Sixty products of matrices on a device of known rates, started `launch_ms` apart."""
+    draw, path = random.Random(0), folder / "products.csv"
+    rows = []
+    for _ in range(60):
+        batch, m, n, k = (2 ** draw.randint(*ends) for ends in ((0, 5), (4, 10), (5, 12), (5, 12)))
+        moved = 4 * (batch * m * n + n * k + batch * m * k)
+        ms = max(2 * batch * m * n * k / 20e9, moved / 600e6) + launch_ms
+        rows.append(f"linear,{batch},{m},{n},{k},{ms:.6g}")
+    path.write_text("\n".join(["op,batch,m,n,k,latency_ms", *rows]))
+    return path
+
+
+@pytest.mark.parametrize("launch_ms", [0.02, 0.1])
+def test_small_networks_of_products_take_what_the_products_took(
+    lolat: Command, tmp_path: Path, launch_ms: float
+) -> None:
+    """Eight in a row that compute next to nothing: eight times a launch is in the interval."""
+    lolat.done("fit", products(tmp_path, launch_ms), "--output", tmp_path / "m.json")
+    builder = GraphBuilder("eight")
+    x = builder.input((1, 64))
+    for _ in range(8):
+        x = builder.add("dense", [x], (1, 64), in_features=64, out_features=64, bias=True)
+    found = load(tmp_path / "m.json").predict(builder.build([x]), 4)
+    low, high = found.interval_ms or (0.0, 0.0)
+    assert low < 8 * launch_ms < high
+    assert high < 5 * low
+
+
+def test_blocks_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None:
+    points = synthetic.measured()
+    fit, rest, output = (tmp_path / name for name in ("fit.csv", "rest.csv", "model.json"))
+    header = [*FEATURES, "latency_ms", "batch_size", "name"]
+    fit.write_text(synthetic.table(points[::2], header))
+    rest.write_text(synthetic.table(points[1::2], header))
+    lolat.done("fit", fit, "--output", output)
+    found = lolat.json("evaluate", output, "--table", rest)
+    ms = load(output).predict_counts(**{f: points[1].counts[f] for f in FEATURES})
+    assert found["blocks"][0]["predicted_ms"] == pytest.approx(ms)
+    assert found["summary"]["blocks"] == len(points[1::2])
+    assert found["summary"]["median"] < 0.05
+    assert len(lolat.done("evaluate", output, "--table", rest).out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("network;latency_ms\na;1\n", "semicolons"),
+        ("network,time\na,1\n", "no time"),
+        ("batch,m,n,k,latency_ms\n1,1,1,1,1\n", "lacks the columns op"),
+        ("op,batch,m,n,latency_ms\nlinear,1,1,1,1\n", "k is no column of the table"),
+        ("name,latency_ms\na,1\n", "of networks network,batch_size"),
+    ],
+)
+def test_a_table_of_another_layout_is_told_its_own(
+    lolat: Command, tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text(text)
+    done = lolat("fit", path, "--output", tmp_path / "m.json")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert said in done.err

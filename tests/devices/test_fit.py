@@ -68,7 +68,7 @@ def by_hand(batch: int, tokens: int, width: int, heads: int) -> float:
 
 def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
-    document = tables_document("desk", "desk", of(rows), read_facts(facts, "desk"), {})
+    document = tables_document("desk", "desk", of(rows), read_facts(facts, "desk"), {}, print)
     validate(document, "desk")
     model = Model(document)
     assert model.default == Kernels.name
@@ -95,7 +95,7 @@ def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperatio
 
 def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, _ = timed
-    document = tables_document("desk", "desk", of(rows), None, {})
+    document = tables_document("desk", "desk", of(rows), None, {}, print)
     found = msgspec.convert(document["predictors"]["kernels"], Kernels)
     assert found.to_dict() == document["predictors"]["kernels"]
     assert "no facts of the device were given" in document["warnings"][-1]

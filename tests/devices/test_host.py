@@ -38,7 +38,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     operations, facts = tables
     rows = read_operations(operations)
     timed = Timed(rows, [], Mode())
-    document = tables_document("desk", "desk", timed, read_facts(facts, "desk"), {})
+    document = tables_document("desk", "desk", timed, read_facts(facts, "desk"), {}, print)
     validate(document, "desk")
     entry = document["predictors"]["kernels"]
     host = entry["host"]

@@ -24,7 +24,7 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.host import Host, Steps
+from lolat.fitting.predictors.host import GRAPH_CALLS, Host, Steps
 from lolat.fitting.predictors.nearby import Row, near_factors
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
@@ -256,7 +256,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None:
             if steps.host_bound:
-                graph = "" if self.mode.launch == GRAPH else " or a CUDA graph (--launch graph)"
+                helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
+                graph = " or a CUDA graph (--launch graph)" if helps else ""
                 took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
                 yield (
                     f"host-bound: the host takes {took} to start its {operations} operations and {views} "
