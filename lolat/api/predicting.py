@@ -57,6 +57,11 @@ def devices(
                 left_out[known] = str(error)
     distinct = {model.label: model for model in models}  # of one precision two may be the same
     models = list(distinct.values())
+    if not names:
+        raise InputError(
+            f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
+            code="no-device",
+        )
     if not models:
         why = "; ".join(left_out.values()) or "there is none"
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")

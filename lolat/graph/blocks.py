@@ -134,9 +134,15 @@ def _cut(graph: Graph) -> tuple[Block, ...]:
     order = branch_by_branch(graph)
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
-    groups = Grouping(ordered, flow).groups(segments(flow))
+    grouping = Grouping(ordered, flow)
+    groups = grouping.groups(segments(flow))
     insides = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
-    labels = unique([g.label or layer_label(o) for g, o in zip(groups, insides, strict=True)])
+    labels = unique(
+        [
+            g.label or grouping.names.of_span(sorted(g.positions)) or layer_label(o)
+            for g, o in zip(groups, insides, strict=True)
+        ]
+    )
     blocks = []
     for group, inside, label in zip(groups, insides, labels, strict=True):
         summary = summarize(inside)

@@ -16,6 +16,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.counts import FORMULAS
 from lolat.graph.kinds import FREE, HEAVY, POOLINGS
 
+SPAN = " to "
 LARGEST = 24
 """A name that more heavy operations share is that of a stage or a model, not of a block."""
 
@@ -94,6 +95,15 @@ class Names:
             return max(_chosen(agreed) or agreed, key=len)
         votes = Counter(b for p, n in weights.items() for b in n * [self.of_operation(p)] if b)
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
+
+    def of_span(self, positions: Sequence[int]) -> str | None:
+        """The label of a segment whose names do not agree: of its first and its last heavy operation."""
+        heavy = [p for p in positions if self.operations[p].kind in HEAVY]
+        ends = [self.of_operation(p) for p in (heavy[:1] + heavy[-1:])]
+        first, last = ends if len(ends) == 2 else (None, None)
+        if first is None or last is None or is_generic(first) or is_generic(last):
+            return None
+        return first if first == last else f"{first}{SPAN}{last}"
 
 
 def _chosen(names: Iterable[str]) -> list[str]:

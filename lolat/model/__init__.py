@@ -142,20 +142,10 @@ class Model(Result):
         """The device in the precision of a network that is in half itself, as after `module.half()`; as it
         is for all others. InputError where another precision was asked for.
         """
-        from lolat.fitting.gpus import dtype_named
         from lolat.graph.analysis import analyze
-        from lolat.model.running import mode_of, own_precision
+        from lolat.model.running import as_written
 
-        own = own_precision(analyze(network).graph)
-        if own is None or "kernels" not in self.predictors:
-            return self
-        if self.asked_precision not in (None, own):
-            raise InputError(
-                f"{arg('precision')} {self.asked_precision}: the network is in {own} itself; expected "
-                f"{own}, or the network in float32",
-                code="no-precision",
-            )
-        return self if mode_of(self.document).dtype == dtype_named(own) else self.run_as(own)
+        return as_written(self, analyze(network).graph)
 
     # ---- The latency of a network
 

@@ -20,6 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS
 from lolat.graph.edits import bypassed, image_side, is_separable, separated
+from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.model import Model
@@ -66,8 +67,8 @@ class Attribution:
         return {term.name: term for term in self.terms}
 
 
-Change = tuple[str, str, Graph]
-"""A change of a network: its kind, for programs; in words; the changed network."""
+Change = tuple[str, str, Graph | Model]
+"""A change: its kind, for programs; in words; the changed network, or the device run in another way."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,9 @@ def explain(
     )
     blocks = tuple(map(partial(_attribution, now), now.names, now.block_counts, now.block_terms))
     if position is None:
-        changes = _changes_of_network(analysis, blocks, at_size)
-        return Explanation(now, total, blocks, (), _judged(model, now, changes))
+        of_network = _changes_of_network(analysis, blocks, at_size)
+        judged = _judged(model, now, [*_changes_of_launch(model, now), *of_network])
+        return Explanation(now, total, blocks, (), judged)
     counts = analysis.counts.at(now.batch_size)
     terms = model.predictor(predictor).of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
@@ -205,8 +207,11 @@ def _judged(
 ) -> tuple[Counterfactual, ...]:
     """The changes that save something, the most first; `block_ms`: of the block, if one is explained."""
     judged = []
-    for kind, words, graph in changes:
-        new = model.predict(graph, now.batch_size, now.predictor)
+    for kind, words, changed in changes:
+        asked, graph = (
+            (model, changed) if isinstance(changed, Graph) else (changed, now.query.graph)
+        )
+        new = asked.predict(graph, now.batch_size, now.predictor)
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms
@@ -217,6 +222,13 @@ def _judged(
                 )
             )  # fmt: skip
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
+
+
+def _changes_of_launch(model: Model, now: Prediction) -> Iterator[Change]:
+    """A CUDA graph, where the host decides."""
+    if now.host_bound and now.launch != GRAPH:
+        words = "its operations started at once from a CUDA graph (--launch graph)"
+        yield ("launch", words, model.run_as(None, GRAPH))
 
 
 def _changes_of_network(

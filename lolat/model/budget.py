@@ -178,7 +178,8 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
     if side is None or at_size is None:
         raise InputError(
             f"the resolution of {network.name!r} cannot be varied: expected a network of square images "
-            "that is read by name; vary the width or the batch size"
+            "that can be read at another size, not one that brings its inputs; vary the width or the "
+            "batch size"
         )
     step = total_stride(network)
 
@@ -283,6 +284,9 @@ def exceeded(
     for prediction in predictions:
         on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
         takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
+        if max_ms is not None and prediction.fits is False:
+            lines.append(f"{prediction.title}{on} does not fit into its memory")
+            continue
         if max_ms is not None and (end_ms := _end_ms(prediction, sure is not None)) > max_ms:
             most = f" ({percent(sure)} sure of at most {milliseconds(end_ms)})" if sure else ""
             lines.append(

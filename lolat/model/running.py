@@ -102,6 +102,34 @@ def _asked(
     return made
 
 
+def as_written(model: Model, graph: Graph) -> Model:
+    """The device in the precision of a network that is in half itself; as it is for all others. InputError
+    where float32 was asked for, or the device has no such units.
+    """
+    own = own_precision(graph)
+    if own is None or Kernels.name not in model.predictors:
+        return model
+    if {model.asked_precision, own} <= {*HALVES.values()}:
+        return model  # as many bytes, on the same units
+    if model.asked_precision is not None:
+        raise InputError(
+            f"{arg('precision')} {model.asked_precision}: the network is in {own} itself; expected {own}, "
+            "or the network in float32",
+            code="no-precision",
+        )
+    if mode_of(model.document).dtype == dtype_named(own):
+        return model
+    try:
+        return model.run_as(own)
+    except InputError as error:
+        other = f"{arg('precision')} fp16, or " if own == "bf16" else ""
+        raise InputError(
+            f"the network is in {own} itself: {error.message.partition('; expected')[0]}; expected "
+            f"{other}the network in float32",
+            code=error.code,
+        ) from None
+
+
 def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
     """The file of a shipped model of the same device that was measured so."""
     device = name_of(document)

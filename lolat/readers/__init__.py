@@ -116,9 +116,15 @@ def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
-        graph = Graph.from_dict(read_json(path, expected))
+        document = read_json(path, expected)
+        if isinstance(document, dict) and "model_type" in document:
+            expected = f"expected transformers:{shortened(path)}"
+            raise InputError("it is a configuration of transformers")
+        graph = Graph.from_dict(document)
     except InputError as error:
-        raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
+        whole = expected in error.message
+        words = error.message if whole else f"{shortened(path)}: {error.message}; {expected}"
+        raise NetworkError(words) from error
     return _of_its_size(graph, size, path)
 
 

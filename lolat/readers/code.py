@@ -40,6 +40,8 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
         raise
     except BaseException as error:  # whatever the module raises, SystemExit too
         why = f"{brief(error)}; looked in {os.getcwd()} and among the installed packages"
+        if module.endswith(".py"):
+            expected = f"{module.removesuffix('.py').replace('/', '.')}:{attribute}"
         raise NetworkError(
             f"cannot import {module!r} for {what} {spec!r}: {why}; expected {expected}",
             code="user-code",

@@ -174,6 +174,8 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
 
     `sure`: only the whole interval counts.
     """
+    if prediction.fits is False:
+        return "NO"
     low, high = prediction.interval_ms or (prediction.latency_ms, math.inf)
     if high <= max_ms:
         return "yes"

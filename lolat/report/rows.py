@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lolat.graph.counts import MEANINGS
+from lolat.graph.naming import SPAN
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.units import plain
 
@@ -92,6 +93,9 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     elif most == MEMORY:
         why = f"{'it moves' if one else 'they move'} data more than {compute}"
     names = enumeration([named_parts(b.name)[0] for b in top])
+    if len({b.bound_by for b in top}) > 1:
+        each = (f"{named_parts(b.name)[0]} {TERMS.get(b.bound_by, b.bound_by)}" for b in top)
+        why = f"most is, of {', of '.join(each)}"
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
         f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {why}."
@@ -136,6 +140,9 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
 def levels(name: str) -> tuple[str, ...]:
     """The beginnings of a name at which a module ends, and the name."""
+    if SPAN in name:
+        first, last = map(levels, name.split(SPAN, 1))
+        return (*(beginning for beginning in first if beginning in last), name)
     ends = [m.start() for m in _PLACES.finditer(name) if _is_end(name, m.start())]
     return (*(name[:end] for end in ends if name[:end].strip("/._")), name)
 

@@ -266,8 +266,8 @@ def unet(names: bool = False) -> Graph:
 
 
 def test_a_u_net_with_names_gives_its_names() -> None:
-    """But of the innermost level, which is small."""
-    inner = "down3_conv0"
+    """The innermost level, which is small, has those of its ends."""
+    inner = "down3 to up2"
     assert labels(unet(names=True)) == [
         "down0",
         "down1",

@@ -95,3 +95,13 @@ def test_how_a_device_runs_networks() -> None:
     assert way_words(document) == "fp16, PyTorch, compiled"
     assert mode_of(document).channels_last is False
     assert way_words({"environment": {}, "predictors": {}}) == "fp32"
+
+
+def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:
+    """As many bytes on the same units; the T4 has none of bfloat16."""
+    t4, graph = lolat.load("t4-fp32"), layers("bfloat16")
+    with pytest.raises(InputError, match=r"bf16 itself.*T4.*; expected .*fp16, or the network in"):
+        t4.predict(graph, 64)
+    found = t4.run_as("fp16").predict(graph, 64)
+    assert found.precision == "fp16"
+    assert found.latency_ms == t4.predict(layers("float16"), 64).latency_ms

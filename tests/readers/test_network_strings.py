@@ -177,3 +177,19 @@ def test_keras_missing_says_what_to_install(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingPackageError, match=r"\[tensorflow\]'"):
         lolat.read(spec, 96)  # at its own size, ResNet50 comes with LoLat
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("config.json", "it is a configuration of transformers; expected transformers:config.json"),
+        ("missing.json", "missing.json: no such file; expected what `lolat read"),
+        ("nets.py:small", "expected nets:small"),
+    ],
+)
+def test_what_a_user_meant_is_told(here: Path, spec: str, said: str) -> None:
+    (here / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    with pytest.raises(InputError) as error:
+        lolat.read(spec)
+    assert said in str(error.value)
+    assert str(error.value).count("; expected") == 1

@@ -166,3 +166,13 @@ def test_networks_of_nothing_or_of_a_call_alone() -> None:
     for blocks, call_ms, words in UNUSUAL:
         assert words in bottleneck_sentence(prediction(blocks, call_ms, dict.fromkeys(blocks, 0)))
     assert set(COLUMNS) <= set(TERMS)
+
+
+def test_bottlenecks_of_different_reasons_have_each_its_own() -> None:
+    blocks = {
+        "a": {"flops": 6.0, "traffic": 1.0},
+        "b": {"flops": 1.0, "traffic": 5.0},
+        **{f"c{i}": {"flops": 0.2} for i in range(5)},
+    }
+    text = bottleneck_sentence(prediction(blocks, flops=dict.fromkeys(blocks, 100)))
+    assert text.endswith("MACs: most is, of a compute, of b memory traffic.")

@@ -343,3 +343,25 @@ def test_adamw_counts_as_adam() -> None:
     model = package.load("v100-fp32")
     adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
     assert adam == adamw
+
+
+def test_what_does_not_fit_keeps_no_limit(lolat: Command, net: str) -> None:
+    done = lolat("predict", "p4", net, "--batch-size", 10**6, "--max-ms", 10**11)
+    assert done.code == 3
+    assert "does not fit" in done.err
+    some = lolat("predict", net, "--on", "p4,a100", "--batch-size", "1,1000000", "--max-ms", 10**11)
+    rows = [line for line in some.out.splitlines() if "DOES NOT FIT" in line]
+    assert rows
+    assert all("  NO  " in row for row in rows)
+
+
+def test_a_launch_that_saves_time_is_offered() -> None:
+    """By the prediction of the other launch."""
+    model = package.load("rtx-4090-amp")
+    now, at_once = (m.predict(network(), 1) for m in (model, model.run_as(None, "graph")))
+    assert now.host_bound
+    (found,) = (c for c in model.explain(network(), 1).counterfactuals if c.kind == "launch")
+    assert found.saves_ms == pytest.approx(now.latency_ms - at_once.latency_ms)
+    large = model.explain(network(), 512)
+    assert large.prediction.host_bound is False
+    assert all(c.kind != "launch" for c in large.counterfactuals)
