@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
-from lolat.devices.sheets import Facts, given_sheet, read_facts
+from lolat.devices.sheets import Facts, given_sheet, listed_facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
     KERNELS,
@@ -78,10 +78,10 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together. None of them: from the data sheet of `name` in `facts` alone. `output`:
-    the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called.
-    `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of the rows that
-    were left out, as they cannot be used.
+    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU.
+    `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
+    is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
+    the rows that were left out, as they cannot be used.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -94,6 +94,8 @@ def fit(
     ):
         return _language_models(contents, output, name, facts)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
+    if not paths and facts is None and name is not None:
+        sheet = listed_facts(name)
     if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:

@@ -78,9 +78,7 @@ def full_name(name: str) -> str:
     return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 
 
-NO_TIMES = (
-    "a price, but no times of networks here; `lolat fit` makes a model of a table or a data sheet"
-)
+NO_TIMES = "a price, but no times of networks here; of its sheet: `lolat fit --name NAME --output FILE`"
 
 
 def with_a_price(

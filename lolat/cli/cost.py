@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
 @common.on_option(more="Without MODEL all with times and a price, if not given.")
 @common.precision_option(
-    type=click.Choice((*common.PRECISIONS, common.BEST)), more="best: each device's fastest."
+    type=click.Choice((*common.PRECISIONS, common.BEST)),
+    more="best: each device's fastest of fp32, tf32, amp.",
 )
 @common.launch_option
 @common.batch_option(

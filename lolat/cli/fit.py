@@ -63,7 +63,7 @@ def fit(
     concurrency, tensor_parallel, tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the
     JSON of `vllm bench serve --save-result` or of SGLang's bench_serving.
 
-    Without POINTS: from the data sheet of --name in --facts alone.
+    Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """
     from lolat.io.paths import called, near
     from lolat.model.summary import errors_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
-from lolat.fitting.gpus import OF_PEAK, OF_TF32, sustained
+from lolat.fitting.gpus import OF_PEAK, OF_TF32, find_gpu, sustained
+from lolat.graph.modes import FLOAT32
 from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.units import shortened
 
@@ -78,6 +79,23 @@ def read_facts(path: str | Path, device: str) -> Facts:
     tf32 = max(OF_TF32 * tf32_gflops / (OF_PEAK * part * gflops), 1.0)
     rate, bandwidth = part * gflops * 1e6 / 2, gigabytes * 1e6
     return Facts(multiprocessors, rate, bandwidth, bound=part < OF_PEAK, tf32=tf32)
+
+
+def listed_facts(device: str) -> Facts:
+    """The facts of a GPU by its name, from the data sheets that come along; InputError."""
+    gpu = find_gpu(device)
+    rate, peak = (None, None) if gpu is None else (gpu.rate(FLOAT32), gpu.peak(FLOAT32))
+    if gpu is None or None in (rate, peak, gpu.multiprocessors, gpu.bandwidth_gb_s):
+        raise InputError(
+            f"{arg('name')} {shortened(device)!r}: no data sheet of it comes along; expected tables of its "
+            f"times, or its sheet as {arg('facts')}",
+            code="name",
+        )
+    assert rate is not None
+    assert peak is not None
+    multiprocessors, bandwidth = gpu.multiprocessors or 1.0, (gpu.bandwidth_gb_s or 1.0) * 1e6
+    is_bound = rate < OF_PEAK * peak
+    return Facts(multiprocessors, rate * 1e9 / 2, bandwidth, bound=is_bound, tf32=gpu.tf32)
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, float]:

@@ -228,7 +228,7 @@ class Scores:
     """Scores of a space's candidates.
 
     `rows`: (n, positions) the networks of a table, None for a function; `known`: the scores so far, by the
-    candidates' texts.
+    candidates' texts; `changed`: that the function's file changed after they were written.
     """
 
     def __init__(
@@ -244,6 +244,7 @@ class Scores:
         """
         self.space, self.path, self.progress = space, path, progress or Progress()
         self.rows: np.ndarray | None = None
+        self.changed = ""
         self.known: dict[str, float] = {}
         if isinstance(objective, str) and (is_table(objective) or os.path.isfile(objective)):
             self.rows = self._read(objective)
@@ -251,6 +252,7 @@ class Scores:
         self.function = find_function(objective, "objective")
         self._named, self._name = _named(self.function), _name_of(objective)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
+            self.changed = _changed(self.function, path)
             _cut_last_line(path)
             self._read(path)
 
@@ -278,18 +280,6 @@ class Scores:
                     f"{arch} has another score further up; expected one for each network"
                 )
         return rows
-
-    @property
-    def changed(self) -> str:
-        """That the function's file changed after the scores were written; "" where it did not."""
-        code = getattr(self.function, "__code__", None)
-        with contextlib.suppress(OSError):
-            if code is not None and self.path is not None:
-                file = code.co_filename
-                if os.path.getmtime(file) > os.path.getmtime(self.path):
-                    name = os.path.basename(file)
-                    return f", and {name} changed later: remove the scores to compute them anew"
-        return ""
 
     def score(self, row: np.ndarray) -> float:
         """The score of a candidate, NaN where there is none.
@@ -340,6 +330,16 @@ def _name_of(objective: str | Callable[..., Any]) -> str:
         return objective
     named = objective if hasattr(objective, "__qualname__") else type(objective)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def _changed(function: Callable[..., Any], path: str | os.PathLike[str]) -> str:
+    """That a function's file changed after its scores were written to `path`; "" where it did not."""
+    code = getattr(function, "__code__", None)
+    with contextlib.suppress(OSError):
+        if code is not None and os.path.getmtime(code.co_filename) > os.path.getmtime(path):
+            name = os.path.basename(code.co_filename)
+            return f", and {name} changed later: remove the scores to compute them anew"
+    return ""
 
 
 def _cut_last_line(path: str | os.PathLike[str]) -> None:

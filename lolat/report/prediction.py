@@ -197,11 +197,11 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
             group += [(price, _device(p))] * is_within
     several = len(groups) > 1
     for (network, batch), group in groups.items():
-        of = f" {network}, batch {batch}," if several else ""
+        of = f" for {network} at batch {batch}" if several else ""
         within = "" if max_ms is None else f" within {max_ms:g} ms"
         if group:
             price, device = min(group)
-            yield f"Cheapest{of}{within}: {device}, ${digits(price)} a million samples"
+            yield f"Cheapest{within}{of}: {device}, ${digits(price)} a million samples"
     if groups:
         yield "Prices of one device that is always busy: lolat prices; yours: --prices FILE"
 

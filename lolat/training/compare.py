@@ -13,6 +13,7 @@ from lolat.fitting.gpus import gpu_of
 from lolat.graph import Graph
 from lolat.io.results import Result
 from lolat.model import Model
+from lolat.model.running import mode_of, name_of
 from lolat.training.cost import Cost, frontier
 from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
@@ -141,6 +142,9 @@ def _answers(
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
     least = asked.pop("memory_gib", None)
     found: list[Cost] = []
+    if launch := way[1]:  # of a GPU that was measured so no other model is asked
+        measured = {name_of(m.document) for m in models if _launch(m) == launch}
+        models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for model in models:
         own = _memory_gib(model)
         if why := _too_small(model, own, least, asked.get("prices")):
@@ -161,6 +165,11 @@ def _answers(
             left_out[model.label] = refused
     # Two models of one GPU may run as the same third.
     return list({(c.device, c.precision, c.launch): c for c in found}.values())
+
+
+def _launch(model: Model) -> str | None:
+    """How a model's operations were launched; None where it has no formula of latencies."""
+    return mode_of(model.document).launch if "predictors" in model.document else None
 
 
 def _memory_gib(model: Model) -> float | None:

@@ -124,7 +124,8 @@ def is_named(accelerator: str, device: str) -> bool:
 
 def _words(name: str) -> list[str]:
     """The words of a name: "A100-80GB" has a100 and 80gb."""
-    return "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+    words = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+    return [word for word in words if word not in MAKERS]
 
 
 # ---- What is rented.
@@ -225,6 +226,7 @@ def rental_of(
     return find_rental(document, listed, memory_gib)
 
 
+MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by less
 

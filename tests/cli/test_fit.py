@@ -442,3 +442,21 @@ def test_a_table_of_another_layout_is_told_its_own(
     done = lolat("fit", path, "--output", tmp_path / "m.json")
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert said in done.err
+
+
+def test_a_gpu_from_the_data_sheet_that_comes_along(lolat: Command, tmp_path: Path) -> None:
+    """A large product of matrices by hand: 2 x 8192^3 at NVIDIA's 91.6 TFLOPS, and what power leaves."""
+    path = tmp_path / "l40s.json"
+    assert "nothing was measured" in lolat.done("fit", "--name", "l40s", "--output", path).err
+    builder = GraphBuilder("product")
+    x = builder.input((1, 8192))
+    x = builder.add("dense", [x], (1, 8192), in_features=8192, out_features=8192, bias=True)
+    found = load(path).predict(builder.build([x]), 8192)
+    at_peak = 2 * 8192**3 / 91.6e9
+    assert at_peak < found.latency_ms < 3 * at_peak
+    assert found.in_domain is not True
+    assert found.available_bytes is not None
+    assert 40e9 < found.available_bytes < 48e9
+    for more in ((), ("--output", tmp_path / "none.json")):
+        assert lolat("fit", "--name", "no such gpu", *more).code == 2
+    assert not (tmp_path / "none.json").exists()

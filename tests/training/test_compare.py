@@ -365,3 +365,19 @@ def test_a_launch_that_saves_time_is_offered() -> None:
     large = model.explain(network(), 512)
     assert large.prediction.host_bound is False
     assert all(c.kind != "launch" for c in large.counterfactuals)
+
+
+def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
+    names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
+    found = compare([package.load(n) for n in names], network(), ("amp", "eager"), 8, {})
+    assert [c.device for c in found.answers] == ["rtx-4090-amp"]
+
+
+def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    head = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
+    path.write_text(f"{head}x,5,NVIDIA A100 80GB,1\ny,1,NVIDIA GeForce RTX 4090,1\n")
+    for name, price in (("a100-fp32", 5), ("rtx-4090-amp", 1)):
+        found = package.load(name).cost(network(), 8, 1000, prices=str(path))
+        assert found.options[0].rented is not None
+        assert found.options[0].rented.price_per_hour == price

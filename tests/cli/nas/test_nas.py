@@ -255,11 +255,13 @@ def test_an_objective_that_changed_later_is_told(
     lolat: Command, model: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
+    os.utime(here / "searched.py", (1e9, 1e9))
     lolat.done(*ask)
     assert "changed later" not in lolat.done(*ask).err
     edited(here, 'choices["kernel"] * 10', '-choices["kernel"]', monkeypatch)
-    later = (here / "tiny.scores.csv").stat().st_mtime + 10
-    os.utime(here / "searched.py", (later, later))
+    written = (here / "tiny.scores.csv").stat().st_mtime
+    for name, moment in (("tiny.scores.csv", written - 9), ("searched.py", written - 5)):
+        os.utime(here / name, (moment, moment))
     assert "searched.py changed later" in lolat.done(*ask).err
 
 
