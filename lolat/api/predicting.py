@@ -78,7 +78,9 @@ def full_name(name: str) -> str:
     return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
 
 
-NO_TIMES = "a price, but no times of networks here; of its sheet: `lolat fit --name NAME --output FILE`"
+NO_TIMES = (
+    "a price, but no times of networks here; of its sheet: `lolat fit --name NAME --output FILE`"
+)
 
 
 def with_a_price(
