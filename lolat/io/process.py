@@ -146,7 +146,11 @@ class Child:
             self._requests.flush()
             answer = json.loads(self._answers.readline())
         except (OSError, ValueError):  # nothing, half a line of a dying process, or closed
-            how = f"gave no answer within {limit_s:g} s" if is_late.is_set() else self._end()
+            if is_late.is_set():
+                timer.join()  # the pipe closes a moment before the process is gone
+                how = f"gave no answer within {limit_s:g} s"
+            else:
+                how = self._end()
             raise ProcessDied(f"{self.name} {how}") from None
         finally:
             timer.cancel()
