@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from lolat.devices.from_tables import Timed, facts_document, tables_document, usual_mode
+from lolat.devices.from_tables import (
+    Timed,
+    facts_document,
+    odd_time,
+    tables_document,
+    usual_mode,
+)
+from lolat.devices.odd_times import tell_other_units, warn_of_contradictions
 from lolat.devices.sheets import Facts, given_sheet, listed_facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
@@ -22,6 +30,7 @@ from lolat.devices.tables import (
     Counted,
     Table,
     TimedNetwork,
+    TimedOperation,
     content_of,
     counts_of,
     read_networks,
@@ -29,13 +38,13 @@ from lolat.devices.tables import (
     version_of,
 )
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.fitting.points import Point, read_csv
+from lolat.fitting.points import Point, lacking_counts, read_points
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn
 from lolat.io.results import Result
-from lolat.io.tables import is_table, read_table
+from lolat.io.tables import Row, is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
 from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
@@ -57,6 +66,7 @@ NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
 MODELS, EPOCHS = "models", "epochs"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
+MOST_JUDGING_UNITS = 500  # operations of a table
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
     "these two alone; or a model file, alone or with tables of networks or of served models; or one table "
@@ -81,14 +91,14 @@ def fit(
     fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
-    the rows that were left out, as they cannot be used.
+    rows that were left out, as they cannot be used, and of what a table lacks or contradicts.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     contents = [(path, _content(path)) for path in paths]
     kinds, stem = [content for _, content in contents], Path(output or "model").stem
-    tell = warn or (lambda text: None)
+    tell = warn or _nobody
     if {KERNELS, SERVED} & {*kinds} or (
         not kinds and facts is not None and _of_language_models(facts)
     ):
@@ -112,9 +122,7 @@ def fit(
         if name is None and Path(output or "").is_file():
             document["device"] = UNKNOWN  # it is the file's
     elif kinds == [BLOCKS]:
-        source = {"device": "unknown", "source": Path(paths[0]).name}
-        shown = name or "unknown (from a table)"
-        document = model_document(stem, shown, read_csv(paths[0]), source, {})
+        document = _of_blocks(paths[0], stem, name or "unknown (from a table)", tell)
     elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
         document = _of_model(contents, stem, name, tell)
     else:
@@ -207,6 +215,30 @@ def _not_together(contents: Contents) -> InputError:
     return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
+def _of_blocks(path: str, stem: str, device: str, warn: Warn) -> dict[str, Any]:
+    """The document of a table of blocks; `warn` is told of counts that lack, and of times far off."""
+    of_rows = read_points(path)
+    lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
+    if lacking:
+        warn(f"{path}: {lacking}")
+    times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
+    if copies := len(of_rows) - len(times):
+        warn(f"{path}: {copies} of {len(of_rows)} rows are copies of others, and count once")
+    warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
+    in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
+    source = {"device": "unknown", "source": Path(path).name}
+    document = model_document(stem, device, [p for p, _ in times.values()], source, {})
+    off = document["predictors"][document["default"]].get("residuals")
+    if off and not in_other_units:
+        timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
+        odd_time(timed, np.array(off), warn)
+    return document
+
+
+def _nobody(text: str) -> None:
+    """Is told what nobody is to hear."""
+
+
 def _of_tables(
     contents: Contents,
     stem: str,
@@ -224,9 +256,21 @@ def _of_tables(
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
     networks = [row for table in tables for row in _counted(table, mode, said, warn)]
+    rows: list[TimedOperation | TimedNetwork] = [*operations]
+    rows += [network for network, _ in networks]
+    warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
+    counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
+    # Of a longer table some operations tell its unit as well.
+    for operation in operations[:: 1 + len(operations) // MOST_JUDGING_UNITS]:
+        counts = count(operation.graph).total(operation.batch_size)._asdict()
+        counted.append((counts, operation.latency_ms, operation.row))
+    if tell_other_units(counted, warn):
+        warn = _nobody  # which times are odd cannot be told where all are
     numbers = [f"{len(operations)} operations"] * bool(operations)
     numbers += [f"{len(networks)} networks"] * bool(networks)
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
+    if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
+        del source["framework"]  # PyTorch did not run these; what did, the table does not say
     sizes = [row.batch_size for row, _ in networks]
     sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
     held: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
@@ -241,20 +285,21 @@ def _of_tables(
 def _counted(
     table: Table, mode: Mode, said: Said | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """The rows of a table that were run in `mode`, each with its counts; `warn`: of those left out."""
+    """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
+    table.say_batch_sizes(warn)
     rows = [row for row in table.rows if row.mode.inference == mode]
     for row in table.rows:
         if row.mode.inference != mode:
-            table.skipped[f"run in another way than most ({row.mode}; most: {mode})"] += 1
+            table.left_out.add(f"run in another way than most ({row.mode}; most: {mode})", "mode")
     if not rows:
         raise table.nothing()
     networks = []
     for row, counts in zip(rows, counts_of(rows, said), strict=True):
         if isinstance(counts, LolatError):
-            table.skipped[f"{row.name}: {counts}"] += 1
+            table.left_out.network(row.name, row.network[0], counts)
         else:
             networks.append((row, counts))
-    table.say_skipped(warn)
+    table.say_left_out(warn)
     return networks
 
 
@@ -292,7 +337,9 @@ def _points_of_networks(
     """
     mode = mode_of(document)
     devices = (device,) if device else (document["device"], document["name"])
-    table, points = read_networks(path, devices, mode), []
+    table, points, timed = read_networks(path, devices, mode), [], []
+    counted: list[tuple[Mapping[str, int], float, Row]] = []
+    table.say_batch_sizes(warn)
     for row in table.rows:
         spec, size, _ = row.network
         try:
@@ -300,15 +347,19 @@ def _points_of_networks(
                 raise InputError(f"run in another way ({row.mode}; the model: {mode})")
             graph = read_network(spec, size)
         except LolatError as error:
-            table.skipped[f"{row.name}: {error}"] += 1
+            table.left_out.network(row.name, spec, error)
             continue
         counts = count(graph).total(row.batch_size)._asdict()
         kinds = tuple(sorted(behaviors(graph.operations)))
         point = Point(row.name, row.batch_size, counts, row.latency_ms, kinds=kinds, whole=True)
         points.append(point)
+        timed.append((row.same, row.name, row.latency_ms, row.row))
+        counted.append((counts, row.latency_ms, row.row))
     if not points:
         raise table.nothing()
-    table.say_skipped(warn)
+    table.say_left_out(warn)
+    warn_of_contradictions(timed, warn)
+    tell_other_units(counted, warn)
     return points
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from lolat.devices.compare import (
     predictions,
     summary,
 )
+from lolat.devices.left_out import LeftOut
 from lolat.devices.tables import (
     BLOCKS,
     KERNELS,
@@ -143,8 +143,13 @@ class TableEvaluation(Result):
 
     content: str
     compared: list[Compared]
-    skipped: Mapping[str, int]
+    left_out: LeftOut
     columns: Sequence[str]
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Why rows were left out -> how many."""
+        return self.left_out.reasons
 
     @property
     def summary(self) -> dict[str, float]:
@@ -358,28 +363,30 @@ def evaluate_table(
     predictor: str | None = None,
     training: bool = False,
     said: Said | None = None,
+    warn: Warn = lambda remark: None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
 
-    `said`: is told of each network that is counted: (done, all, name).
+    `said`: is told of each network that is counted: (done, all, name); `warn`: of what the table lacks.
     """
     columns = read_table(table).names if is_table(table) else ()
-    content, skipped = content_of(columns) if columns else SERVED, Counter[str]()
+    content, left_out = content_of(columns) if columns else SERVED, LeftOut()
     if content in (KERNELS, SERVED):
         compare = compare_kernels if content == KERNELS else compare_served
-        made = compare(model, table, skipped)
+        made = compare(model, table, left_out)
         return TableEvaluation(
-            "served" if content == SERVED else OPERATIONS, made, skipped, columns
+            "served" if content == SERVED else OPERATIONS, made, left_out, columns
         )
     if content == OPERATIONS:
         compared = compare_operations(model, read_operations(table), predictor)
-        return TableEvaluation(OPERATIONS, compared, {}, columns)
+        return TableEvaluation(OPERATIONS, compared, left_out, columns)
     if content == BLOCKS:
-        return TableEvaluation(BLOCKS, compare_blocks(model, table, predictor), {}, columns)
+        return TableEvaluation(BLOCKS, compare_blocks(model, table, predictor), left_out, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
+    networks.say_batch_sizes(warn)
     compared = compare_table(model, networks, predictor, training, said)
-    return TableEvaluation(NETWORKS, compared, networks.skipped, columns)
+    return TableEvaluation(NETWORKS, compared, networks.left_out, columns)
 
 
 # ---- A model's own networks measured again

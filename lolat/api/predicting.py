@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,19 +18,24 @@ from lolat.errors import (
     NetworkError,
     arg,
 )
-from lolat.fitting.gpus import gpu_of
+from lolat.fitting.gpus import find_gpu, gpu_of
 from lolat.graph.modes import EAGER
 from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
 from lolat.model.file import answers_for
+from lolat.model.predicting import why_left_out
 from lolat.model.prediction import Prediction, Predictions
 from lolat.model.running import mode_of, ways
-from lolat.training.prices import Prices, read_prices, rental_of
+from lolat.training.prices import Prices, price_list, rental_of
+from lolat.units import plain
 
 ALL = "all"
 HALVES = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 CPU = "cpu"
+OF_THE_DEVICE = ("no-precision", "no-memory", "no-room")
+"""Errors for which a device is left out among several: the precision of a network that is in half itself,
+and of a largest batch that its memory is not known, or holds not one sample."""
 
 
 def devices(
@@ -39,13 +44,12 @@ def devices(
     """(the models of these names, each once; why others cannot answer, by name).
 
     `on`: names with commas between them; "all": every local and shipped one that answers for networks;
-    "a100": the one of that GPU, eager where it can be. `opened`: opens one by its name. A name that is not
-    there is a ModelFileError.
+    "a100": the one of that GPU, eager where it can be. `opened`: opens one by its name. ModelFileError for
+    names that are not there, all in one.
     """
     names = [name.strip() for text in on for name in text.split(",") if name.strip()]
     models, left_out = [], {}
-    for name in dict.fromkeys(names):
-        every = [known for known, _, _ in list_models()] if name == ALL else [full_name(name)]
+    for name, every in _named(names).items():
         for known in every:
             try:
                 if name != ALL or "networks" in answers_for(load(known).document):
@@ -68,14 +72,72 @@ def devices(
     return models, left_out
 
 
+def _named(names: Sequence[str]) -> dict[str, list[str]]:
+    """Each name once, and the full names of what it names; ModelFileError for those that are not there."""
+    found: dict[str, list[str]] = {}
+    unknown: list[ModelFileError] = []
+    for name in dict.fromkeys(names):
+        try:
+            every = [known for known, _, _ in list_models()] if name == ALL else [full_name(name)]
+        except ModelFileError as error:
+            unknown.append(error)
+            continue
+        found[name] = every
+    if len(unknown) == 1:
+        raise unknown[0]
+    if unknown:
+        why = [f"{plain(str(e.data['model']))}: {e.data.get('why', e.message)}" for e in unknown]
+        raise ModelFileError(
+            f"{'; '.join(why)}; expected names of models: `lolat models` lists them",
+            code="unknown-model",
+            models=[e.data["model"] for e in unknown],
+        )
+    return found
+
+
 def full_name(name: str) -> str:
-    """The name of the model of networks of a GPU, such as "a100"; the name itself where it is a model's."""
-    with contextlib.suppress(LolatError):
-        find_model(name)
-        return name
-    known = [n for n, _, _ in list_models() if n.startswith(f"{name}-")]
-    able = [n for n in known if "networks" in answers_for(load(n).document)]
-    return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n), default=name)
+    """The name of a model as it is written, where `name` is that in capitals or not, or of a GPU whose
+    model of networks it is: "a100", "RTX4090"; a file as it is. ModelFileError where there is none.
+    """
+    try:
+        found = find_model(name)
+    except ModelFileError as error:
+        known = [n for n, _, _ in list_models() if _begins(n, name)]
+        able = [n for n in known if "networks" in answers_for(load(n).document)]
+        if not able:
+            raise _of_its_sheet(name, error) from None
+        return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+    alike = (n for n, path, _ in list_models() if path == found and _same(n, name))
+    return next(alike, name)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.casefold() == other.casefold()
+
+
+def _begins(model: str, name: str) -> bool:
+    """Whether the first words of a model's name are `name`; a GPU's has no need of hyphens: "rtx4090"."""
+    words, mark = model.split("-"), "" if find_gpu(name) else "-"
+    parts = [mark.join(words[:n]) for n in range(1, len(words))]
+    return any(_same(part, name.replace("-", mark)) for part in parts)
+
+
+def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
+    """The error of an unknown name; of a GPU whose data sheet comes along it says what makes a model."""
+    if find_gpu(name) is None or not re.fullmatch(r"[\w -]+", name):  # a path, for example
+        return error
+    new = "-".join(name.casefold().split())
+    wrong = str(error.data["why"])
+    why = (
+        f"{wrong}{' ' if wrong.endswith('?') else '; '}its data sheet comes along: "
+        f"`lolat fit --name {new} --output {new}.json` makes a model of it"
+    )
+    said = (
+        f"{plain(name)}: {why}; expected a model file, `local` or a name that `lolat models` lists"
+    )
+    found = error.reworded(said)
+    found.data = {**error.data, "why": why}
+    return found
 
 
 NO_TIMES = (
@@ -89,9 +151,10 @@ def with_a_price(
     """(the GPUs among models that a price list has; why others are left out, by name: GPUs without a price,
     and those of the list without a model).
     """
-    listed = prices if isinstance(prices, Prices) else read_prices(prices)
+    listed = price_list(prices)
     others = [m for m in models if m.document["environment"].get("device") != CPU]
-    rentals = {m.label: rental_of(m.document, None, listed) for m in others}
+    # A card of less memory too: whether a network fits into it is not known yet.
+    rentals = {m.label: rental_of(m.document, None, listed, step_bytes=0) for m in others}
     priced = [m for m in others if rentals[m.label]]
     why = f"no price in {listed.prices}"
     left_out = {m.label: why for m in others if m not in priced and gpu_of(m.document)}
@@ -110,18 +173,21 @@ def predict_all(
     left_out: Mapping[str, str] | None = None,
     best: bool = False,
     prices: str | Prices | None = None,
+    max_ms: float | None = None,
+    sure: bool = False,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
     A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
     devices that cannot answer, and why. `best`: each device in its fastest precision. `prices`: what
-    several devices cost; None: the list of `lolat prices`. InputError for a predictor or a coverage that a
-    model cannot answer, before a network is read.
+    several devices cost; None: the list of `lolat prices`. `max_ms`, `sure`: see `Model.predict`.
+    InputError for a predictor or a coverage that a model cannot answer, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)
     several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
     lost = dict(left_out or {})
+    limit = {"max_ms": max_ms, "sure": sure}
     per_hour = _price_per_hour(models, prices) if len(models) > 1 else {}
     answers: list[Prediction] = []
     seen: set[tuple[Any, int, str]] = set()
@@ -135,11 +201,11 @@ def predict_all(
         for batch_size in batch_sizes:
             for model in models:
                 try:
-                    p = _fastest(model, best, graph, batch_size, predictor, coverage)
-                except InputError as error:
-                    if error.code != "no-precision" or len(models) == 1:
+                    p = _fastest(model, best, graph, batch_size, predictor, coverage, **limit)
+                except LolatError as error:
+                    if error.code not in OF_THE_DEVICE or len(models) == 1:
                         raise
-                    lost[model.label] = str(error)  # of a network that is in half itself
+                    lost[model.label] = why_left_out(error)
                     continue
                 p = p.named(network, input_size)
                 label = p.query.model.label  # the faster model of two of one GPU may be the same
@@ -148,25 +214,28 @@ def predict_all(
                 seen.add((network, p.batch_size, label))
                 price = per_hour.get(model.label, UNSET)
                 answers.append(replace(p, device=label, price_per_hour=price) if several else p)
+    if not answers and not errors:
+        why = "; ".join(dict.fromkeys(lost.values()))
+        raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
     return Predictions(tuple(answers), errors, lost)
 
 
 def _price_per_hour(models: Sequence[Model], prices: str | Prices | None) -> dict[str, float]:
     """US$ an hour of one device of each model that has a price, by its name."""
-    listed = prices if isinstance(prices, Prices) else read_prices(prices)
+    listed = price_list(prices)
     rentals = {m.label: rental_of(m.document, None, listed) for m in models}
     return {name: r.rented(1).price_per_hour for name, r in rentals.items() if r is not None}
 
 
-def _fastest(model: Model, best: bool, *question: Any) -> Prediction:
+def _fastest(model: Model, best: bool, *question: Any, **limit: Any) -> Prediction:
     """The prediction of a device; `best`: in its fastest precision of those that it has."""
     if not best:
-        return model.predict(*question)
+        return model.predict(*question, **limit)
     found: list[Prediction] = []
     refused: InputError | None = None
     for way in ways(model, HALVES):
         try:
-            found.append(way.predict(*question))
+            found.append(way.predict(*question, **limit))
         except InputError as error:
             if error.code != "no-precision":
                 raise

@@ -76,12 +76,18 @@ def evaluate(
         return
     with common.progress() as bar:
         answer = measuring.evaluate_table(
-            loaded.run_as(precision), table, only, predictor, training, common.counting(bar)
+            loaded.run_as(precision),
+            table,
+            only,
+            predictor,
+            training,
+            common.counting(bar),
+            common.say,
         )
     if predictions is not None:
         write_text(predictions, answer.to_csv())
-    for reason, number in answer.skipped.items() if not as_json else ():
-        common.say(f"{number} left out: {reason}")
+    for line in answer.left_out.told() if not as_json else ():
+        common.say(line)
     common.answer(
         "table-evaluation", answer, as_json, _table_lines(answer.compared, answer.content)
     )

@@ -111,6 +111,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.batch_option(default=1, show_default=True)
 @common.precision_option
+@common.launch_option
 @common.output_option(more="The front as CSV.")
 @common.option(
     "--scores", type=click.Path(), metavar="FILE",
@@ -120,7 +121,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.json_option
 def search(
     space: str, model: str, objective: str, max_ms: float | None, candidates: int, seed: int,
-    lower_is_better: bool, batch_size: int, precision: str | None,
+    lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
     output: Path | None, scores: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
@@ -130,7 +131,7 @@ def search(
 
     check_file(output, "output")
     with common.json_of_no("nas-search", as_json), common.progress() as bar:
-        loaded = _opened(model, precision)
+        loaded = _opened(model, precision, launch)
         of_space = find_space(space, bar)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -146,15 +147,16 @@ def search(
         common.say(f"written: {output}")
 
 
-def _opened(model: str, precision: str | None) -> Model:
-    """The model, run so; InputError where it knows samples alone and a precision is asked for."""
+def _opened(model: str, precision: str | None, launch: str | None) -> Model:
+    """The model, run so; InputError where it knows samples alone and another way is asked for."""
     from lolat.cli.predict import opened
     from lolat.nas.sampled import samples_only
 
     loaded = opened(model)
-    if precision is not None and "spaces" in loaded.document and not loaded.predictors:
-        raise samples_only("precision", loaded)
-    return loaded.run_as(precision)
+    for name, given in (("precision", precision), ("launch", launch)):
+        if given is not None and "spaces" in loaded.document and not loaded.predictors:
+            raise samples_only(name, loaded)
+    return loaded.run_as(precision, launch)
 
 
 OUTSIDE = "*"
@@ -215,19 +217,20 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 )  # fmt: skip
 @common.batch_option(default=1, show_default=True)
 @common.precision_option
+@common.launch_option
 @common.json_option
 def score(
     space: str, model: str, output: Path, among: Path | None, max_ms: float | None,
     best: int | None, value: str | None, batch_size: int,
-    precision: str | None, as_json: bool,
+    precision: str | None, launch: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
     from lolat.nas import scoring
 
     with common.json_of_no("nas-score", as_json), common.progress() as bar:
         result = scoring.score(
-            space, _opened(model, precision), output, among=among, max_ms=max_ms, best=best, value=value,
-            batch_size=batch_size, progress=bar,
+            space, _opened(model, precision, launch), output, among=among, max_ms=max_ms, best=best,
+            value=value, batch_size=batch_size, progress=bar,
         )  # fmt: skip
     common.answer("nas-score", result, as_json, best_lines(result))
 
@@ -237,6 +240,8 @@ LISTED = 20  # of the best
 
 def best_lines(result: ScoreResult) -> Iterator[str]:
     """The best as people read them."""
+    from lolat.report.prediction import MOST_NOTES, note_lines
+
     yield from _heading(result)
     cells = [
         [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", _named(c)]
@@ -244,4 +249,9 @@ def best_lines(result: ScoreResult) -> Iterator[str]:
     ]
     yield from table_lines(["latency", "value", "candidate"], cells, left={2})
     yield ""
+    if result.interval_ms is not None and result.coverage is not None:
+        sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
+        outside = ", OUTSIDE the measured domain" * (result.in_domain is False)
+        yield f"the first: {sure}{outside}"
+    yield from note_lines(result.warnings[:MOST_NOTES])
     yield f"written: {plain(result.output)}"

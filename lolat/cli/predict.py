@@ -55,8 +55,6 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 
 # ---- `lolat predict`
 
-MOST_LINES = 3  # of an error that several answers share
-
 
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
@@ -69,7 +67,10 @@ MOST_LINES = 3  # of an error that several answers share
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option
 @common.batches_option(
-    type=common.BATCHES, default="1", show_default=True, more="auto: the most that fit in memory."
+    type=common.BATCHES,
+    default="1",
+    show_default=True,
+    more="auto: the most that fit in memory, and keep --max-ms if given.",
 )
 @common.size_option
 @common.predictor_option
@@ -120,7 +121,8 @@ def predict(
             against, batch_sizes[0], predictor, input_size=input_size or None
         )
     best = precision == common.BEST
-    predictions = predict_all(models, networks, *question, left_out, best, prices_file)
+    limit = max_ms, sure is not None
+    predictions = predict_all(models, networks, *question, left_out, best, prices_file, *limit)
     _answer(predictions, as_json, max_ms, sure is not None)
     if csv_file is not None:
         from lolat.report.tables import write_csv
@@ -129,8 +131,10 @@ def predict(
         common.say(f"written: {csv_file}")
     certainty = None if sure is None else sure / 100
     if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
-        more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-        no = AnswerIsNo("; ".join([*lines[:MOST_LINES], *more]))
+        several = (
+            f"{len(lines)} of {len(predictions.answers)} answers are beyond the limit; the first: "
+        )
+        no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
             raise no
         common.say(common.words_of(no))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lolat.devices.fit import predicted
+from lolat.devices.left_out import LeftOut
 from lolat.devices.tables import (
     NETWORKS,
     Counted,
@@ -79,10 +79,13 @@ def compare_blocks(model: Model, path: str, predictor: str | None = None) -> lis
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
     ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)
-    return [
-        Compared(TimedRow(point.name, point.latency_ms, row), float(predicted_ms), None)
-        for (row, point), predicted_ms in zip(rows, ms, strict=True)
-    ]
+    formula, found = model.predictor(predictor), []
+    for (row, point), latency in zip(rows, ms.tolist(), strict=True):
+        one, ops = np.array([latency]), np.array([point.counts.get("ops", 1)])
+        half, _ = half_width(formula, model.inference, None, one, ops)
+        interval = None if half is None else within(latency, half)
+        found.append(Compared(TimedRow(point.name, point.latency_ms, row), latency, interval))
+    return found
 
 
 def compare_table(
@@ -92,7 +95,7 @@ def compare_table(
     training: bool = False,
     said: Said | None = None,
 ) -> list[Compared]:
-    """The rows of a table that the model can predict; others are counted in `table.skipped`.
+    """The rows of a table that the model can predict; others are in `table.left_out`.
 
     A network that cannot be read, and one that was run in another way than the model's, is left out.
     `training`: training steps, by a model of tables. InputError where nothing is left.
@@ -102,7 +105,7 @@ def compare_table(
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
         if row.mode != mode:
-            table.skipped[f"run in another way ({row.mode}; asked for: {mode})"] += 1
+            table.left_out.add(f"run in another way ({row.mode}; asked for: {mode})", "mode")
     steps = model.predictors.get(TrainingSteps.name)
     if training and predictor is None and isinstance(steps, Kernels):
         formula = steps
@@ -120,7 +123,7 @@ def compare_table(
             prediction = model.predict(graph, row.batch_size, predictor)
             compared.append(Compared(row, prediction.latency_ms, prediction.interval_ms))
         except LolatError as error:
-            table.skipped[f"{row.name}: {error}"] += 1
+            table.left_out.network(row.name, row.network[0], error)
     if not compared:
         raise table.nothing()
     return compared
@@ -155,8 +158,8 @@ def compare_operations(
     ]
 
 
-def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
-    """Operations of language models, each timed alone; `skipped`: is told of those that are not known."""
+def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
+    """Operations of language models, each timed alone; `left_out`: is told of those that are not known."""
     from lolat.llm.fit import rows_of, sizes_of
     from lolat.llm.gpu import ENOUGH, facts_of, operation_ms
 
@@ -164,7 +167,7 @@ def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Comp
     for (name, dtype), rows in rows_of(path).items():
         operation = section.operations.get(name, {}).get(dtype)
         if operation is None:
-            skipped[f"nothing is known of {name} of {dtype}"] += len(rows)
+            left_out.add(f"nothing is known of {name} of {dtype}", rows=len(rows))
             continue
         ms = operation_ms(
             name, operation, sizes_of(name, rows), facts_of(section.sheet), dtype, alone=True
@@ -173,10 +176,10 @@ def compare_kernels(model: Model, path: str, skipped: Counter[str]) -> list[Comp
         for row, one in zip(rows, ms.tolist(), strict=True):
             timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
             found.append(Compared(timed, one, (one / off, one * off)))
-    return _or_nothing(found, path, skipped)
+    return _or_nothing(found, path, left_out)
 
 
-def compare_served(model: Model, path: str, skipped: Counter[str]) -> list[Compared]:
+def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
     from lolat.llm.answer import find_decoder
     from lolat.llm.fit import by_layout, timed_of
@@ -196,16 +199,13 @@ def compare_served(model: Model, path: str, skipped: Counter[str]) -> list[Compa
                 interval = (tpot / off, tpot * off)
                 found.append(Compared(one, tpot, interval, {"predicted_ttft_ms": ttft}))
         except LolatError as error:
-            skipped[f"{some[0].model}: {error}"] += len(some)
-    return _or_nothing(found, path, skipped)
+            left_out.add(f"{some[0].model}: {error}", error.code, len(some))
+    return _or_nothing(found, path, left_out)
 
 
-def _or_nothing(found: list[Compared], path: str, skipped: Counter[str]) -> list[Compared]:
+def _or_nothing(found: list[Compared], path: str, left_out: LeftOut) -> list[Compared]:
     if not found:
-        why = (
-            "; ".join(f"{n} x {r}" for r, n in skipped.items())
-            or "none is of this GPU and framework"
-        )
+        why = str(left_out) or "none is of this GPU and framework"
         raise InputError(f"{path}: no row could be used ({why})", code="nothing-comparable")
     return found
 

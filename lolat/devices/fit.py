@@ -75,7 +75,9 @@ def fit_kernels(times: Times, facts: Facts, mode: Mode | None = None) -> Kernels
     }
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
-    formula = Kernels.of(facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode)
+    formula = Kernels.of(
+        facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile
+    )
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
@@ -108,7 +110,7 @@ class _Problem:
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
         steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
         self.kind, self.bytes = steps.kind, steps.bytes
-        self.volume = volumes(steps, facts.multiprocessors, mode)
+        self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0

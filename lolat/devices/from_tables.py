@@ -15,7 +15,7 @@ from lolat.devices.sheets import OFF_OF_NOTHING, Facts, check_sheet, seen_facts
 from lolat.devices.tables import MULTIPLYING, Counted, TimedNetwork, TimedOperation, family_of
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
-from lolat.fitting.domain import Least
+from lolat.fitting.domain import MACS, Least, shares_of
 from lolat.fitting.intervals import as_dict, network_entry
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
@@ -24,6 +24,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.io.progress import Warn
+from lolat.io.tables import Row
 from lolat.model.figures import errors
 from lolat.model.learning import assembled
 
@@ -42,6 +43,8 @@ the first half of the networks of docs/results/index.md with published times are
 on."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
 WRONG = 20.0  # times off; 16 are the most in the 20 tables that shipped models are made of
+ODD = 6.0  # times off, in a table that is neither so long nor very short
+MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # rows that are left out: of all, and a number
 PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
 
 
@@ -60,6 +63,15 @@ class Timed:
         parts += [counts.work(n.batch_size) for n, counts in self.networks]
         ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
         return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
+
+    def without(self, position: int) -> Timed:
+        """What is left without the time at this position of `times`."""
+        operations, networks = [*self.operations], [*self.networks]
+        if position < len(operations):
+            del operations[position]
+        else:
+            del networks[position - len(operations)]
+        return replace(self, operations=operations, networks=networks)
 
     def folds(self) -> np.ndarray:
         """(times,) which fifth each is of: operations at random, networks by family."""
@@ -83,23 +95,17 @@ def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
 
 
 def tables_document(
-    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any], warn: Warn
-) -> dict[str, Any]:
+    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any], warn: Warn,
+    left_out: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """A model file from what was timed, with one formula.
 
     That is by operation, or, of networks of a device of which nothing else is known, in float32, the linear
     one on their counts where that does as well on families left out, as on CPUs (SIMPLER). `source`: the
-    `environment`; `warn`: is told of times that the others contradict. InputError for fewer than LEAST_ROWS
-    operations (LEAST_WITH_FACTS where there is a data sheet) and fewer than LEAST_NETWORKS networks.
+    `environment`; `warn`: is told of times that the others contradict; `left_out`: how many of those were.
+    InputError for too few times.
     """
-    least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
-    if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
-        raise InputError(
-            f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
-            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with {arg('facts')}), "
-            f"or {LEAST_NETWORKS} networks",
-            code="too-few-points",
-        )
+    _check_enough(timed, facts)
     timed = replace(timed, operations=_thinned(timed.operations))
     times, fold, trained = timed.times, timed.folds(), timed.trained()
     known = facts or seen_facts(times)
@@ -111,20 +117,26 @@ def tables_document(
     is_inference = times.whole & ~trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
-    formula, off = _judged(times.take(main), fold[main], known, timed.mode)
+    is_open = facts is None and bool(timed.operations)
+    formula, off, known = _judged_best(times.take(main), fold[main], known, timed.mode, is_open)
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
-    warn_of_outliers([row for row, is_main in zip(rows, main, strict=True) if is_main], off, warn)
+    of_main = (row for row, is_main in zip(rows, main, strict=True) if is_main)
+    few = left_out < min(MOST_ODD * len(rows), MOST_LEFT_OUT)
+    odd = odd_time([(r.row, r.name, r.latency_ms) for r in of_main], off, warn, few)
+    if odd is not None:
+        rest = timed.without(int(np.flatnonzero(main)[odd]))
+        return tables_document(name, device, rest, facts, source, warn, left_out + 1)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     formula = started_by_a_host(formula, inference, known)
-    remarks = [WITHOUT_FACTS] if facts is None and timed.operations else []
+    remarks = [WITHOUT_FACTS] * is_open
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
             predictors = {Extended.name: linear[0]}
             sizes = np.array([row.batch_size for row, _ in timed.networks])
-            domain = {} if timed.operations else {"least": as_dict(least_of(times, sizes))}
+            domain = {"least": as_dict(least_of(times, sizes))} | _shares(timed)
             fitted = {"predictors": predictors, "default": Extended.name, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
@@ -139,8 +151,23 @@ def tables_document(
     batch_sizes = [row.batch_size for row in timed.operations]
     batch_sizes += [row.batch_size for row, _ in timed.networks]
     domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
+    domain |= _shares(timed)
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
+
+
+def _check_enough(timed: Timed, facts: Facts | None) -> None:
+    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and
+    fewer than LEAST_NETWORKS networks.
+    """
+    least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
+    if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
+        raise InputError(
+            f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
+            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with {arg('facts')}), "
+            f"or {LEAST_NETWORKS} networks",
+            code="too-few-points",
+        )
 
 
 # ---- How far off a formula is on what it was not fitted to.
@@ -153,24 +180,46 @@ def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[K
     return formula, np.log(times.latency_ms / ms)
 
 
-def warn_of_outliers(
-    rows: Sequence[TimedOperation | TimedNetwork], off: np.ndarray, warn: Warn
-) -> None:
-    """Say which time is the farthest from what the others say, where one is WRONG times off.
+def _judged_best(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, is_open: bool
+) -> tuple[Kernels, np.ndarray, Facts]:
+    """`_judged`, and the facts; where it `is_open` whether a device cuts products into tiles, as GPUs do,
+    the way that left-out times tell to be the better one.
+    """
+    formula, off = _judged(times, fold, facts, mode)
+    if is_open:
+        whole = replace(facts, tile=1.0)
+        other, other_off = _judged(times, fold, whole, mode)
+        if np.abs(other_off).mean() < np.abs(off).mean():
+            return other, other_off, whole
+    return formula, off, facts
 
-    `off`: (rows,) log(measured / predicted) of each as others have it.
+
+def odd_time(
+    timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
+) -> int | None:
+    """The position of the time that is to be left out of a fit, the farthest one: WRONG times off or more.
+
+    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted) of each as others have
+    it. `warn` is told of it, also where it stays, and where it is ODD times off.
     """
     relative = off - np.median(off)
-    worst = int(np.argmax(np.abs(relative)))
-    many = int((np.abs(relative) > np.log(WRONG)).sum())
-    if many:
-        factor, row = float(np.exp(abs(relative[worst]))), rows[worst]
-        more = f", and {many - 1} more are {WRONG:g} times off or more" if many > 1 else ""
-        way = "longer" if relative[worst] > 0.0 else "shorter"
-        warn(
-            f"{row.row.where}: {row.name} takes {row.latency_ms:g} ms, {factor:.3g} times {way} than the "
-            f"other rows say{more}; it hardly counts: measure it again"
-        )
+    worst, far = int(np.argmax(np.abs(relative))), np.abs(relative)
+    limit = WRONG if len(off) > MOST_OF_A_PRODUCT or len(off) < LEAST_ROWS else ODD
+    others = int((far > np.log(limit)).sum()) - 1
+    if others < 0:
+        return None
+    is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
+    # One that is a thousand times off makes good ones look odd, too.
+    more = f", and {others} more are far off" if others and not is_left_out else ""
+    factor, (row, name, ms) = float(np.exp(far[worst])), timed[worst]
+    way = "longer" if relative[worst] > 0.0 else "shorter"
+    then = "left out" if is_left_out else "it hardly counts"
+    warn(
+        f"{row.where}: {name} takes {ms:g} ms, {factor:.3g} times {way} than the other rows say{more}; "
+        f"{then}: measure it again"
+    )
+    return worst if is_left_out else None
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> np.ndarray:
@@ -275,6 +324,14 @@ def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
         start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
     host = Host(round(start_ms, 4), FACTOR[source], source, formula.mode.launch)
     return msgspec.structs.replace(formula, host=host, tf32=facts.tf32)
+
+
+def _shares(timed: Timed) -> dict[str, Any]:
+    """The `shares` of the domain of networks alone: the most that each kind of products has in one."""
+    if timed.operations:
+        return {}
+    each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]
+    return {"shares": {name: round(max(shares[name] for shares in each), 6) for name in MACS}}
 
 
 def least_of(times: Times, batch_sizes: np.ndarray) -> Least:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from lolat.devices.left_out import LeftOut
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
@@ -41,6 +41,8 @@ EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
 )
+CELLS = "cells"
+"""The cause of rows whose cells cannot be read."""
 OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
 KERNELS, SERVED = "operations of language models", "served models"
 Network = tuple[str, int | None, Mode]
@@ -73,6 +75,11 @@ class TimedNetwork:
     row: Row
 
     @property
+    def same(self) -> Hashable:
+        """Equal for rows that should take the same time."""
+        return self.network, self.batch_size
+
+    @property
     def mode(self) -> Mode:
         """How it was run."""
         return self.network[2]
@@ -85,16 +92,27 @@ class Table:
     path: str
     columns: tuple[str, ...]
     rows: list[TimedNetwork] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
+    left_out: LeftOut = field(default_factory=LeftOut)
 
-    def say_skipped(self, warn: Warn) -> None:
+    def say_batch_sizes(self, warn: Warn) -> None:
+        """Say of how many rows the batch size is not known, and taken to be 1."""
+        lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
+        if lacking == len(self.rows) > 0:
+            warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
+        elif lacking:
+            warn(
+                f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
+                "be of a batch of 1"
+            )
+
+    def say_left_out(self, warn: Warn) -> None:
         """Say why rows were left out."""
-        for reason, number in self.skipped.items():
-            warn(f"{number} rows of {self.path} left out: {reason}")
+        for line in self.left_out.told(f" rows of {self.path}"):
+            warn(line)
 
     def nothing(self) -> InputError:
         """The error where no row is left."""
-        why = "; ".join(f"{n} x {r}" for r, n in self.skipped.items()) or "it has no rows"
+        why = str(self.left_out) or "it has no rows"
         return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
 
 
@@ -115,14 +133,14 @@ def read_networks(
         usual = replace(usual, training=True)
     for row in rows:
         if devices and row.get("device") not in (None, *devices):
-            table.skipped["of another device"] += 1
+            table.left_out.add("of another device")
         elif row.get("parallel"):
-            table.skipped["on several devices"] += 1
+            table.left_out.add("on several devices")
         else:
             try:
                 table.rows.append(_timed_network(row, Path(path), usual))
             except InputError as error:
-                table.skipped[error.data.get("why", str(error))] += 1
+                table.left_out.add(error.data.get("why", str(error)), CELLS)
     return table
 
 
@@ -204,6 +222,11 @@ class TimedOperation:
     batch_size: int
     latency_ms: float
     row: Row
+
+    @property
+    def same(self) -> Hashable:
+        """Equal for rows that should take the same time."""
+        return self.name, *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name])
 
 
 def read_operations(path: str | Path) -> list[TimedOperation]:

@@ -119,6 +119,11 @@ def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
     )
 
 
+def fastest_gpu() -> Gpu:
+    """The one that computes the most in float16."""
+    return max((gpu for _, gpu in _sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
+
+
 @cache
 def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""

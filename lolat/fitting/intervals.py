@@ -136,6 +136,12 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     check_coverage(coverage)
     n = len(residuals)
     rank = math.ceil((n + 1) * coverage - 1e-9)  # 100 * 0.55 is a little more than 55
+    if not n:
+        raise InputError(
+            "too few blocks were measured to leave one out of the fit; measure more",
+            code="coverage-range",
+            coverage=coverage,
+        )
     if rank > n:
         raise InputError(
             f"{arg('coverage')} {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "

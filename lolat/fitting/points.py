@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,56 @@ def known_features(points: Sequence[Point]) -> tuple[str, ...]:
     return tuple(c for c in COLUMNS if all(c in p.counts for p in points))
 
 
+def blocks_of(points: Sequence[Point]) -> list[str]:
+    """(points,) the block that each is of: points of one block are left out of a fit together.
+
+    That is its name, with all its batch sizes. Rows of a table that have the same counts are one block,
+    whatever they are called: the others would tell the one that is left out. What LoLat measured, of which
+    it knows the kinds of operations, and whole networks go by their names alone.
+    """
+    block: dict[str, str] = {}
+
+    def first_name(name: str) -> str:
+        while (other := block.get(name, name)) != name:
+            name = other
+        return name
+
+    named: dict[tuple[int, ...], str] = {}
+    for point in points:
+        is_row = point.samples_ms is None and not point.kinds and not point.whole
+        if is_row:
+            name = first_name(point.name)
+            block[name] = first_name(named.setdefault((*point.counts.values(),), name))
+    return [first_name(point.name) for point in points]
+
+
+def lacking_counts(points: Sequence[Point], columns: Collection[str]) -> str:
+    """What is said of a table of blocks, with these columns, that lacks one of the six counts or more.
+
+    "" where every point has all of them.
+    """
+    lacks = Counter(f for p in points for f in FEATURES if f not in p.counts)
+    told = [
+        f"no {name}" if name not in columns else f"no {name} in {lacks[name]} of {len(points)} rows"
+        for name in FEATURES
+        if lacks[name]
+    ]
+    if not told:
+        return ""
+    return (
+        f"{', '.join(told)}: acts, inp, flops alone are used; answers get closer where every row has "
+        "traffic, weights and ops too"
+    )
+
+
 def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     """(points, features) counts as float64."""
     counts = np.array([[p.counts[f] for f in features] for p in points], float)
     return counts.reshape(len(points), len(features))
 
 
-def read_csv(path: str | Path) -> list[Point]:
-    """Points from a CSV table with the columns acts, inp, flops, latency_ms.
+def read_points(path: str | Path) -> list[tuple[Point, Row]]:
+    """Points from a CSV table with the columns acts, inp, flops, latency_ms, each with its row.
 
     Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
     a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
@@ -87,16 +130,16 @@ def read_csv(path: str | Path) -> list[Point]:
     rows = np.arange(len(table))
     if len(table) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
-    return [point_of(table.row(row)) for row in rows.tolist()]
+    return [(point_of(row), row) for row in map(table.row, rows.tolist())]
 
 
 def read_blocks(path: str | Path) -> Table:
-    """The cells of a table of blocks; errors as of `read_csv`."""
+    """The cells of a table of blocks; errors as of `read_points`."""
     return read_table(path, REQUIRED, EXPECTED, "measured block")
 
 
 def point_of(row: Row) -> Point:
-    """The point of a row; rows of the same counts without a name are one block, left out together."""
+    """The point of a row, which is named by its counts where it has no name."""
     expected = "a count from 0 to 2**63 - 1, a whole number"
     counts = {
         column: row.whole(column, 0, MOST_OF_A_COUNT, expected)

@@ -66,7 +66,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
-    PyTorch and ONNX; else on the last axis. The fields are the JSON that `lolat read` writes.
+    PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
+    as a decoder's keys and values. The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     warnings: tuple[str, ...] = ()
     framework: str = ""
     channels_first: bool = False
+    kept: tuple[int, ...] = ()
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -158,6 +160,7 @@ class GraphBuilder:
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
+        self.kept: list[int] = []
         self.warnings: list[str] = []
         self.dtype: str | None = None  # of what is written next, where a reader knows it
         self._names: dict[tuple[str, str], int] = {}
@@ -216,7 +219,8 @@ class GraphBuilder:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
-        graph = Graph(self.name, *parts, warnings, self.framework, self.channels_first)
+        more = (self.framework, self.channels_first, tuple(self.kept))
+        graph = Graph(self.name, *parts, warnings, *more)
         return merge_padding(graph)
 
 

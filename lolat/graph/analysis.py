@@ -37,7 +37,7 @@ NORM_VECTORS = {
 def parameters(graph: Graph) -> int:
     """How many numbers training changes: kernels, biases, tables, and the vectors of normalizations.
 
-    A layer that is used twice is counted twice: a graph does not say that they share.
+    Those that operations share (a layer that is called twice, tied embeddings) count once.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     each = zip(graph.operations, weights.tolist(), strict=True)
@@ -45,8 +45,10 @@ def parameters(graph: Graph) -> int:
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """What training changes of one operation, whose count of `weights` is known."""
+    """What training changes of one operation, whose count of `weights` is known; 0 where it is `tied`."""
     a = operation.attributes
+    if a.get("tied"):
+        return 0
     if operation.kind == "embedding" and "rows" in a and "out_features" in a:
         return int(a["rows"] * a["out_features"])
     vectors = NORM_VECTORS.get(operation.kind, 0)
@@ -104,7 +106,8 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     """(2, operations) bytes alive while each operation runs: those that stay, and those of each sample.
 
     What the operation reads and writes, and what a later one still reads; the inputs all the time,
-    as they are the caller's. Nothing is computed in place; what only changes a shape takes nothing.
+    as they are the caller's, and what is `kept` from then on. Nothing is computed in place; what only
+    changes a shape takes nothing.
     """
     of_view: dict[int, int] = {}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
@@ -118,7 +121,8 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
             first.setdefault(root, position)
             last[root] = position
     end = len(graph.operations)
-    last.update({of_view.get(t, t): end - 1 for t in (*graph.inputs, *graph.outputs)})
+    stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
+    last.update({of_view.get(t, t): end - 1 for t in stay})
     steps, of_element = np.zeros((2, end + 1), np.int64), element_bytes(graph, mode)
     for t, begin in first.items():
         tensor = graph.tensors[t]

@@ -236,9 +236,10 @@ def _convolution(w: Work) -> Count:
 
 
 def _dense(w: Work) -> Count:
-    """Each output element sums `in_features` products; the kernel is read once a pass."""
+    """Each output element sums `in_features` products; kernels, of all experts, are read once a pass."""
     a = w.attributes
     macs, weights = w.outs[0] * a["in_features"], a["out_features"] * (a["in_features"] + a["bias"])
+    weights *= a.get("experts", 1)
     name = (
         "flat_macs" if w.single <= a["out_features"] else "dense_macs"
     )  # at one position, at several

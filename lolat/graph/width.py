@@ -229,9 +229,21 @@ class Widths:
                 self._split(among[0], size // after[last])
 
     def _transposed(self, source: int, out: int) -> None:
-        """Where an axis went its size tells; where several have it: its own place, or one that changed."""
+        """Where an axis went its size tells; where several have it: its own place, or one that changed.
+
+        Channels that become pixels, or the other way, stay on their axis, in equal parts.
+        """
         before, after = self.graph.shapes((source, out))
+        channels = self.graph.channel_axis(source)
+        others = [x for x in range(len(before)) if x != channels]
+        is_shuffle = len(before) == len(after) > 3 and all(
+            before[x] != after[x] for x in others[1:]
+        )
         for axis in self._open(source):
+            if axis == channels and is_shuffle and before[axis] != after[axis]:
+                self._follow((out, axis), [(source, axis)])
+                self._split((source, axis), max(before[axis] // after[axis], 1))
+                continue
             found = [x for x, n in enumerate(after) if n == before[axis]]
             if found:
                 to = min(found, key=lambda x: (x != axis, before[x : x + 1] == after[x : x + 1]))

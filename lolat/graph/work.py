@@ -265,7 +265,9 @@ class _Steps:
             product = (written / max(high * wide, 1), high, wide, a["contracted"])
             name, growing, kernels, reads = BATCHED, GROW_NUMBER, 0, operation.inputs
         elif kind == "dense":
-            product = (1, written / a["out_features"], a["out_features"], a["in_features"])
+            kernels = a.get("experts", 1)
+            rows = written / a["out_features"] / kernels  # as if each expert got as many
+            product = (kernels, rows, a["out_features"], a["in_features"])
         elif kind in GATES:
             steps = a["timesteps"]
             sequences = source.elements() / a["in_features"] / steps

@@ -71,8 +71,8 @@ def find_model(name: str) -> Path:
     """The file that a user means by `name`; whether it is a good model is for its reader to say.
 
     `local` is the model learned last on this machine. Anything else is a file, or the name of a local or
-    a shipped model, of which the local one comes first, or else a file without its `.json`: one that
-    happens to lie in the folder never answers for a model of that name.
+    a shipped model, of which the local one comes first, in capitals or not, or else a file without its
+    `.json`: one that happens to lie in the folder never answers for a model of that name.
     Raises ModelFileError where there is none; the message names those that there are.
     """
     if name == LOCAL:
@@ -80,13 +80,15 @@ def find_model(name: str) -> Path:
     if os.path.exists(name) and not os.path.isdir(name):
         return Path(name)
     models = list_models()
-    for known, path, _ in models:
-        if name in (known, path.name):
-            return path
+    for as_is in (str, str.casefold):
+        for known, path, _ in models:
+            if as_is(name) in (as_is(known), as_is(path.name)):
+                return path
     if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
         return Path(f"{name}.json")
-    said = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
-    raise ModelFileError(said, code="unknown-model", model=name)
+    why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
+    said = f"{shown_path(name)}: {why}{' ' if why.endswith('?') else '; '}{expected}"
+    raise ModelFileError(said, code="unknown-model", model=name, why=why)
 
 
 def called(path: str | os.PathLike[str]) -> str:
@@ -153,8 +155,8 @@ def looks_like_network(name: str) -> bool:
     return ":" in name.removeprefix(os.path.splitdrive(name)[0]) or name.endswith(_OF_NETWORKS[1])
 
 
-def _not_found(name: str, names: list[str]) -> str:
-    """The message for a model that is not there."""
+def _not_found(name: str, names: list[str]) -> tuple[str, str]:
+    """What is wrong with the name of a model that is not there, and what is expected."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
     if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
         wrong += ", it looks like a network, which comes after the model"
@@ -164,7 +166,7 @@ def _not_found(name: str, names: list[str]) -> str:
     stem = Path(name).name.removesuffix(".json").lower()
     hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in [*names, LOCAL]}, "")
     expected = f"expected a model file, `local` or the name of a model: {there}"
-    return f"{shown_path(name)}: {wrong}; {hint + ' ' if hint else ''}{expected}"
+    return (f"{wrong}; {hint}" if hint else wrong), expected
 
 
 def _user_folder(kind: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years: nothing that runs takes less or more."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 _GZIP = b"\x1f\x8b"
+_FIRST_LINE = re.compile(r"\s*([^\r\n]*)")
+_DECIMAL_COMMA = re.compile(r'[;\r\n][ "]*[+-]?\d*,\d+(?:[eE][+-]?\d+)?[ "]*(?=[;\r\n]|$)')
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,14 @@ class Row(Mapping[str, str]):
         return self._table.lines[self._index]
 
     @property
+    def source(self) -> str:
+        """What messages call the file."""
+        return self._table.source
+
+    @property
     def where(self) -> str:
         """The row in a message: its file and line."""
-        return f"{self._table.source}, line {self.line}"
+        return f"{self.source}, line {self.line}"
 
     def number(
         self,
@@ -180,6 +188,7 @@ def parse_table(
     rows: str | None = None,
 ) -> Table:  # fmt: skip
     """The same of a text that messages call `source`."""
+    _refuse_semicolons(content, source)
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     cells: list[list[str]] = []
     lines: list[int] = []
@@ -199,14 +208,28 @@ def parse_table(
     missing = [name for name in required if name.lower() not in names]
     if len(set(names)) < len(names):
         raise InputError(f"{source} has two columns of one name; {expected}")
-    if len(names) == 1 and names[0].count(";"):
-        raise InputError(f"{source} has semicolons between its cells; expected commas")
     if missing:
         raise InputError(f"{source} lacks the columns {', '.join(missing)}; {expected}")
     if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)
     return Table(source, tuple(header), names, columns, lines[1:], content, expected)
+
+
+def _refuse_semicolons(content: str, source: str) -> None:
+    """InputError for a first line of semicolons alone, as programs write it where numbers have commas.
+
+    Before the cells are told apart: decimal commas would part them, each row in another way.
+    """
+    found = _FIRST_LINE.match(content)
+    if found is None or ";" not in found[1] or "," in found[1]:
+        return
+    if _DECIMAL_COMMA.search(content, found.end()):
+        raise InputError(
+            f"{source} has semicolons between its cells and decimal commas in its numbers; expected "
+            "commas between cells and decimal points"
+        )
+    raise InputError(f"{source} has semicolons between its cells; expected commas")
 
 
 def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -61,6 +61,7 @@ class ServedModel(Result):
     the cache of all requests, each GPU; `fits`: whether that is there; `largest_concurrency`: the most that
     fits, 0 where not even the weights do: then there are no times. `tokens_per_s`: output tokens of all
     GPUs. `dollars_per_million`: output tokens, their prompts included. `goes_to`: ms of an output token.
+    `within`: whether it fits and keeps the limits, None where there are none.
     """
 
     model: str
@@ -87,6 +88,7 @@ class ServedModel(Result):
     tokens_per_s_gpu: float | None = None
     dollars_per_million: float | None = None
     goes_to: Mapping[str, float] | None = None
+    within: bool | None = None
 
     def words(self) -> str:
         """Users, GPUs, times."""
@@ -103,9 +105,10 @@ class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
     `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
-    intervals; `best`: its number in `rows`, the fewest GPUs within the limits, None where none was asked
-    for; `chosen`: the best row, or the first that fits, or the first; of it `weights_gib`, on each GPU, and
-    `free_users`: up to how many a step takes no more than SAME times that of one, None without times.
+    intervals; `best`: its number in `rows`, the fewest GPUs within the limits, or, of several numbers of
+    users, the most tokens a second from each GPU, None where none was asked for; `chosen`: the best row, or
+    the first that fits, or the first; of it `weights_gib`, on each GPU, and `free_users`: up to how many a
+    step takes no more than SAME times that of one, None without times.
     """
 
     model: str
@@ -265,8 +268,15 @@ def answer(
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
     if asked.limits:
         rows = _fewest(rows, asked)
-    inside = [n for n, row in enumerate(rows) if asked.within(row)] if asked.limits else []
-    best = min(inside, key=lambda n: (rows[n].gpus, rows[n].tpot_ms)) if inside else None
+        rows = [replace(row, within=asked.within(row)) for row in rows]
+    inside = [n for n, row in enumerate(rows) if row.within]
+
+    def worth(n: int) -> tuple[float, ...]:
+        """Small is good: of several numbers of users what a token costs, which is GPUs and time."""
+        per_gpu = rows[n].tokens_per_s_gpu or 0.0 if len({*asked.concurrency}) > 1 else 0.0
+        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
+
+    best = min(inside, key=worth) if inside else None
     chosen = next((row for row in rows if row.fits), rows[0]) if best is None else rows[best]
     layout = next(one for one in layouts if one.tensor_parallel == chosen.tensor_parallel)
     made = LanguageModel(

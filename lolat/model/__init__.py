@@ -153,12 +153,14 @@ class Model(Result):
     def predict(
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
+        max_ms: float | None = None, sure: bool = False,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
     def predict(
         self, network: Any, batch_size: Sequence[int | str], predictor: str | None = None,
         coverage: float | None = None, *, input_size: InputSize = None,
+        max_ms: float | None = None, sure: bool = False,
     ) -> Predictions: ...  # fmt: skip
 
     def predict(
@@ -169,6 +171,8 @@ class Model(Result):
         coverage: float | None = None,
         *,
         input_size: InputSize = None,
+        max_ms: float | None = None,
+        sure: bool = False,
     ) -> Prediction | Predictions:
         """How long one forward pass of a network takes, block by block.
 
@@ -176,13 +180,15 @@ class Model(Result):
         list of them gives `Predictions`, one for each, for which the network is read once. `predictor`:
         "extended" or "two-regime", the model's default if None. `coverage`: how sure the interval is, above
         0 and below 1; if None 0.9, and no interval where the model has too few points for that.
-        `input_size`: height = width, or the shape without the batch.
+        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps
+        too, 1 where no batch does; `sure`: by the upper end of the interval, not the latency alone.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read, InputError for a batch size,
         predictor or coverage that cannot be.
         """
-        from lolat.model.predicting import AUTO, largest_batch, predict_network
+        from lolat.model.budget import check_budget
+        from lolat.model.predicting import AUTO, end_ms, largest_batch, predict_network
         from lolat.model.prediction import Predictions
 
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
@@ -191,15 +197,20 @@ class Model(Result):
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             known: Prediction = last[2]
             return known
+        if max_ms is not None:
+            check_budget(max_ms)
         read = self._read(network, input_size, predictor, coverage)
         model = self._as_written(read)
         formula = model.predictor(predictor)
 
+        def of(size: int) -> Prediction:
+            return predict_network(model, read, size, formula, coverage)
+
         def answer(size: Any) -> Prediction:
             if size == AUTO:
-                size = largest_batch(model, read)
-            prediction = predict_network(model, read, size, formula, coverage)
-            return prediction.named(network, input_size)
+                keeps = None if max_ms is None else lambda n: end_ms(of(n), sure) <= max_ms
+                size = largest_batch(model, read, keeps)
+            return of(size).named(network, input_size)
 
         if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
             return Predictions(tuple(map(answer, batch_size)))

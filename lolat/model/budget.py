@@ -6,6 +6,7 @@ it: the answer stays within the budget, and its next larger neighbor does not.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -21,11 +22,13 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
+from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
+from lolat.model.predicting import end_ms
 from lolat.model.prediction import Prediction
 from lolat.units import byte_size, milliseconds, percent, plain
 
@@ -139,7 +142,7 @@ def budget(
         tried = step(i)
         if tried is None:
             return None
-        return _end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
+        return end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
     now = Step(own, model.predict(network, batch_size, predictor, coverage))
     start = min(max(round(own / unit), 1), most)
@@ -200,18 +203,6 @@ def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> in
     return bisect_left(range(start), True, 1, key=lambda i: fits(i) is False)
 
 
-def _end_ms(prediction: Prediction, sure: bool) -> float:
-    """The latency, or to be sure the upper end of its interval; InputError where there is none."""
-    if not sure:
-        return prediction.latency_ms
-    if prediction.interval_ms is None:
-        raise InputError(
-            f"{arg('sure')} needs an interval, and the model has too few points for one",
-            code="too-few-points",
-        )
-    return prediction.interval_ms[1]
-
-
 def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
     """The error where not even the smallest value stays within the budget, or fits into the memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
@@ -226,17 +217,34 @@ def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
             document,
             code="no-room",
         )
-    takes = _end_ms(smallest.prediction, answer.sure)
+    takes = end_ms(smallest.prediction, answer.sure)
     enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
-        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; "
-        f"give {arg('max_ms')} {enough} or more",
+        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"
+        f"{_host_words(smallest.prediction, answer)}; give {arg('max_ms')} {enough} or more",
         document,
         code="over-budget",
         budget_ms=answer.budget_ms,
         enough_ms=float(enough),
     )
+
+
+def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
+    """Where starting the operations is what takes long: that, and what helps, as far as it does."""
+    if not smallest.host_bound:
+        return ""
+    graph, model, size = smallest.query.graph, smallest.query.model, smallest.batch_size
+    words = ": the host takes so long to start its operations, however small they are"
+    with contextlib.suppress(InputError):
+        at_once = model.run_as(None, GRAPH).predict(graph, size, coverage=smallest.coverage)
+        if at_once.latency_ms < smallest.latency_ms:
+            takes = milliseconds(end_ms(at_once, answer.sure))
+            words += f"; a CUDA graph ({arg('launch')} {GRAPH}) starts them at once: {takes}"
+    larger = model.predict(graph, 2 * size, coverage=smallest.coverage)
+    if answer.vary != "batch" and larger.host_bound:
+        words += f"; {arg('batch_size')} {2 * size} takes no longer"
+    return words
 
 
 # ---- Whether a prediction keeps limits: a time, or a ratio to an earlier prediction
@@ -287,10 +295,10 @@ def exceeded(
         if max_ms is not None and prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
             continue
-        if max_ms is not None and (end_ms := _end_ms(prediction, sure is not None)) > max_ms:
-            most = f" ({percent(sure)} sure of at most {milliseconds(end_ms)})" if sure else ""
+        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
+            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
             lines.append(
-                f"{takes}{most}, {percent(end_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
                 f"{arg('max_ms')}; `lolat report` says where the time goes"
             )
         if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:

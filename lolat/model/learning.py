@@ -11,7 +11,7 @@ import numpy as np
 from lolat.fitting.domain import Domain
 from lolat.fitting.intervals import as_dict, interval_entry, network_entry
 from lolat.fitting.least_squares import leave_out, require_points
-from lolat.fitting.points import Point, known_features, matrix, times
+from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.predictors.extended import NUMBERS, TERMS, Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
@@ -137,7 +137,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     if "ops" not in known_features(points):
         return entry
     ops, whole = matrix(points, ["ops"])[:, 0], np.array([p.whole for p in points])
-    if interval := interval_entry(logarithms, ops, leave_out([p.name for p in points])):
+    if interval := interval_entry(logarithms, ops, leave_out(blocks_of(points))):
         entry["interval"] = interval
     if whole.sum() >= LEAST_NETWORKS:
         entry["networks"] = network_entry(logarithms[whole], ops[whole])
@@ -146,7 +146,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 
 def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
     """(points,) ms predicted without their blocks; None of too few blocks to fit on the others."""
-    folds = list(leave_out([p.name for p in points]))
+    folds = list(leave_out(blocks_of(points)))
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return None
     left_out = np.empty(len(points))

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.errors import AnswerIsNo, InputError, arg
-from lolat.fitting.domain import MOSTLY_SHARE, Outside, beyond_remarks, fit_again, widened
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.fitting.domain import (
+    MOSTLY_SHARE,
+    NEGLIGIBLE_SHARE,
+    Outside,
+    beyond_remarks,
+    fit_again,
+    widened,
+)
 from lolat.fitting.gpus import available_bytes, precision_of
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
@@ -20,9 +28,11 @@ from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.graph.kinds import GATES
+from lolat.io.paths import list_models
 from lolat.model.prediction import Prediction, Query, no_room_words
 from lolat.model.running import ESTIMATED, mode_of
-from lolat.units import plain
+from lolat.units import percent, plain
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -35,8 +45,8 @@ THREE_COUNTS = (
     "network take is not known"
 )
 NOT_KNOWN = (
-    "not known how far off: most of its time goes to kinds of operations of which nothing was timed on "
-    "this device, and no data sheet of it was given (`lolat fit` with --facts)"
+    "not known how far off: most of its time goes to kinds of operations of which little or nothing was "
+    "timed on this device, and no data sheet of it was given (`lolat fit` with --facts)"
 )
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -47,20 +57,24 @@ BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 """Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
-def other_framework(environment: Mapping[str, Any], framework: str) -> Iterator[str]:
+def other_framework(
+    environment: Mapping[str, Any], framework: str, name: str = ""
+) -> Iterator[str]:
     """A remark where a network is of another framework than the model was learned with.
 
-    `environment`: the model's; `framework`: the network's `Graph.framework`. Nothing where either does
-    not say. The network's counts are the same in every framework, its latency is not.
+    `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. Nothing where either
+    does not say. The network's counts are the same in every framework, its latency is not.
     """
     backend, learned = BACKENDS.get(framework), environment.get("framework")
     if backend is None or not isinstance(learned, str) or learned == backend:
         return
     device = environment.get("device")  # "unknown" of one that was fitted to published times
-    remedy = f"; for {backend}: lolat learn {device} --backend {backend}"
+    remedy = f"lolat learn {device} --backend {backend}" if device in ("cpu", "gpu") else ""
+    if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
+        remedy = f"the model {name}-{backend}"
     yield (
         f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
-        f"same network run by {learned}{remedy if device in ('cpu', 'gpu') else ''}"
+        f"same network run by {learned}{f'; for {backend}: {remedy}' if remedy else ''}"
     )
 
 
@@ -77,9 +91,13 @@ AUTO = "auto"
 """A batch size: the largest that fits into the device's memory."""
 
 
-def largest_batch(model: Model, network: Graph | Analysis) -> int:
+def largest_batch(
+    model: Model, network: Graph | Analysis, keeps: Callable[[int], bool] | None = None
+) -> int:
     """The largest batch of a forward pass; InputError where the memory is not known, AnswerIsNo where not
     even one sample fits.
+
+    `keeps`: whether a batch size keeps a limit of time, which all smaller ones do then; 1 where none does.
     """
     analysis, mode = analyze(network), mode_of(model.document)
     has = available_bytes(model.document)
@@ -89,7 +107,21 @@ def largest_batch(model: Model, network: Graph | Analysis) -> int:
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
-    return most
+    if keeps is None:
+        return most
+    return max(bisect_left(range(1, most + 1), True, key=lambda n: not keeps(n)), 1)
+
+
+def end_ms(prediction: Prediction, sure: bool) -> float:
+    """The latency, or to be sure the upper end of its interval; InputError where there is none."""
+    if not sure:
+        return prediction.latency_ms
+    if prediction.interval_ms is None:
+        raise InputError(
+            f"{arg('sure')} needs an interval, and the model has too few points for one",
+            code="too-few-points",
+        )
+    return prediction.interval_ms[1]
 
 
 def no_memory(device: str) -> InputError:
@@ -99,6 +131,13 @@ def no_memory(device: str) -> InputError:
         f"or {arg('memory_gib')} where a command has it",
         code="no-memory",
     )
+
+
+def why_left_out(error: LolatError) -> str:
+    """Why a device is left out among several, beside its name: alike for all of one reason."""
+    if error.code == "no-memory":
+        return f"its memory is not known, so no batch size {AUTO}; expected a number"
+    return str(error)
 
 
 def predict_network(
@@ -115,7 +154,7 @@ def predict_network(
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if steps is not None and isinstance(formula, Kernels):
-        outside = formula.outside(steps, size, model.domain.least)
+        outside = outside_of_tables(model, analysis, size, formula, steps)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
@@ -145,7 +184,7 @@ def predict_network(
             *analysis.counts.warnings,
             *outside.remarks,
             *doubts,
-            *other_framework(where, graph.framework),
+            *other_framework(where, graph.framework, model.label),
             *of_its_source(document),
         ),
         names=analysis.names,
@@ -182,6 +221,35 @@ def _half(
     return half, doubts
 
 
+def outside_of_tables(
+    model: Model, analysis: Analysis, batch_size: int, formula: Kernels, steps: Steps
+) -> Outside:
+    """What is outside by the classes of a formula by operation, and what these do not tell: recurrent
+    layers, step by step, which no table of a device has; products of other kinds than those of the networks
+    that were timed alone.
+    """
+    outside = formula.outside(steps, batch_size, model.domain.least)
+    remarks = [*outside.remarks]
+    is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
+    share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
+    if share > NEGLIGIBLE_SHARE:
+        remarks.append(
+            f"no recurrent layer was timed on this device, {percent(share)} of the time: it is taken to be "
+            "a matrix product a step"
+        )
+    total = analysis.counts.at(batch_size).sum(axis=0)
+    unlike = sum(model.domain.unlike(total).values()) * (1.0 - outside.unlike - share)
+    remarks += model.domain.unlike_remarks(total)
+    known = outside.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
+    return replace(
+        outside,
+        unmeasured=outside.unmeasured + share,
+        unlike=outside.unlike + max(unlike, 0.0),
+        remarks=tuple(remarks),
+        known=known,
+    )
+
+
 def _outside(
     model: Model, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
 ) -> Outside:
@@ -190,10 +258,12 @@ def _outside(
     if not domain.is_known:
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
-        if below := domain.least.below(batch_size, latency, ops):
-            return Outside(
-                unlike=1.0, remarks=(f"smaller than what was measured: {', '.join(below)}",)
-            )
+        if smaller := domain.least.remark(batch_size, latency, ops):
+            return Outside(unlike=1.0, remarks=(smaller,))
+        if domain.shares:
+            total = analysis.counts.at(batch_size).sum(axis=0)
+            unlike = min(sum(domain.unlike(total).values()), 1.0)
+            return Outside(unlike=unlike, remarks=tuple(domain.unlike_remarks(total)))
         if formula.name == TwoRegime.name:
             return Outside(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
         return Outside(known=False)

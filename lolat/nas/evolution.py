@@ -43,11 +43,19 @@ def fastest(scorer: Scorer) -> np.ndarray:
 class Archive:
     """All candidates that were scored: `rows`, `latencies` in ms, `scores`, NaN where there is none.
 
-    A large score is good.
+    A large score is good. `is_known`: whether a candidate was scored before, which costs nothing; `new`:
+    how many others may be; `is_full`: that one more was wanted.
     """
 
-    def __init__(self, scorer: Scorer, score: Callable[[np.ndarray], float]) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        score: Callable[[np.ndarray], float],
+        is_known: Callable[[np.ndarray], bool] = lambda row: False,
+        new: float = math.inf,
+    ) -> None:
         self.scorer, self.score = scorer, score
+        self.is_known, self.new, self.is_full = is_known, new, False
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -60,9 +68,14 @@ class Archive:
         return row.tobytes() in self._known
 
     def add(self, rows: np.ndarray) -> None:
-        """Score new candidates."""
+        """Score new candidates, until it is full."""
         for row, latency in zip(rows, self.scorer.latency(rows), strict=True):
             if row not in self:
+                if not self.is_known(row):
+                    self.is_full = self.new <= 0
+                    if self.is_full:
+                        return
+                    self.new -= 1
                 self.scores.append(self.score(row))
                 self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
                 self.rows.append(row)
@@ -87,7 +100,7 @@ def evolve(
     `fast`: a candidate within the time.
     """
     new = _spread(archive, fast, math.ceil(SPREAD * count), max_ms, random)
-    while len(new):
+    while len(new) and not archive.is_full:
         archive.add(new)
         climb(archive, count, max_ms)
         left = count - len(archive)
@@ -101,7 +114,7 @@ def climb(archive: Archive, count: int, max_ms: float) -> None:
     to the scores so far.
     """
     grid, scorer = archive.scorer.grid, archive.scorer
-    while len(archive) < count and (best := archive.front()):
+    while len(archive) < count and not archive.is_full and (best := archive.front()):
         near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
         if not len(near):
             break

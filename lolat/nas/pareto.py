@@ -117,7 +117,7 @@ def search(
     that take at most this. `candidates`: how many a function scores: all of a space that has no more, else
     the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
     such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
-    search is run again.
+    search is run again; with more `candidates` only as many new ones are scored as are missing.
 
     Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
     argument.
@@ -138,21 +138,39 @@ def search(
         fastest_ms = float(times.min())
         raise none_within(replace(result, fastest_ms=fastest_ms), fastest_ms)
     sign = -1.0 if lower_is_better else 1.0
-    archive = Archive(scorer, lambda row: sign * known.score(row))
     able = rows[times <= limit]
     if known.rows is None:
         if known.known:
             shown.note(f"{len(known.known)} scores are in {scores} already{known.changed}")
         shown.start("scoring", candidates if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
-        evolve(archive, able[0], candidates, limit, np.random.default_rng(seed))
+        archive = _evolved(known, sign, scorer, able[0], candidates, limit, seed)
     else:
+        archive = Archive(scorer, lambda row: sign * known.score(row))
         archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
         raise none_scored(result)
     return replace(result, front=_front(archive, sign, of_space, loaded, limit))
+
+
+def _evolved(
+    known: Scores, sign: float, scorer: Scorer, fast: np.ndarray, candidates: int, limit: float, seed: int
+) -> Archive:  # fmt: skip
+    """The candidates of an evolutionary search, with all that have a score and are within the time."""
+    rows = known.space.parse(sorted(known.known))
+    rows = rows[scorer.latency(rows) <= limit] if len(rows) else rows
+    before = {row.tobytes() for row in rows}
+    archive = Archive(
+        scorer,
+        lambda row: sign * known.score(row),
+        lambda row: row.tobytes() in before,
+        candidates - len(before),
+    )
+    evolve(archive, fast, candidates, limit, np.random.default_rng(seed))
+    archive.add(rows)  # those that this search did not come across
+    return archive
 
 
 def _begun(
@@ -270,8 +288,8 @@ class Scores:
                 )
             if self.path is not None and cells.get(CHOICES, fingerprint) != fingerprint:
                 raise cells.refused(
-                    f"a score of before the choices of {self.space.name} changed: {arch} is another "
-                    f"network now; give another file as {arg('scores')}, or remove this one"
+                    f"a score of before the choices or networks of {self.space.name} changed: {arch} is "
+                    f"another network now; give another file as {arg('scores')}, or remove this one"
                 )
             if self.known.setdefault(self.space.arch(row), score) not in (
                 score,

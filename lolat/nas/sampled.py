@@ -165,7 +165,7 @@ def from_model(model: Model, space: Space) -> NasModel:
     section: Section = converted(spaces[space.name], Section, model.source, place)
     if section.choices not in ("", space.fingerprint):
         raise ModelFileError(
-            f"{model.source}: its samples of {space.name} were measured before the choices of the space "
+            f"{model.source}: its samples of {space.name} were measured before its choices or networks "
             "changed; expected the space as it was, or samples of this one: lolat nas fit",
             code="other-choices",
         )

@@ -44,7 +44,8 @@ class BestCandidate:
 class ScoreResult(Result):
     """Candidates of a space that were scored: how many, how many are within `max_ms`, and the best.
 
-    `source`: of the latencies, in words.
+    `source`: of the latencies, in words. `interval_ms`, `coverage`, `in_domain`, `warnings`: of the first
+    of the best, as `predict` has them.
     """
 
     space: str
@@ -57,6 +58,10 @@ class ScoreResult(Result):
     within: int
     output: str
     best: tuple[BestCandidate, ...]
+    interval_ms: tuple[float, float] | None = None
+    coverage: float | None = None
+    in_domain: bool | None = None
+    warnings: tuple[str, ...] = ()
 
     def words(self) -> str:
         """How many were scored, and how many are within the time."""
@@ -106,8 +111,7 @@ def score(
     pieces = once or scorer.chunks()
     if count > DECODED:
         shown.start("scoring", -(-count // DECODED))
-    top = Scored.none()
-    written = [top]
+    written = [top := Scored.none()]
     within, fastest, limit = 0, math.inf, math.inf if max_ms is None else max_ms
     for indices, some, times in pieces:
         fastest = min(fastest, float(times.min(initial=math.inf)))
@@ -127,7 +131,25 @@ def score(
         raise none_within(result, fastest)
     chosen = top if best is not None else Scored.joined(written)
     _write(output, of_space, scorer, decode(chosen.indices), chosen, function is not None)
-    return replace(result, best=_named(of_space, decode(top.indices), top, function is not None))
+    first = decode(top.indices)
+    result = replace(result, best=_named(of_space, first, top, function is not None))
+    return _sure(result, of_space, scorer, loaded, first[:1])
+
+
+def _sure(
+    result: ScoreResult, space: Space, scorer: Scorer, model: Model, first: np.ndarray
+) -> ScoreResult:
+    """The result with how sure its first candidate is; `first`: (1, positions), or none."""
+    if not len(first):
+        return result
+    if isinstance(scorer, NasModel):
+        low, high = (float(ends[0]) for ends in scorer.interval(first, COVERAGE))
+        return replace(result, interval_ms=(low, high), coverage=COVERAGE)
+    whole = model.predict(space.network(first[0]), result.batch_size, scorer.predictor)
+    return replace(
+        result, interval_ms=whole.interval_ms, coverage=whole.coverage, in_domain=whole.in_domain,
+        warnings=whole.warnings,
+    )  # fmt: skip
 
 
 def _named(

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
 from lolat.nas.sampled import scorer_for
 from lolat.nas.scorer import HostScorer, Scorer, Times, compiled
-from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, Part, Table, times_ms
+from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, Part, Table, times_ms, totals
 from lolat.units import shortened
 
 WHOLE_CANDIDATES = 32  # predicted whole, for what parts do to each other
@@ -175,15 +175,18 @@ class Space:
         """How many candidates there are; an int of any size."""
         return self.grid.size
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """A text that tells spaces with other choices apart: what was scored or measured of one is of other
-        networks in another.
+        """A text that tells apart spaces with other choices, or other networks of them: what was scored or
+        measured of one is of other networks in another.
+
+        Of the networks it has ACTS, INP, FLOPs and weights: where all choices are the first, the last.
         """
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
-        text = re.sub(
-            " at 0x[0-9a-fA-F]+", "", json.dumps(choices)
-        )  # where an object lies says nothing
+        ends = [[0] * len(self.grid.sizes), [n - 1 for n in self.grid.sizes]]
+        sums = totals([self.network(row) for row in ends], 1, self.name)[:, :4]
+        text = json.dumps([choices, sums.tolist()])
+        text = re.sub(" at 0x[0-9a-fA-F]+", "", text)  # where an object lies says nothing
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def decode(self, indices: Any) -> np.ndarray:

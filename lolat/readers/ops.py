@@ -27,7 +27,7 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import GraphBuilder
-from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.kinds import CONVOLUTIONS, HEAVY, NORMALIZATIONS
 
 _OF_ONE_NAME = """
 relu relu6 elu selu celu sigmoid hard_sigmoid gelu tanh hard_tanh softplus mish log_softmax softsign glu
@@ -126,6 +126,7 @@ class Writer:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.constants: set[int] = set()
+        self._owned: set[Any] = set()  # parameters that an operation has
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
         """A tensor that does not depend on the network's inputs."""
@@ -163,6 +164,21 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
+    def tie(self, start: int, parameter: Any) -> None:
+        """The operations from position `start` on have this parameter, which may be any key.
+
+        Where an earlier operation has it too, they are marked as `tied`: they add nothing to the memory.
+        """
+        operations, has_one = self.builder.operations, False
+        for position, o in enumerate(operations[start:], start):
+            if o.kind in HEAVY or o.kind in NORMALIZATIONS:
+                has_one = True
+                if parameter in self._owned:
+                    attributes = {**o.attributes, "tied": True}
+                    operations[position] = structs.replace(o, attributes=attributes)
+        if has_one:
+            self._owned.add(parameter)
+
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations that no output needs, and tensors that nobody reads or writes.
 
@@ -181,6 +197,7 @@ class Writer:
             read, written = (tuple(number[i] for i in tensors) for tensors in (o.inputs, o.outputs))
             builder.operations.append(structs.replace(o, inputs=read, outputs=written))
         builder.inputs[:] = [number[i] for i in builder.inputs]
+        builder.kept[:] = [number[i] for i in builder.kept if i in number]
         return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:

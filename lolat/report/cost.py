@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
-from lolat.report.prediction import grouped_notes, left_out_lines
+from lolat.report.prediction import grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import TrainingPrediction
-from lolat.training.prices import Offer, Prices
-from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
+from lolat.training.prices import MEMORY, Offer, Prices
+from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 
 def cost_lines(cost: Cost) -> Iterator[str]:
@@ -20,7 +20,7 @@ def cost_lines(cost: Cost) -> Iterator[str]:
     yield from before
     if rows:
         yield ""
-        yield from table_lines(heads, rows, left={1, 11})
+        yield from table_lines(heads, rows, left={1, 11, 12})
     if after:
         yield ""
         yield from after
@@ -54,12 +54,14 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
         before.append("Give --samples N for epochs, and with a price their cost.")
     between = f"{percent(cost.coverage)} between"
     heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
-             between, "$", "$ between", ""]  # fmt: skip
+             between, "$", "$ between", _limit_head(cost.max_hours), ""]  # fmt: skip
+    before += _card_lines(cost.options)
     is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
     rows = [_row(cost, option) for option in cost.options if is_table]
     after = []
     if cost.samples is not None and cost.fits is not False:
-        unknown = f"No price of {plain(cost.model)} is known: give --price-per-hour or --prices."
+        unknown = f"No price of {plain(cost.model)} with that memory is known: "
+        unknown += "give --price-per-hour or --prices."
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, (heads, rows), after
 
@@ -86,12 +88,36 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 
+def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
+    """The cards that are rented with another memory than the model's."""
+    cards = {
+        f"{plain(r.accelerator)} with {r.memory_gib:g} GiB"
+        for o in options
+        if (r := o.rented) and r.memory_gib is not None
+    }
+    if cards:
+        yield (
+            f"Rented with another memory than the model's device has: {', '.join(sorted(cards))}; it fits, "
+            "and is taken to be as fast"
+        )
+
+
+def _rented(option: TrainingPrediction) -> str:
+    """What is rented: how many of which instances; the card, its memory where the name does not say it."""
+    rented = option.rented
+    if rented is None or not rented.instance_type:
+        return ""
+    name = plain(rented.instance_type)
+    if rented.accelerator.casefold() not in name.casefold():
+        name += f" ({plain(rented.accelerator)})"
+    if rented.memory_gib and not MEMORY.search(rented.accelerator):
+        name += f" ({rented.memory_gib:g} GiB)"
+    idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
+    return f"{rented.instances} x {name}{idle}"
+
+
 def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     rented, total, interval = option.rented, option.total_s, option.interval_s
-    name = plain(rented.instance_type) if rented else ""
-    if rented and rented.accelerator.casefold() not in name.casefold():
-        name += f" ({plain(rented.accelerator)})"
-    idle = f", {rented.idle_devices} idle" if rented and rented.idle_devices else ""
     dollars_of = option.dollars_interval
     exchange = option.parts_ms["exchange"]
     marks = [
@@ -102,7 +128,7 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
     front = "*" if option.devices in cost.frontier else " "
     return [
         str(option.devices),
-        f"{rented.instances} x {name}{idle}" if rented and name else "",
+        _rented(option),
         _money(rented.price_per_hour) if rented else "",
         milliseconds(option.iteration_ms),
         milliseconds(exchange) if exchange else "",
@@ -112,8 +138,28 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
         "" if interval is None else " .. ".join(map(duration, interval)),
         "" if option.dollars is None else _money(option.dollars),
         "" if dollars_of is None else " .. ".join(map(_money, dollars_of)),
+        _keeps(option, cost.max_hours),
         f"{front} {', '.join(marks)}".rstrip() if len(cost.options) > 1 and total else "",
     ]
+
+
+def _limit_head(max_hours: float | None) -> str:
+    return "" if max_hours is None else f"<= {max_hours:g} h"
+
+
+def _keeps(option: TrainingPrediction, max_hours: float | None) -> str:
+    """Whether an option keeps the longest time, as `within_limit`; "" without one."""
+    if max_hours is None or option.total_s is None:
+        return ""
+    return within_limit(option.total_s, option.interval_s, 3600 * max_hours)
+
+
+def _how_sure(option: TrainingPrediction, max_hours: float | None) -> str:
+    """After the cheapest within a time: that it is not certain to keep it."""
+    if _keeps(option, max_hours) != "likely":
+        return ""
+    ends = option.interval_s
+    return "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
 
 
 def within_words(max_hours: float | None) -> str:
@@ -129,13 +175,15 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
     assert cost.fastest is not None
     if cost.cheapest != cost.fastest:
         if cost.cheapest is not None:
-            yield f"Cheapest{within_words(cost.max_hours)}: {cost.summary(cost.cheapest)}"
+            sure = _how_sure(cost.option(cost.cheapest), cost.max_hours)
+            yield f"Cheapest{within_words(cost.max_hours)}: {cost.summary(cost.cheapest)}{sure}"
         yield f"Fastest:  {cost.summary(cost.fastest)}"
     if cost.cheapest != cost.fastest and len(cost.options) > 1:
         frontier = ", ".join(map(str, cost.frontier))
         yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
     elif len(cost.options) > 1:
-        yield f"Cheapest and fastest: {cost.summary(cost.fastest)}"
+        sure = _how_sure(cost.option(cost.fastest), cost.max_hours)
+        yield f"Cheapest and fastest: {cost.summary(cost.fastest)}{sure}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -151,23 +199,17 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     run = ""
     if costs.samples:
         run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
-    yield f"Training {plain(costs.network)} · {costs.optimizer}{run}"
-    between = f"{percent(costs.coverage)} between"
-    heads = ["device", "of it", "precision", "batch", "rented", "$/hour", "total", between, "$",
-             "$ between", ""]  # fmt: skip
+    batches = {c.batch_size for c in costs.answers}
+    size = f" · batch {batches.pop():,} on each device" if len(batches) == 1 else ""
+    yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{run}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
     )
     yield ""
-    yield from table_lines(
-        heads, [_costs_row(costs, *pair) for pair in listed], left={0, 2, 4, 10}, whole={0}
-    )
+    yield from _comparison(costs, listed)
     yield ""
-    within = within_words(costs.max_hours)
-    for name, choice in ((f"Cheapest{within}", costs.cheapest), ("Fastest", costs.fastest)):
-        if choice is not None:
-            yield f"{name}: {choice_words(choice)}"
+    yield from _best_lines(costs, listed)
     for cost in costs.answers:
         if cost.fits is False:
             yield f"{plain(cost.device)}: {no_room(cost)}"
@@ -179,19 +221,53 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     yield from grouped_notes(
         [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
     )
-    dated = {f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date}
     links = {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}
     yield from (
         [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
     )
-    if dated:
+    yield from _card_lines(o for _, o in listed)
+    if dated := {
+        f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date
+    }:
         yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
 
 
+Listed = Sequence[tuple[Cost, TrainingPrediction]]
+"""The rows of a comparison: a device, and so many of it."""
+BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
+
+
+def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
+    """The table: its rows, and what their marks say; in hours, as its columns are many."""
+    between = f"{percent(costs.coverage)} between"
+    heads = ["device", "of it", "precision", "batch", "rented", "hours", between, "$",
+             _limit_head(costs.max_hours), ""]  # fmt: skip
+    rows = [_costs_row(costs, *pair) for pair in listed]
+    yield from table_lines(heads, rows, left={0, 2, 4, 8, 9}, whole={0})
+    marks = {mark for row in rows for mark in row[-1]}
+    told = {
+        BEST: "no other row is both faster and cheaper",
+        ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
+        OUTSIDE: "OUTSIDE: most of it is unlike what was measured there, or in that precision",
+    }
+    yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
+
+
+def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
+    """The cheapest, how sure it is within the longest time, and the fastest."""
+    if costs.cheapest is not None:
+        (best,) = (o for c, o in listed if _choice(c, o) == costs.cheapest)
+        sure = _how_sure(best, costs.max_hours)
+        yield f"Cheapest{within_words(costs.max_hours)}: {choice_words(costs.cheapest)}{sure}"
+    if costs.fastest is not None:
+        yield f"Fastest: {choice_words(costs.fastest)}"
+
+
 def _way(cost: Cost) -> str:
-    """The precision, and the launch where it is not the usual one."""
+    """The precision, and the launch where it is not the usual one, unless the device's name says it."""
     launch = cost.launch if cost.launch not in (None, EAGER) else None
-    return ", ".join(filter(None, (cost.precision, launch)))
+    named = launch is not None and launch in cost.device.split("-")
+    return ", ".join(filter(None, (cost.precision, None if named else launch)))
 
 
 def _width(cost: Cost) -> float:
@@ -200,18 +276,23 @@ def _width(cost: Cost) -> float:
     return -high / max(low, 1e-9)
 
 
-def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
-    choice = Choice(
+def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
+    return Choice(
         cost.device, cost.precision, option.devices, option.total_s or 0.0, option.dollars
     )
-    marks = [
-        n for n, c in (("cheapest", costs.cheapest), ("fastest", costs.fastest)) if c == choice
-    ]
-    front = "*" if choice in costs.frontier else " "
-    cells = _row(cost, option)
+
+
+def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
+    alike = len({c.batch_size for c in costs.answers}) == 1  # then the title says it
+    is_so = (_choice(cost, option) in costs.frontier, cost.estimated, cost.in_domain is False)
+    total, ends = option.total_s, option.interval_s or ()
     return [
-        plain(cost.device), cells[0], _way(cost), f"{cost.batch_size:,}", *cells[1:3],
-        *cells[7:11], f"{front} {', '.join(marks)}".rstrip(),
+        plain(cost.device), str(option.devices), _way(cost), "" if alike else f"{cost.batch_size:,}",
+        _rented(option).removeprefix("1 x "),
+        "" if total is None else digits(total / 3600),
+        " .. ".join(digits(end / 3600) for end in ends),
+        "" if option.dollars is None else _money(option.dollars), _keeps(option, costs.max_hours),
+        "".join(mark if so else " " for mark, so in zip(MARKS, is_so, strict=True)).rstrip(),
     ]  # fmt: skip
 
 

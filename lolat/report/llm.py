@@ -68,7 +68,8 @@ def _row(row: ServedModel, best: bool) -> list[str]:
         nothing = [""] * 7
         return [f"{row.concurrency:,}", gpus, *nothing, memory, "", "its weights do not fit"]
     price = "" if row.dollars_per_million is None else dollars(row.dollars_per_million)
-    remark = "best" if best else "" if row.fits else "waits for memory"
+    beyond = "beyond the limits" if row.within is False else ""
+    remark = "best" if best else beyond if row.fits else "waits for memory"
     return [
         f"{row.concurrency:,}", gpus, milliseconds(row.ttft_ms), milliseconds(row.tpot_ms),
         between(*row.tpot_interval_ms), digits(row.tokens_per_s_user or 0.0),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from lolat.graph.analysis import parameters
 from lolat.model.prediction import (
     Prediction,
     domain_words,
@@ -29,17 +31,18 @@ def latency(prediction: Prediction) -> str:
     return milliseconds(prediction.latency_ms) + interval
 
 
-def counts_words(counts: Mapping[str, int]) -> str:
-    """The counts of the whole."""
+def counts_words(prediction: Prediction) -> str:
+    """The counts of the whole, and the parameters of its network."""
+    counts, number = prediction.counts, parameters(prediction.query.graph)
     return (
-        f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
+        f"{quantity(counts['flops'], 'MACs')} · {quantity(number)} parameters · "
         f"{quantity(counts['acts'])} convolution activations"
     )
 
 
 def totals(prediction: Prediction) -> str:
     """The counts of the whole, and whether it is like what was measured."""
-    return f"{counts_words(prediction.counts)} · {domain_words(prediction)}"
+    return f"{counts_words(prediction)} · {domain_words(prediction)}"
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
@@ -170,34 +173,49 @@ def table_of_predictions(
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
-    """Whether a prediction keeps a limit: its whole interval, its latency ("likely"), or not.
+    """Whether a prediction keeps a limit, and fits; see `within_limit`."""
+    if prediction.fits is False:
+        return "NO"
+    return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
+
+
+def within_limit(
+    time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
+) -> str:
+    """Whether a time keeps a limit: its whole interval ("yes"), itself ("likely"), or not; all of one unit.
 
     `sure`: only the whole interval counts.
     """
-    if prediction.fits is False:
-        return "NO"
-    low, high = prediction.interval_ms or (prediction.latency_ms, math.inf)
-    if high <= max_ms:
+    low, high = interval or (time, math.inf)
+    if high <= limit:
         return "yes"
-    if sure and prediction.interval_ms is None:
+    if sure and interval is None:
         return "not known"
-    if sure or low > max_ms:
+    if sure or low > limit:
         return "NO"
-    return "likely" if prediction.latency_ms <= max_ms else "unlikely"
+    return "likely" if time <= limit else "unlikely"
 
 
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
-    """Of each network and batch size on several devices with a price the cheapest that keeps the limit."""
-    groups: dict[tuple[str, int], list[tuple[float, str]]] = {}
+    """Of each network and batch size on several devices with a price the cheapest that keeps the limit; of
+    each network alone where every device has a batch size of its own.
+    """
+    groups: dict[tuple[str, int | None], list[tuple[float, str]]] = {}
+    own = len({p.batch_size for p in predictions}) > 1 and set(
+        Counter((p.query.network, _device(p)) for p in predictions).values()
+    ) == {1}
     for p in predictions:
         price = p.dollars_per_million
         is_within = max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely")
         if not isinstance(price, UnsetType):
-            group = groups.setdefault((plain(p.query.network), p.batch_size), [])
-            group += [(price, _device(p))] * is_within
+            size = None if own else p.batch_size
+            group = groups.setdefault((plain(p.query.network), size), [])
+            name = f"{_device(p)} at batch {p.batch_size}" if own else _device(p)
+            group += [(price, name)] * is_within
     several = len(groups) > 1
     for (network, batch), group in groups.items():
-        of = f" for {network} at batch {batch}" if several else ""
+        of = f" for {network}" if several else ""
+        of += f" at batch {batch}" if several and batch else ""
         within = "" if max_ms is None else f" within {max_ms:g} ms"
         if group:
             price, device = min(group)

@@ -31,8 +31,7 @@ _OF_TERMS = {
 }
 GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "MAC": "One multiply-accumulate. Some tools call it one FLOP, others two.",
-    "weights": "Kernels and biases of convolutions, dense and recurrent layers. Parameters, as torchinfo "
-    "counts them, also have the vectors of normalizations and whole embedding tables.",
+    "parameters": "What training changes: kernels, biases, tables and the vectors of normalizations.",
     "convolution activations": "Elements of the outputs of all convolutions.",
     "block": "A part of the network between two points where a single tensor goes through.",
     "latency": "The time of one forward pass; its input is on the device already.",

@@ -13,6 +13,7 @@ from lolat.fitting.gpus import gpu_of
 from lolat.graph import Graph
 from lolat.io.results import Result
 from lolat.model import Model
+from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
 from lolat.training.cost import Cost, frontier
 from lolat.training.prices import rental_of
@@ -158,7 +159,7 @@ def _answers(
             try:
                 costs.append(model.run_as(precision, way[1]).cost(graph, batch_size, **asked))
             except LolatError as error:
-                refused = refused or str(error)
+                refused = refused or why_left_out(error)
         if costs:
             found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
         else:

@@ -22,7 +22,14 @@ from lolat.training.iteration import largest_batch, memory_bytes, optimizer_name
 from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.prices import Prices, Rental, device_of, instances_of, rental_of
+from lolat.training.prices import (
+    Prices,
+    Rental,
+    device_of,
+    instances_of,
+    price_list,
+    rental_of,
+)
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
 
@@ -31,7 +38,8 @@ class Cost(Result):
     """The time, memory and money of training on each number of devices.
 
     `device`: the model as it was given; `precision`, `launch`: how it trains, None where the model does not
-    say.
+    say. `estimated`: from inference, as no training was measured, or too little; `in_domain`: whether most
+    of its time is in what is like what was measured, None where the model does not say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
     `max_hours`, or None. `prices`: where the price is from. None or empty without a price, without samples,
@@ -41,8 +49,8 @@ class Cost(Result):
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
-        "coverage", "memory_bytes", "available_bytes", "fits", "largest_batch", "max_hours", "prices",
-        "options", "cheapest", "fastest", "frontier", "warnings",
+        "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
+        "max_hours", "prices", "options", "cheapest", "fastest", "frontier", "warnings",
     )  # fmt: skip
 
     model: str
@@ -55,6 +63,8 @@ class Cost(Result):
     epochs: int
     optimizer: str
     coverage: float
+    estimated: bool
+    in_domain: bool | None
     memory_bytes: int
     available_bytes: int | None
     largest_batch: int | None
@@ -144,25 +154,29 @@ def cost(
     """Time, memory and money of training a network on each number of devices in `replicas`.
 
     `replicas`: none: as many as one instance of the price list has. `largest`: the largest batch that fits
-    is taken, not that of `run`. `device`: the model as it was given. `written`: the device's training of a
-    network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
+    into the device is taken, not that of `run`. `device`: the model as it was given. `written`: the
+    device's training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
     available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
-    rental = rental_of(training.document, price_per_hour, prices, memory_gib)
-    replicas = replicas or instances_of(rental)
-    run.check_batch(1 if largest else max(replicas))
+    listed = price_list(prices) if price_per_hour is None else None
+    asked = training.document, price_per_hour, listed, memory_gib
+    if largest:
+        replicas = replicas or instances_of(rental_of(*asked))
+    run.check_batch(1 if largest else max(replicas, default=1))
     link = None if link_gbps is None else Link(link_gbps)
     graph = readers.read(network, input_size)  # last, as it takes long
     training = training if written is None else written(graph)
     mode = mode_of(training.document) if "predictors" in training.document else None
     optimizer = optimizer_named(run.optimizer)
     most = None if available is None else largest_batch(graph, optimizer, available, mode)
-    if largest and most:
+    if most and largest:
         run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
     memory = memory_bytes(graph, run.batch_size, optimizer, mode)
     fits = available is None or memory <= available
+    rental = rental_of(*asked, memory)  # of this iteration: a card with less memory may hold it
+    replicas = replicas or instances_of(rental)
     rental = rental if fits else None  # what does not run has no price
     options = [_option(training, graph, run, k, link, rental) for k in replicas]
     return Cost(
@@ -171,11 +185,7 @@ def cost(
         precision=None if mode is None else precision_of(mode.dtype),
         launch=None if mode is None else mode.launch,
         network=graph.name,
-        batch_size=run.batch_size,
-        samples=run.samples,
-        epochs=run.epochs,
-        optimizer=run.optimizer,
-        coverage=run.coverage,
+        **_about(training, graph, run),
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
@@ -185,6 +195,14 @@ def cost(
         **(_best(options, max_hours) if fits else NOTHING),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
+
+
+def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
+    """What an answer repeats of its question, and on what it rests."""
+    names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
+    inside = training.in_domain(graph, run.batch_size)
+    asked = {name: getattr(run, name) for name in names}
+    return {**asked, "estimated": training.estimated, "in_domain": inside}
 
 
 def _option(

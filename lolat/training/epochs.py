@@ -75,9 +75,17 @@ class EpochTraining(Training):
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
-        if unknown := sorted(behaviors(graph.operations).difference(self.section.kinds)):
+        if unknown := self._unknown(graph):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
         return tuple(remarks)
+
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """See `Training`; of sizes the model does not say it."""
+        return False if self._unknown(graph) else None
+
+    def _unknown(self, graph: Graph) -> list[str]:
+        """The kinds of operation that no timed network had."""
+        return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
@@ -106,8 +114,9 @@ def epochs_document(
             graph = graphs[network]
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error
-        rows.append(epoch_row(graph, batch_size, samples, optimizer_named(run.optimizer)))
-        values = (network, batch_size, samples, run.optimizer, seconds)
+        optimizer = optimizer_named(run.optimizer)
+        rows.append(epoch_row(graph, batch_size, samples, optimizer))
+        values = (network, batch_size, samples, optimizer.name, seconds)
         points.append(dict(zip(COLUMNS, values, strict=True)))
     require_points(len(rows), len(TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])

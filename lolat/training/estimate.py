@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, Outside, widened
+from lolat.fitting.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Outside, widened
 from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
 from lolat.fitting.predictors.host import Steps
 from lolat.fitting.predictors.kernels import LEAST_STEPS, Kernels, TrainingSteps
@@ -32,7 +32,8 @@ from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.file import OF_TRAINING, how_to_add
-from lolat.model.predicting import of_its_source, other_framework
+from lolat.model.predicting import of_its_source, other_framework, outside_of_tables
+from lolat.model.running import ESTIMATED
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
@@ -70,6 +71,8 @@ MACS_PER_ELEMENT = 10.0
 
 class ForwardTraining(Training):
     """By the latency of inference; for every optimizer."""
+
+    estimated = True
 
     def __init__(
         self, document: Mapping[str, Any], source: str, known: Collection[Ratios] = KNOWN.values()
@@ -110,6 +113,10 @@ class ForwardTraining(Training):
         )
         return estimated, *self.latency.predict(graph, batch_size).warnings
 
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """See `Training`; of inference."""
+        return self.latency.predict(graph, batch_size).in_domain
+
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: the error of latencies, and of other devices' ratios."""
         interval = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
@@ -139,14 +146,16 @@ class EstimatedTraining(Training):
     def __init__(self, document: Mapping[str, Any]) -> None:
         """`document`: a valid model file's, with the predictor "kernels"."""
         self.document, self.name = document, str(document["device"])
+        self.latency = Model(dict(document))
         entry = document["predictors"][Kernels.name]
         self.formula = msgspec.convert(entry, Kernels)
         steps = document["predictors"].get(TrainingSteps.name)
         self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
+        self.estimated = self.measured_steps < LEAST_STEPS
         self.evidence: Evidence = self.formula
-        if self.measured_steps >= LEAST_STEPS:
+        if not self.estimated:
             self.evidence = Evidence(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -168,12 +177,13 @@ class EstimatedTraining(Training):
         """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
         remarks = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        remarks += self._outside(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
                 f"host-bound: the host takes {milliseconds(steps.host_ms)} to start the operations of an "
                 f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
             )
-        if self.measured_steps < LEAST_STEPS:
+        if self.estimated:
             number = self.measured_steps
             measured = f"only {number} training steps were" if number else "no training step was"
             remarks.append(
@@ -182,14 +192,39 @@ class EstimatedTraining(Training):
         remarks += other_framework(self.document["environment"], graph.framework)
         return *remarks, *of_its_source(self.document)
 
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """See `Training`: nothing is inside in a precision that the data sheet tells."""
+        if ESTIMATED in self.document:
+            return False
+        if not self.trained.measured:
+            return None
+        return 1.0 - self._outside(graph, batch_size).share >= MOSTLY_SHARE
+
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
-        steps, unlike = self._steps(graph, batch_size)
+        steps, _ = self._steps(graph, batch_size)
         floor = noise_floor(self.document) or 0.0
         half = self.evidence.half_width(len(graph.operations), coverage, floor)
-        wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
-        half = widened(half * wider, Outside(unlike=sum(unlike.values())))
+        wider = UNMEASURED if self.estimated else 1.0
+        half = widened(half * wider, self._outside(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
+
+    def _outside(self, graph: Graph, batch_size: int) -> Outside:
+        """What of an iteration is like nothing that was measured; of one that is estimated from inference
+        also what a forward pass has of that.
+        """
+        share = sum(self._steps(graph, batch_size)[1].values())
+        if not self.estimated:
+            return Outside(unlike=share)
+        forward, _ = self._steps(graph, batch_size, training=False)
+        found = outside_of_tables(self.latency, analyze(graph), batch_size, self.formula, forward)
+        least, number = self.latency.domain.least, int(forward.moves.sum())
+        if smaller := least.remark(batch_size, forward.device_ms, number):
+            remarks = (f"a forward pass is {smaller}",)
+            return Outside(
+                unlike=1.0 - found.unmeasured, unmeasured=found.unmeasured, remarks=remarks
+            )
+        return Outside(unlike=max(share, found.unlike), unmeasured=found.unmeasured)
 
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True

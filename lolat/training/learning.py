@@ -307,6 +307,10 @@ class MeasuredTraining(Training):
         remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
         return *graph.warnings, *framework, *remarks
 
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """See `Training`; of sizes the model does not say it."""
+        return False if self._unmeasured_kinds(graph) else None
+
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
         rows = pass_rows(graph, batch_size)

@@ -44,7 +44,8 @@ class TrainingRun:
             as_whole(self.samples, "samples")
         self.check_batch(1)
         check_coverage(self.coverage)
-        object.__setattr__(self, "optimizer", optimizer_named(self.optimizer).name)
+        optimizer_named(self.optimizer)
+        object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
     def share(self, devices: int) -> int | None:
         """Samples of the data set for each of so many devices, at least one; None without a data set."""
@@ -96,12 +97,14 @@ class Training(ABC):
     """A device's training.
 
     `name`: of the device; `document`: the model's file; `epoch_ms`: what an epoch takes beside its
-    iterations, and so does a pass over the validation samples.
+    iterations, and so does a pass over the validation samples; `estimated`: from inference, as no training
+    was measured, or too little.
     """
 
     name: str
     document: Mapping[str, Any]
     epoch_ms: float = 0.0
+    estimated: bool = False
 
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -114,6 +117,10 @@ class Training(ABC):
     @abstractmethod
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """Half of an interval's width, a logarithm; InputError if there are too few points."""
+
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """Whether most of the time is spent in what is like what was measured; None if nobody can tell."""
+        return None
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """The evaluation of a batch: its forward pass in a loop; InputError if the model cannot tell."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting.gpus import find_gpu, gpu_of
+from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
 from lolat.units import plain
@@ -31,7 +31,8 @@ CPU = "cpu"
 class Offer:
     """An instance type at a provider; `price`: US$ an hour of the whole instance.
 
-    `count`: its accelerators; 0 for an instance without, whose `accelerator` is empty.
+    `count`: its accelerators; 0 for an instance without, whose `accelerator` is empty. `memory_gib`: of the
+    machine, not of its accelerators; None where the list does not say, as of `vcpus`.
     """
 
     instance_type: str
@@ -42,6 +43,7 @@ class Offer:
     vcpus: float | None = None
     source: str = ""
     date: str = ""
+    memory_gib: float | None = None
 
     @property
     def devices(self) -> int:
@@ -66,6 +68,11 @@ def read_prices(path: str | Path | None = None) -> Prices:
     return _built_in() if path is None else _read(path)
 
 
+def price_list(prices: str | Prices | None) -> Prices:
+    """A list that was read already, or see `read_prices`."""
+    return prices if isinstance(prices, Prices) else read_prices(prices)
+
+
 @cache
 def _built_in() -> Prices:
     offers = _read(BUILT_IN).offers
@@ -86,7 +93,7 @@ def _offer(row: Row, file_name: str) -> Offer | None:
         return None
     return Offer(
         row["instancetype"], name, int(count), price, row.get("region", ""), _amount(row, "vcpus"),
-        row.get("source", file_name), row.get("date", ""),
+        row.get("source", file_name), row.get("date", ""), _amount(row, "memorygib"),
     )  # fmt: skip
 
 
@@ -136,8 +143,8 @@ GIVEN = "the price given"
 @dataclass(frozen=True)
 class Rented:
     """What is rented: `instances` of one type; `accelerator`: what they hold, as the list calls it;
-    `price_per_hour`: US$ of all of them; `idle_devices`: paid for and not used; `source`, `date`: where the
-    price is from.
+    `memory_gib`: of each, where it is another than that of the model's device; `price_per_hour`: US$ of all
+    of them; `idle_devices`: paid for and not used; `source`, `date`: where the price is from.
     """
 
     instance_type: str
@@ -148,15 +155,17 @@ class Rented:
     price_per_hour: float
     source: str
     date: str
+    memory_gib: float | None = None
 
 
 @dataclass(frozen=True)
 class Rental:
-    """The `offers` of `device`, from `prices`: a list or an option."""
+    """The `offers` of `device`, from `prices`: a list or an option; `memory_gib`: of the device."""
 
     device: str
     offers: tuple[Offer, ...]
     prices: str
+    memory_gib: float | None = None
 
     def offer_for(self, devices: int) -> Offer:
         """The instance type for `devices` devices: the cheapest with just as many, as these are linked
@@ -174,10 +183,12 @@ class Rental:
         """What is rented for `devices` devices."""
         offer = self.offer_for(devices)
         instances = -(-devices // offer.devices)
+        its, own = _memory_gib(offer.accelerator), self.memory_gib
+        alike = its is None or own is None or ALMOST <= its / own <= 1.0 / ALMOST
         return Rented(
             offer.instance_type, offer.accelerator, instances, instances * offer.devices - devices,
             offer.region,
-            instances * offer.price, offer.source, offer.date,
+            instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
 
     def replicas_per_hour(self, replicas: int, devices: int) -> float:
@@ -215,15 +226,15 @@ def rental_of(
     price_per_hour: float | None,
     prices: str | Prices | None,
     memory_gib: float | None = None,
+    step_bytes: float | None = None,
 ) -> Rental | None:
     """What is rented for a model's device: at the price given for one, or by a price list (see
-    `read_prices`); None where neither has one. `memory_gib`: that a device must have.
+    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`.
     """
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
         return Rental(device_of(document), (offer,), GIVEN)
-    listed = prices if isinstance(prices, Prices) else read_prices(prices)
-    return find_rental(document, listed, memory_gib)
+    return find_rental(document, price_list(prices), memory_gib, step_bytes)
 
 
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
@@ -232,30 +243,57 @@ ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by l
 
 
 def find_rental(
-    document: Mapping[str, Any], prices: Prices, memory_gib: float | None = None
+    document: Mapping[str, Any],
+    prices: Prices,
+    memory_gib: float | None = None,
+    step_bytes: float | None = None,
 ) -> Rental | None:
     """What a price list has for a model's device; None if it has nothing.
 
-    Of GPUs: those of its name, with as much memory (`memory_gib`, or that of its data sheet) or more. Of
-    processors: those with at least the model's threads, as a smaller machine would be slower.
+    `memory_gib`: that a device must have; `step_bytes`: that a network takes of it. Of GPUs: those of its
+    name, with as much memory (`memory_gib`, or that of its data sheet) or more; without `memory_gib` also
+    those with less, where `step_bytes` fit. Of processors: those with that memory, of them those with at
+    least the model's threads, as a smaller machine would be slower.
     """
     device, gpu = device_of(document), gpu_of(document)
-    needed = memory_gib or (0.0 if gpu is None else gpu.memory_gib or 0.0)
+    own = None if gpu is None else gpu.memory_gib
+    needed = memory_gib or own or 0.0
+    enough = None if memory_gib else step_bytes
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
     # "Tesla V100-SXM2-16GB" is a V100; an A100-80GB does what an A100 of 40 GB does.
     names = [n for n in listed if is_named(n, device) or is_named(MEMORY.sub("", n), device)]
     if needed:
-        names = [n for n in names if (_memory_gib(n) or needed) >= ALMOST * needed]
+        names = [
+            n for n in names
+            if (_memory_gib(n) or needed) >= ALMOST * needed or (enough is not None and _holds(n, enough))
+        ]  # fmt: skip
     if not names:
         return None
     offers = tuple(o for name in names for o in offers_of(prices, name))
     if names == [CPU]:
+        offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
-    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}")
+    if not offers:
+        return None
+    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own)
 
 
 def _memory_gib(accelerator: str) -> float | None:
     gpu = find_gpu(accelerator)
     return None if gpu is None else gpu.memory_gib
+
+
+def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
+    """Whether a machine without an accelerator has that memory, and holds that much; True if not known."""
+    has = Gpu("", machine.memory_gib)  # its system keeps as much as a GPU's libraries
+    if has.memory_gib is None or has.usable_bytes is None:
+        return True
+    return has.memory_gib >= ALMOST * memory_gib and step_bytes <= has.usable_bytes
+
+
+def _holds(accelerator: str, step_bytes: float) -> bool:
+    """Whether so much fits into the memory of a GPU of that name, by its data sheet."""
+    gpu = find_gpu(accelerator)
+    return gpu is not None and gpu.usable_bytes is not None and step_bytes <= gpu.usable_bytes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import GROUPS
 from lolat.model import Model
@@ -127,8 +128,8 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     assert column(page, ".macs") == macs
     answer = page.run("document.getElementById('answers').innerText")
     assert f"90 % sure of {between(*(wanted.interval_ms or (0, 0)))}" in answer
-    counts = wanted.counts  # in the words of the terminal
-    assert f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights" in answer
+    counts, own = wanted.counts, parameters(wanted.query.graph)  # in the words of the terminal
+    assert f"{quantity(counts['flops'], 'MACs')} · {quantity(own)} parameters" in answer
     assert f"{quantity(counts['acts'])} convolution activations" in answer
     assert wanted.memory is not None
     assert f"{byte_size(wanted.memory.total_bytes)} of memory: " in answer

@@ -60,7 +60,7 @@ def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
         f"network,batch_size,latency_ms,note\na,1,{one / 1.2},x\nb,4,{four},y\nbad,1,3,z\n",
     )
     read = read_networks(path)
-    rows, skipped, columns = compare_table(MODEL, read), read.skipped, read.columns
+    rows, skipped, columns = compare_table(MODEL, read), read.left_out.reasons, read.columns
     assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
     assert skipped == {"bad: no network 'bad'": 1}
     found = summary(rows)
@@ -86,7 +86,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
     )
     read = read_networks(path, ["one"])
     assert len(compare_table(MODEL, read)) == 1
-    assert read.skipped == {
+    assert read.left_out.reasons == {
         "on several devices": 1, "of another device": 1,
         "run in another way (float32, compiled; asked for: float32)": 1,
         "run in another way (float32, training; asked for: float32)": 1,
@@ -146,7 +146,7 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
 def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
     read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"))
     assert [r.name for r in read.rows] == ["a"]
-    (reason,) = read.skipped
+    (reason,) = read.left_out.reasons
     assert reason.startswith("latency_ms is '-1'")
 
 

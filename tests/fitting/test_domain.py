@@ -169,3 +169,30 @@ def test_below_the_smallest_step_of_a_table() -> None:
     )
     assert [w.split(" (")[0] for w in least.below(64, 0.5, 1)] == ["0.5 ms"]
     assert Least().below(1, 1e-9, 1) == ()
+
+
+def test_a_network_of_other_products_than_the_timed_ones() -> None:
+    """Those of one 3x3 convolution and a dense layer of its size; at most a fifth were in dense layers."""
+    b = GraphBuilder("half")
+    x = b.add(
+        "conv", [b.input((1, 4, 4, 8))], (1, 4, 4, 8), kernel=(3, 3), strides=(1, 1), dilation=(1, 1),
+        padding="same", in_channels=8, out_channels=8, groups=1, bias=False,
+    )  # fmt: skip
+    flat = b.add("flatten", [x], (1, 128))
+    of_dense = 4 * 4 * 8 * 8 * 9 // 128
+    graph = b.build(
+        [b.add("dense", [flat], (1, of_dense), in_features=128, out_features=of_dense, bias=False)]
+    )
+    like = {"spatial_macs": 1.0, "flat_macs": 0.3}
+    most = {**dict.fromkeys(like, 0.0), "spatial_macs": 1.0, "flat_macs": 0.2}
+    inside, outside = (
+        Model(synthetic.document(domain={"shares": shares})).predict(graph)
+        for shares in (like, most)
+    )
+    assert (inside.in_domain, inside.inside_share, inside.warnings) == (True, 1.0, ())
+    assert outside.inside_share == pytest.approx(1 - (0.5 - 2 * 0.2))
+    assert "dense layers 50 % (of those at most 20 %)" in outside.warnings[0]
+    (low, high), (least, greatest) = inside.interval_ms or (0, 0), outside.interval_ms or (0, 0)
+    half = np.log(high / low) / 2
+    wide = np.log(0.9 * np.exp(half) + 0.1 * np.exp(np.hypot(half, np.log(2))))
+    assert np.log(greatest / least) / 2 == pytest.approx(wide, rel=1e-6)

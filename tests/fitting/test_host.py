@@ -58,11 +58,12 @@ def test_the_steps_of_a_network() -> None:
     work = work_of([(1, 64, 64, 64, 3e4), (1, 8, 8, 8, 1e3), (0, 0, 0, 0, 0)])
     work = work._replace(operation=np.array([1, 0, 0]), backward=np.array([False, True, False]))
     run = np.array([1.0, 2.0, 0.0])
-    steps = Steps.of(work, run, run, HOST, Mode())
+    shares = np.ones((1, 3))
+    steps = Steps.of(work, run, shares, HOST, Mode())
     assert steps.operation.tolist() == [0, 1, 0]
     assert steps.run_ms.tolist() == [0.0, 1.0, 2.0]
     assert steps.starts_ms.tolist() == pytest.approx([VIEW * 0.03, 0.03, BACKWARD * 0.03])
     assert (steps.host_bound, steps.host_half) == (False, pytest.approx(np.log(1.6)))
-    assert Steps.of(work, run / 1e3, run, HOST, Mode()).host_bound is True
-    unknown = Steps.of(work, run, run, None, Mode())
+    assert Steps.of(work, run / 1e3, shares, HOST, Mode()).host_bound is True
+    unknown = Steps.of(work, run, shares, None, Mode())
     assert (unknown.host_ms, unknown.host_bound, unknown.latency_ms) == (None, None, 3.0)

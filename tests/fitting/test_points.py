@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lolat.fitting import points as module
-from lolat.fitting.points import Point, known_features, matrix, read_csv, times
+from lolat.fitting.points import Point, blocks_of, known_features, matrix, read_points, times
 from lolat.graph.counts import COLUMNS, FEATURES
 from tests import synthetic
 
@@ -20,6 +21,10 @@ def csv_file(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "points.csv"
     path.write_text(text)
     return path
+
+
+def read_csv(path: Path) -> list[Point]:
+    return [point for point, _ in read_points(path)]
 
 
 def test_the_four_columns_are_enough(tmp_path: Path) -> None:
@@ -87,3 +92,26 @@ def test_arrays_have_a_row_for_every_point() -> None:
     assert found[1].tolist() == [points[1].counts["flops"], points[1].counts["acts"]]
     assert matrix([], ("flops",)).shape == (0, 1)
     assert known_features(points) == COLUMNS
+
+
+def test_rows_of_one_block() -> None:
+    """By name with all batch sizes; by counts where a table gives them; networks by their names alone."""
+
+    def together(points: list[Point]) -> list[list[int]]:
+        blocks = blocks_of(points)
+        return [[i for i, b in enumerate(blocks) if b == block] for block in dict.fromkeys(blocks)]
+
+    def point(name: str, macs: int, **more: Any) -> Point:
+        return Point(name, 1, {"acts": 1, "inp": 1, "flops": macs}, 1.0, **more)
+
+    rows = [("a", 1), ("a", 2), ("b", 2), ("c", 3), ("d", 4), ("b", 4), ("e", 5)]
+    assert together([point(*row) for row in rows]) == [[0, 1, 2, 4, 5], [3], [6]]
+    assert together([point(*row, whole=True) for row in rows]) == [[0, 1], [2, 5], [3], [4], [6]]
+    for measured in ({"samples_ms": (1.0,)}, {"kinds": ("conv",)}):
+        assert together([point(*row, **measured) for row in rows]) == [
+            [0, 1],
+            [2, 5],
+            [3],
+            [4],
+            [6],
+        ]

@@ -99,6 +99,42 @@ def test_weights_are_those_of_keras() -> None:
     assert analyze(read_model(network)).memory(1).weights_bytes == 4 * network.count_params()
 
 
+def test_weights_that_layers_share_are_kept_once_as_pytorch_counts_them() -> None:
+    """Tied embeddings, a layer called twice; the parts of the one matrix of an attention are not tied."""
+    import torch
+    from torch import nn
+
+    import lolat
+
+    class Tied(nn.Module):
+        def __init__(self, tied: bool) -> None:
+            super().__init__()
+            self.table, self.twice = nn.Embedding(50, 16), nn.Linear(16, 16)
+            self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.head = nn.Linear(16, 50, bias=False)
+            if tied:
+                self.head.weight = self.table.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.head(self.twice(self.layer(self.twice(self.table(x)))))
+            return result
+
+    for tied in (False, True):
+        network = Tied(tied)
+        kept = analyze(lolat.read(network, 12)).memory(1).weights_bytes
+        assert kept == 4 * sum(p.numel() for p in network.parameters())  # which names each once
+
+
+def test_a_keras_layer_called_twice_is_kept_once() -> None:
+    from lolat.readers.keras import import_keras, read_model
+
+    keras = import_keras()
+    image, layer, norm = keras.Input((8,)), keras.layers.Dense(8), keras.layers.LayerNormalization()
+    inner = keras.Sequential([keras.layers.Dense(8), keras.layers.ReLU()])
+    network = keras.Model(image, inner(norm(layer(norm(layer(inner(image)))))))
+    assert analyze(read_model(network)).memory(1).weights_bytes == 4 * network.count_params()
+
+
 @pytest.mark.slow
 def test_tensors_are_those_of_pytorchs_allocator() -> None:
     """A chain without modules that hold on to their input; none of it is computed in place.

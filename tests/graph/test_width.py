@@ -186,3 +186,23 @@ def test_a_network_without_a_free_count() -> None:
     assert widths(graph).pairs(0.5) == ()
     with pytest.raises(InputError, match="none of its channel counts is free"):
         widened(graph, 0.5)
+
+
+def test_channels_that_become_pixels_and_pixels_that_become_channels() -> None:
+    """Against the same network written with half the channels."""
+    from torch import nn
+
+    import lolat
+    from lolat.graph.counts import count
+
+    def upscaling(width: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 2 * width, 3, padding=1), nn.PixelUnshuffle(2), nn.ReLU(),
+            nn.Conv2d(8 * width, 4 * width, 3, padding=1), nn.PixelShuffle(2), nn.ReLU(),
+            nn.Conv2d(width, 12, 3, padding=1), nn.PixelShuffle(2),
+        )  # fmt: skip
+
+    whole, half = (lolat.read(upscaling(width), (3, 24, 40)) for width in (64, 32))
+    narrow = widened(whole, 0.5)
+    assert count(narrow).total(3) == count(half).total(3)
+    assert narrow.shapes(narrow.outputs) == [(1, 3, 48, 80)]

@@ -30,6 +30,7 @@ REFUSED = {
     "nothing": b"",
     "empty lines": b"\n\n",
     "semicolons": b"a;b\n1;2\n",
+    "semicolons and decimal commas": b"a;b\n1;2,5\n",
     "tabs": b"a\tb\n",
     "a column twice": b"a,b,B \n1,2,3\n",
     "a column less": b"a\n1\n",
@@ -178,6 +179,20 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
     assert read == [["x", "1"], *rows]
     plain = [",".join(row) for row in rows if not set("".join(row)) & set("\",' \n\r;")]
     assert {f"{line}\n" for line in plain} <= set(io.StringIO(text, newline="\n"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(("number", "has_comma"), [("0.5", False), ("0,5", True), (",5e-3", True)])
+def test_semicolons_are_told_whatever_the_numbers_have(
+    end: str, quote: str, number: str, has_comma: bool
+) -> None:
+    """As R's write.csv2 and spreadsheets of half of Europe write tables."""
+    rows = (("name", "acts", "latency_ms"), ("conv, 3x3", "1", number), ("b", "2", "4"))
+    text = end.join(";".join(f"{quote}{cell}{quote}" for cell in row) for row in rows)
+    said = " and decimal commas in its numbers" if has_comma else ""
+    with pytest.raises(InputError, match=f"^FILE has semicolons between its cells{said}; expected"):
+        parse_table(text, "FILE", ("acts",))
 
 
 def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:

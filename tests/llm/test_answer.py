@@ -15,6 +15,7 @@ from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
 from lolat.model import Model
+from lolat.report.llm import llm_parts
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
 
@@ -134,6 +135,30 @@ def test_the_best_has_the_fewest_gpus() -> None:
         within = [row for row in answer.served if row.fits and row.tpot_ms <= limit]
         assert best.gpus == min(row.gpus for row in within)
         assert answer.chosen is best
+
+
+def test_the_best_of_several_numbers_of_users_has_the_most_tokens_from_each_gpu() -> None:
+    """So it has, on one GPU, the most users within the limits; and never one user on the fewest GPUs."""
+    many = MODEL.llm(LARGE, 1000, 200, (1, 4, 16), (1, 2), gpus=4, max_tpot_ms=1e3)
+    assert many.best is not None
+    per_gpu = [row.tokens_per_s / row.gpus for row in many.served]
+    assert per_gpu[many.best] == max(per_gpu)
+    assert many.served[many.best].concurrency == 16
+
+
+def test_the_best_has_the_most_users_of_those_within_the_limits() -> None:
+    users = (2, 8, 32, 128)
+    free = MODEL.llm(LARGE, 1000, 200, users, 1)
+    times = [row.tpot_ms for row in free.served]
+    limit = (times[1] + times[2]) / 2
+    assert times[1] < limit < times[2]
+    answer = MODEL.llm(LARGE, 1000, 200, users, 1, max_tpot_ms=limit, gpus=1)
+    assert answer.best is not None
+    assert answer.served[answer.best].concurrency == 8
+    assert [row.within for row in answer.served] == [ms <= limit for ms in times]
+    assert [row.within for row in free.served] == [None] * 4
+    _, (_, rows), _ = llm_parts(answer)
+    assert [row[-1] for row in rows][:3] == ["", "best", "beyond the limits"]
 
 
 def test_replicas_share_the_users() -> None:

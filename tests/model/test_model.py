@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.model import Model
+from lolat.model import Model, load
 from tests import synthetic
 from tests.strategies import graphs, models
 
@@ -278,7 +278,7 @@ class TestNetworks:
         assert found.coverage is None
         assert found.in_domain is None
         (doubt,) = found.warnings
-        assert "0 left-out points" in doubt
+        assert "too few blocks" in doubt
         with pytest.raises(InputError) as error:
             Model(document).predict(NETWORK, coverage=0.9)
         assert error.value.code == "coverage-range"
@@ -382,6 +382,14 @@ def test_a_network_of_another_framework_is_remarked_on(
     assert len(written.warnings) == len(by_hand.warnings) + is_other
     # The answer itself is the same: the counts are.
     assert (written.latency_ms, written.interval_ms) == (by_hand.latency_ms, by_hand.interval_ms)
+
+
+def test_the_model_of_the_other_framework_is_named_where_it_comes_along() -> None:
+    graph = msgspec.structs.replace(synthetic.network(), framework="torch")
+    named = [load(name).predict(graph).warnings[-1] for name in ("epyc-2t", "epyc-zen5-2t")]
+    assert [text.rpartition(" ")[2] for text in named] == ["epyc-2t-torch", "epyc-zen5-2t-torch"]
+    elsewhere = Model(synthetic.document()).predict(graph).warnings[-1]
+    assert elsewhere.endswith("lolat learn cpu --backend torch")
 
 
 @settings(max_examples=60)

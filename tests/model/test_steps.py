@@ -9,15 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 import lolat
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError
 from lolat.fitting.predictors.host import Host
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
+from lolat.graph.width import widened
 from lolat.model.prediction import Prediction
 from lolat.report.prediction import summary
 from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
+from lolat.units import milliseconds
+from tests import synthetic
 from tests.fitting.test_kernels import MOVING_BANDWIDTH, classes
 
 START_MS = 0.05
@@ -62,6 +65,31 @@ def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None
     assert "host-bound" in lines[1]
     assert "host-bound: the host takes 1.02 ms" in lines[3]
     assert found.to_dict()["host_bound"] is True
+
+
+@pytest.mark.parametrize("sure", [False, True])
+def test_a_budget_below_the_host_says_what_helps(sure: bool) -> None:
+    """A CUDA graph, with its time, and a batch of as long a pass; nothing where the GPU takes long."""
+
+    def refused(vary: str, max_ms: float, batch_size: int = 1, launch: str | None = None) -> str:
+        device = lolat.load("rtx-4090-amp").run_as(None, launch)
+        with pytest.raises(AnswerIsNo) as caught:
+            device.budget(synthetic.network(), max_ms, vary, batch_size, sure=sure)
+        return str(caught.value)
+
+    narrowest = widened(synthetic.network(), 0.01)
+    at_once = lolat.load("rtx-4090-amp").run_as(None, "graph").predict(narrowest, 4)
+    end = at_once.interval_ms[1] if sure and at_once.interval_ms else at_once.latency_ms
+    said = refused("width", 0.01, 4)
+    assert "the host takes so long to start its operations" in said
+    assert f"a CUDA graph (launch graph) starts them at once: {milliseconds(end)}" in said
+    assert "batch_size 8 takes no longer" in said
+    of_batches = refused("batch", 0.01)
+    assert "the host takes so long" in of_batches
+    assert "batch_size" not in of_batches
+    for words in (refused("width", 1e-4, 4, "graph"), refused("width", 0.01, 2**16)):
+        assert "the host takes" not in words
+        assert "launch" not in words
 
 
 def test_large_ones_hide_the_host() -> None:
@@ -153,3 +181,18 @@ def test_what_was_never_timed_is_twice_off_or_not_known() -> None:
     alone = model(multiprocessors=1, **products).predict(graph, 64)
     assert (alone.interval_ms, alone.coverage, alone.in_domain) == (None, None, False)
     assert any(w.startswith("not known how far off") for w in alone.warnings)
+
+
+def test_recurrent_layers_were_timed_on_no_gpu() -> None:
+    """Half of the work or more in one: nearly all of the answer may be a factor of 4 off, and more."""
+    b = GraphBuilder("lstm")
+    shape = (1, 200, 256)
+    x = b.add(
+        "lstm", [b.input(shape)], shape, units=256, in_features=256, timesteps=200, bias=True,
+        bias_vectors=2, sequences=True,
+    )  # fmt: skip
+    found = lolat.load("rtx-4090-amp").predict(b.build([x]), 256)
+    assert found.in_domain is False
+    assert any("recurrent" in text for text in found.warnings)
+    low, high = found.interval_ms or (1.0, 1.0)
+    assert high / low > 16

@@ -242,6 +242,29 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert choices(search(SPACE, MODEL, str(path))) == choices(whole)
 
 
+@pytest.mark.parametrize("more", [60, 40, 15])
+def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Path) -> None:
+    """And none where there are more than that already; its front is of all that have a score."""
+    path, recorder = tmp_path / "scores.csv", Recorder()
+    search(CELLS, MODEL, smooth, candidates=30, scores=path)
+
+    def counted(candidate: tuple[int, ...]) -> float:
+        recorder(candidate)
+        return smooth(candidate)
+
+    counted.__module__, counted.__qualname__ = smooth.__module__, smooth.__qualname__
+    result = search(CELLS, MODEL, counted, candidates=more, scores=path)
+    assert len(recorder.rows) == max(more - 30, 0)
+    assert result.scored == max(more, 30)
+    with open(path, newline="") as file:
+        rows = [(row["arch"], float(row["score"])) for row in csv.DictReader(file)]
+    times = CELLS.scorer(MODEL).latency(CELLS.parse([arch for arch, _ in rows])).round(9)
+    best = front(times, np.array([score for _, score in rows]))
+    found = CELLS.scorer(MODEL).latency(np.array([c.candidate for c in result.front])).round(9)
+    pairs = list(zip(found, (c.score for c in result.front), strict=True))
+    assert pairs == [(times[i], rows[i][1]) for i in best]
+
+
 def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     # Of a full disk, say; and of an older version, which wrote no objective.

@@ -89,6 +89,16 @@ def test_a_module_or_weights_used_twice_count_twice() -> None:
     assert total(graph).flops == 7 * 50 * 8
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_a_bag_of_rows_reads_those_alone(mode: str) -> None:
+    """Not the table of a million."""
+    bag = nn.EmbeddingBag(10**6, 64, mode=mode)
+    graph = lolat.read((bag, torch.zeros(1, 20, dtype=torch.int64)))
+    assert kinds(graph)[-2:] == ["embedding", "reduce"]
+    assert total(graph, 3).weights == 3 * 20 * 64
+    assert graph.shapes(graph.outputs)[0][-1] == 64
+
+
 def test_the_module_is_read_as_in_evaluation_and_left_as_it_was() -> None:
     class Merging(nn.Conv2d):
         def train(self, mode: bool = True) -> Any:
@@ -140,6 +150,18 @@ def test_no_weights_and_no_memory_are_needed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # ---- inputs and outputs ------------------------------------------------------------------------------
+
+
+def test_a_network_without_memory_that_makes_tensors_as_it_runs() -> None:
+    """A cache of keys starts as an empty tensor on the device of what it is given."""
+
+    def cached(m: Any, x: Any) -> Any:
+        empty = torch.tensor([], dtype=x.dtype, device=x.device)
+        return m.layer(torch.cat([empty.reshape(0, 8), x]))
+
+    with torch.device("meta"):
+        layer = nn.Linear(8, 4)
+    assert kinds(does(cached, (8,), layer=layer))[-1] == "dense"
 
 
 class Two(nn.Module):

@@ -12,6 +12,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
@@ -26,6 +27,18 @@ GPT = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4,
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 64,
+}  # fmt: skip
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+                   "architectures": ["MixtralForCausalLM"]}  # fmt: skip
+T5 = {
+    "model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 4, "d_ff": 96, "d_kv": 16,
+    "vocab_size": 100, "architectures": ["T5ForConditionalGeneration"],
+}  # fmt: skip
+WHISPER = {
+    "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 96, "vocab_size": 100, "max_source_positions": 50, "max_target_positions": 20,
+    "pad_token_id": 1, "architectures": ["WhisperForConditionalGeneration"],
 }  # fmt: skip
 VIT = {"model_type": "vit", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
        "intermediate_size": 96, "image_size": 32}  # fmt: skip
@@ -68,7 +81,7 @@ class TestTransformers:
 
     @pytest.mark.parametrize(
         "text",
-        ["no json", '{"hidden_size": 3}', '{"model_type": "dragon"}',
+        ["no json", "[1]", '{"hidden_size": 3}', '{"model_type": "dragon"}',
          json.dumps(BERT | {"num_attention_heads": 5})],
     )  # fmt: skip
     def test_what_is_no_configuration(self, tmp_path: Path, text: str) -> None:
@@ -122,6 +135,58 @@ class TestTransformers:
         assert {c.kind for c in changes} <= {"drop", "width"}, "what a transformer has"
         assert words in graph.warnings[-1]
         assert ("keys" in graph.warnings[-1]) == ("keys" in words or "eager" in words)
+
+    @pytest.mark.parametrize(
+        ("of", "missing", "words"),
+        [
+            # Tables of positions, which no layer of the graph has; the own bias of a tied layer.
+            (BERT | {"architectures": ["BertForMaskedLM"]}, 64 * 128 + 100,
+             "BertForMaskedLM on 128 tokens"),
+            # Norms, which transformers computes step by step.
+            (MIXTRAL, 64 * 5, "MixtralForCausalLM on 64 tokens"),
+            (T5, 64 * (5 + 7) + 2 * 32 * 4, "T5ForConditionalGeneration on 512 tokens and 512 tokens"),
+            (WHISPER, 64 * (50 + 20), "WhisperForConditionalGeneration on 80x100 and 20 tokens"),
+        ],
+    )  # fmt: skip
+    def test_the_class_that_the_file_names_with_its_parameters(
+        self, tmp_path: Path, of: dict[str, Any], missing: int, words: str
+    ) -> None:
+        load_torchvision()
+        import transformers
+
+        graph = read(config(tmp_path, of))
+        assert any(words in text for text in graph.warnings)
+        made = getattr(transformers, of["architectures"][0])
+        number = sum(p.numel() for p in made(transformers.AutoConfig.for_model(**of)).parameters())
+        assert parameters(graph) == number - missing
+        assert not any("no formula" in text for text in graph.warnings)
+        assert read(f"transformers:{tmp_path}").operations == graph.operations  # the folder
+
+    def test_experts_by_hand(self, tmp_path: Path) -> None:
+        """Of each token two of four experts with three products, two layers; and what Llama has besides."""
+        small, llama = (read(config(tmp_path, of), 16) for of in (MIXTRAL, LLAMA))
+        experts, dense = 16 * (2 * 3 * 64 * 96 + 64 * 4), 16 * 3 * 64 * 96
+        counts = [count(graph).total(1) for graph in (small, llama)]
+        assert counts[0].flops - counts[1].flops == 2 * (experts - dense)
+        assert counts[0].weights - counts[1].weights == 2 * (4 * 3 * 64 * 96 + 64 * 4 - 3 * 64 * 96)
+
+    def test_keys_and_values_that_are_kept_are_in_the_memory(self, tmp_path: Path) -> None:
+        """Two layers, keys and values, two heads of 16, float32: kept until the end."""
+        kept, lost = (
+            analyze(read(config(tmp_path, LLAMA | {"use_cache": use}), 50)) for use in (True, False)
+        )
+        sizes = [analysis.memory(3).activations_bytes for analysis in (kept, lost)]
+        assert sizes[0] - sizes[1] == 3 * 2 * 2 * 2 * 16 * 50 * 4
+        assert len(lost.graph.outputs) == len(kept.graph.outputs) == 1
+
+    def test_what_is_not_as_the_file_says_is_told(self, tmp_path: Path) -> None:
+        said = read(
+            config(tmp_path, LLAMA | {"quantization_config": {"quant_method": "awq"}})
+        ).warnings
+        assert any("awq" in text and "not quantized" in text for text in said)
+        said = read(config(tmp_path, LLAMA), 65).warnings
+        assert any("longer than the 64 positions" in text for text in said)
+        assert not any("longer" in text for text in read(config(tmp_path, LLAMA), 64).warnings)
 
     def test_a_head_a_size_or_a_file_that_there_is_not(self, tmp_path: Path) -> None:
         with pytest.raises(NetworkError):

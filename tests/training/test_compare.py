@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from lolat.fitting.gpus import find_gpu
 from lolat.graph import Graph
 from lolat.training.compare import Costs, compare
 from tests import synthetic
-from tests.cli.commands import Command
+from tests.cli.commands import Command, one_line
 
 PRICES = """InstanceType,Price,AcceleratorName,AcceleratorCount
 v,2,V100-32GB,1
@@ -192,6 +194,31 @@ def test_the_name_of_a_gpu_names_its_model() -> None:
     assert [m.label for m in models] == ["a100-fp32", "rtx-4090-amp"]  # eager, not compiled
 
 
+def test_the_names_of_price_lists_name_models() -> None:
+    """In capitals or not, with hyphens or without; each model once."""
+    models, _ = devices(["A100,RTX4090,a100-FP32", "V100-fp32", "Rtx-3090"])
+    labels = [m.label for m in models]
+    assert labels == ["a100-fp32", "rtx-4090-amp", "v100-fp32", "rtx-3090-amp"]
+    assert package.load("A100-FP32").device == package.load("a100-fp32").device
+
+
+def test_unknown_names_are_told_at_once(lolat: Command, net: str, tmp_path: Path) -> None:
+    """With what makes a model of a GPU's data sheet, which it does, or with what they resemble."""
+    done = lolat("predict", net, "--on", "A100,H200,L4,rtx-4091")
+    assert (done.code, done.out) == (2, "")
+    said = one_line(done.err)
+    assert all(f"{name}: no such model" in said for name in ("H200", "L4", "rtx-4091"))
+    assert "A100" not in said
+    assert "did you mean rtx-4090-amp" in said
+    for gpu in ("h200", "l4"):
+        assert f"`lolat fit --name {gpu} --output {gpu}.json`" in said
+        lolat.done("fit", "--name", gpu, "--output", tmp_path / f"{gpu}.json")
+        assert lolat("predict", tmp_path / f"{gpu}.json", net).code == 0
+    alone = one_line(lolat("predict", "L4", net).err)
+    assert "`lolat fit --name l4 --output l4.json`" in alone
+    assert "lolat fit" not in one_line(lolat("predict", "here/l4.json", net).err)  # a file
+
+
 def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
     found = lolat.json("predict", net, "--on", "a100,t4", "--precision", "bf16")
     assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
@@ -312,6 +339,45 @@ def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, ne
     assert "within 9 h: " in lolat.done(*ask, 9, "--prices", prices).out
 
 
+@pytest.mark.parametrize("one", [True, False])
+def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
+    """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
+    of = ("a100-fp32",) if one else ("--on", "a100,t4", "--precision", "fp32")
+    ask = ("cost", *of, net, "--batch-size", 64, "--samples", 10**7, "--prices", prices)
+    found = json.loads(lolat(*ask, "--json").out)
+    (option,) = (found if one else found["answers"][0])["options"]
+    (low, high), total = option["interval_s"], option["total_s"]
+    limits = {"yes": 1.01 * high, "likely": (total + high) / 2, "unlikely": (low + total) / 2,
+              "NO": 0.99 * low}  # fmt: skip
+    for word, limit_s in limits.items():
+        lines = lolat(*ask, "--max-hours", limit_s / 3600).out.splitlines()
+        start = "      1 " if one else "a100-fp32 "
+        assert [line for line in lines if line.startswith(start) and f" {word}" in line]
+        cheapest = [line for line in lines if line.startswith("Cheapest")]
+        assert len(cheapest) == (word in ("yes", "likely") and not one)
+        assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
+
+
+def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
+    """By what each device says when it is asked alone; the table is no wider than a page."""
+    on = {"rtx-3090-amp": "", "rtx-4090-amp": "~", "v100-fp32": "~!"}
+    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**4)
+    lines = lolat.done("cost", "--on", ",".join(on), *ask).out.splitlines()
+    table = [line for line in lines[: lines.index("", 2)] if line.startswith((*on, "device"))]
+    assert len(table) > len(on)
+    assert max(map(len, table)) <= 110
+    for name, marks in on.items():
+        said = lolat.done("cost", name, *ask, "--precision", "amp").err
+        assert ("estimated from the forward one" in said) == ("~" in marks)
+        assert ("is from the data sheet" in said) == ("!" in marks)
+        for row in table:
+            if row.startswith(f"{name} "):
+                assert row.split()[-1].strip("*") in ([marks] if marks else ["", "yes"])
+    assert [line[0] for line in lines if line[:2] in ("* ", "~ ", "! ")] == ["*", "~", "!"]
+    alone = lolat.json("cost", "--on", "rtx-3090-amp,v100-fp32", *ask)["answers"]
+    assert [(a["estimated"], a["in_domain"]) for a in alone] == [(False, True), (True, False)]
+
+
 def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) -> None:
     """US$ an hour of one device x hours of a million samples, one after the other."""
     Path(prices).write_text(f"{PRICES}h,9,H100,1\n")
@@ -327,8 +393,53 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     assert f"Cheapest within {limit:g} ms: {cheapest}, $" in (
         lolat.done(*ask, "--max-ms", limit).out
     )
+    # Each device with its own batch: one is the cheapest, not one of each batch.
+    auto = ("predict", net, "--on", "v100,a100", "--batch-size", "auto", "--prices", prices)
+    rows = lolat.json(*auto, "--max-ms", limit)["answers"]
+    assert len({row["batch_size"] for row in rows}) == 2
+    best = min(rows, key=lambda row: row["dollars_per_million"])
+    (line,) = (x for x in lolat("predict", *auto[1:], "--max-ms", limit).out.splitlines()
+               if x.startswith("Cheapest"))  # fmt: skip
+    assert f": {best['device']} at batch {best['batch_size']}, $" in line
     too_many = lolat.json(*ask[:4], "--batch-size", 10**6)["answers"]
     assert all("dollars_per_million" not in p for p in too_many if p["fits"] is False)
+
+
+@pytest.mark.parametrize("more", [(), ("--sure", 90)])
+def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple[Any, ...]) -> None:
+    """The answer's end is within it, and that of one sample more is not; memory alone holds more."""
+    model = package.load("a100-fp32")
+
+    def end_ms(batch_size: int) -> float:
+        found = model.predict(network(), batch_size)
+        assert found.interval_ms is not None
+        return found.interval_ms[1] if more else found.latency_ms
+
+    ask = ("predict", "a100", net, "--batch-size", "auto")
+    limit = 10 * end_ms(1)
+    found = lolat.json(*ask, "--max-ms", limit, *more)["batch_size"]
+    assert end_ms(found) <= limit < end_ms(found + 1)
+    most = lolat.json(*ask)["batch_size"]
+    assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
+    short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
+    assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
+
+
+def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
+    lolat: Command, net: str
+) -> None:
+    """Of the largest batch; alone it is an error, and so are several of which none is left."""
+    ask, unknown = ("--batch-size", "auto"), "i7-12700h-compiled,i9-10940x-compiled"
+    done = lolat.done("predict", net, "--on", f"a100,{unknown}", *ask, "--precision", "best")
+    (line,) = (x for x in done.out.splitlines() if "memory is not known" in x)
+    assert line.startswith("i7-12700h-compiled, i9-10940x-compiled: ")
+    found = lolat.json("predict", net, "--on", f"a100,{unknown}", *ask)
+    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
+    assert list(found["left_out"]) == unknown.split(",")
+    for on in (unknown, "i7-12700h-compiled"):
+        lost = lolat("predict", net, "--on", on, *ask)
+        assert (lost.code, lost.out) == (2, "")
+        assert "is not known" in lost.err
 
 
 def test_the_launch_is_asked_of_each(prices: str) -> None:
@@ -342,7 +453,14 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
 def test_adamw_counts_as_adam() -> None:
     model = package.load("v100-fp32")
     adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
-    assert adam == adamw
+    assert (adam.optimizer, adamw.optimizer) == ("adam", "adamw")
+    assert adam == replace(adamw, optimizer="adam")
+
+
+def test_the_optimizer_is_told_as_it_was_given(lolat: Command, net: str) -> None:
+    ask = ("cost", "v100-fp32", net, "--batch-size", 8, "--optimizer", "AdamW")
+    assert " · adamw · " in lolat.done(*ask).out.splitlines()[0]
+    assert json.loads(lolat(*ask, "--json").out)["optimizer"] == "adamw"
 
 
 def test_what_does_not_fit_keeps_no_limit(lolat: Command, net: str) -> None:

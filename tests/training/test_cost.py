@@ -115,6 +115,36 @@ def test_a_cpu_is_an_instance_with_as_many_threads(prices: str) -> None:
     assert rented == [("box", 1), ("box", 2)]
 
 
+MACHINES = """InstanceType,Price,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB
+small,0.1,,,4,{small}
+large,0.3,,,4,512
+unknown,0.4,,,4,
+"""
+
+
+def test_a_cpu_is_an_instance_that_holds_the_iteration(lolat: Command, tmp_path: Path) -> None:
+    """Its memory less 6 % and half a GiB: just as much as the iteration takes, and a bit less."""
+    path, model = tmp_path / "p.csv", known("cpu")
+    step_gib = asked(model).memory_bytes / 2**30
+    just = (step_gib + 0.5) / 0.94
+    for small, name in ((just * 1.01, "small"), (just * 0.99, "large"), ("", "small")):
+        path.write_text(MACHINES.format(small=small))
+        rented = asked(model, prices=str(path)).options[0].rented
+        assert rented is not None
+        assert rented.instance_type == name
+    path.write_text(MACHINES.format(small=just * 0.99).partition("large")[0])
+    assert asked(model, prices=str(path)).prices is None
+    net = tmp_path / "net.json"
+    net.write_text(json.dumps(synthetic.network().to_dict()))
+    ask = ("cost", "epyc-2t", net, "--batch-size", 10, "--samples", 800, "--prices", path)
+    assert "with that memory" in lolat.done(*ask).out
+    path.write_text(MACHINES.format(small=16))
+    for memory_gib, name in ((17, "small"), (18, "large")):  # a list and a sheet differ by a tenth
+        rented = asked(model, prices=str(path), memory_gib=memory_gib).options[0].rented
+        assert rented is not None
+        assert rented.instance_type == name
+
+
 def test_without_a_price_there_are_times_alone(prices: str) -> None:
     found = asked(known("K40"), 1, 2)
     assert (found.prices, found.cheapest, found.fastest) == (None, None, 2)
@@ -142,6 +172,57 @@ def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> 
         path.write_text(f"{head}{instance},4,A100,2\n")
         found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=str(path))
         assert (found.options[0].link, found.options[0].link_gbps) == link
+
+
+SMALLER = """InstanceType,Price,AcceleratorName,AcceleratorCount
+two,5.0,V100-32GB,2
+eight,6,V100,8
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "asked_gib", "instance", "memory_gib"),
+    [(8, None, "eight", 16), (8, 31, "two", None), ("auto", None, "two", None)],
+)
+def test_a_card_with_less_memory_is_rented_where_the_step_fits(
+    tmp_path: Path, batch_size: int | str, asked_gib: float | None, instance: str,
+    memory_gib: float | None,
+) -> None:  # fmt: skip
+    """The model's card has 32 GiB; eight of 16 in one machine go before four machines of two."""
+    path = tmp_path / "p.csv"
+    path.write_text(SMALLER)
+    ask: dict[str, Any] = {"replicas": 8, "prices": str(path), "memory_gib": asked_gib}
+    found = package.load("v100-fp32").cost(synthetic.network(), batch_size, 10**6, **ask)
+    rented = found.options[0].rented
+    assert rented is not None
+    assert (rented.instance_type, rented.memory_gib) == (instance, memory_gib)
+    assert (found.options[0].link == "the network between machines") == (instance == "two")
+
+
+def test_a_card_with_less_memory_is_not_rented_where_the_step_does_not_fit(tmp_path: Path) -> None:
+    """By the largest batch of 16 GiB less 6 % and half a GiB, and one sample more."""
+    path = tmp_path / "p.csv"
+    path.write_text(SMALLER)
+    model, graph = package.load("v100-fp32"), synthetic.network()
+    most = model.cost(graph, 1, memory_gib=16 * 0.94 - 0.5).largest_batch
+    assert most is not None
+    for batch_size, instance in ((most, "eight"), (most + 1, "two")):
+        rented = (
+            model.cost(graph, batch_size, 10**6, replicas=8, prices=str(path)).options[0].rented
+        )
+        assert rented is not None
+        assert rented.instance_type == instance
+
+
+def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path) -> None:
+    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+    path.write_text(SMALLER)
+    net.write_text(json.dumps(synthetic.network().to_dict()))
+    ask = (net, "--batch-size", 8, "--samples", 10**6, "--prices", path, "--replicas", 8)
+    for model in (("v100-fp32",), ("--on", "v100-fp32,a100-fp32")):
+        out = lolat.done("cost", *model, *ask).out
+        assert " eight (V100) (16 GiB) " in out
+        assert "another memory than the model's device has: V100 with 16 GiB;" in out
 
 
 def test_memory() -> None:
@@ -173,7 +254,7 @@ def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None
     answer = lolat.answer("cost", sheet, "keras:MobileNet", *ask)
     found = package.load(sheet).cost("keras:MobileNet", 32, 1000, 3, replicas=[1, 4])
     assert answer == json.loads(json.dumps(found.to_dict()))
-    assert answer["prices"].startswith("V100-32GB in the built-in table of 20")
+    assert answer["prices"].startswith("V100, V100-32GB in the built-in table of 20")
     names = [o["rented"]["instance_type"] for o in answer["options"]]
     assert names == ["paperspace_V100-32GB", "paperspace_V100-32GBx4"]
     assert [row["devices"] for row in found.rows()] == [1, 4]

@@ -133,13 +133,28 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
         model(measured=MEASURED, training_residuals=TRAINED), known.network(), 8, samples=80
     )
     assert found.warnings == (
-        f"of these kinds nothing was timed on this device: layer norms ({share:.0f} %) of its time; they "
-        "are taken to be as on other GPUs",
+        f"of these kinds little or nothing was timed on this device: layer norms ({share:.0f} %) of its "
+        "time; they are taken to be as GPUs usually have them",
     )
     assert found.interval_s == ends(found, wider(TRAINED[18], share / 100))
     every = [*MEASURED, "norm"]
     alike = asked(model(measured=every, training_residuals=TRAINED), known.network(), 8)
     assert alike.warnings == ()
+
+
+@pytest.mark.parametrize("trained", [[], TRAINED])
+def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: list[float]) -> None:
+    """Of training steps that were measured themselves the passes of inference say nothing."""
+    made = known.document(measured=[*MEASURED, "norm"], training_residuals=trained)
+    made["domain"] = {"least": {"batch_size": 17.0}}
+    of_table = training_of(made, "m.json")
+    small, large = (asked(of_table, known.network(), size, samples=80) for size in (8, 16))
+    half = TRAINED[18] if trained else UNMEASURED * known.RESIDUALS[17]
+    assert large.interval_s == ends(large, half)
+    assert small.interval_s == ends(small, half if trained else wider(half, 1.0))
+    inside = [of_table.in_domain(known.network(), size) for size in (8, 16)]
+    assert inside == [bool(trained), True]
+    assert any("from 17" in text for text in small.warnings) is not bool(trained)
 
 
 # ---- From latencies of inference: by hand, and against devices that were left out.

@@ -26,9 +26,9 @@ big,V100,8.0,92.0,448.0,4.4,here,"{'Gpus': [{'Name': 'V100', 'Count': 8.0}]}",
 one,V100,1,8,61,3.06,there,,0.918
 plain,,,4.0,16.0,0.2,here,,
 """
-BIG = Offer("big", "V100", 8, 4.4, "here", 92.0, "p.csv")
-ONE = Offer("one", "V100", 1, 3.06, "there", 8.0, "p.csv")
-PLAIN = Offer("plain", "", 0, 0.2, "here", 4.0, "p.csv")
+BIG = Offer("big", "V100", 8, 4.4, "here", 92.0, "p.csv", "", 448.0)
+ONE = Offer("one", "V100", 1, 3.06, "there", 8.0, "p.csv", "", 61.0)
+PLAIN = Offer("plain", "", 0, 0.2, "here", 4.0, "p.csv", "", 16.0)
 
 Read = Callable[[str], tuple[Offer, ...]]
 

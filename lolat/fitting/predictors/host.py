@@ -79,11 +79,11 @@ def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a network in the order in which they run, each field (steps,).
+    """The steps of a network in the order in which they run, each field (steps,) but `shares`.
 
     `operation`: its number in the graph; `kind`: its class of work; `moves`: whether it moves any bytes;
-    `run_ms`: the device's time, and `mostly`, the feature that it goes to; `backward`: whether it is of the
-    backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host.
+    `run_ms`: the device's time; `shares`: (features, steps) of it, for each feature; `backward`: whether
+    it is of the backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host.
     `host_half`: how far off that may be at most, a logarithm, 90 % sure.
     """
 
@@ -91,14 +91,14 @@ class Steps:
     kind: np.ndarray
     moves: np.ndarray
     run_ms: np.ndarray
-    mostly: np.ndarray
+    shares: np.ndarray
     backward: np.ndarray
     starts_ms: np.ndarray
     host_half: float
 
     @classmethod
     def of(
-        cls, work: Work, run_ms: np.ndarray, mostly: np.ndarray, host: Host | None, mode: Mode
+        cls, work: Work, run_ms: np.ndarray, shares: np.ndarray, host: Host | None, mode: Mode
     ) -> Steps:
         """From the work of a network, in the order of its operations; the backward pass comes last."""
         listed = len(work.operation) + np.arange(len(work.operation))
@@ -106,7 +106,7 @@ class Steps:
         starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
-            mostly[order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
+            shares[:, order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
         )  # fmt: skip
 
     @property

@@ -65,7 +65,8 @@ TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
 class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Terms for each class of operations; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device, 1 where nobody said how many; `classes`: see TERMS; `launch_ms`: what
+    `multiprocessors`: of the device, 1 where nobody said how many; `tile`: outputs, high and wide, that
+    products are cut into, 1 of a device that does not; `classes`: see TERMS; `launch_ms`: what
     starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
     which operations were timed, others are as usual; `mode`: how the device runs networks; `nearby`: of
     classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
@@ -88,12 +89,13 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     sustained: Positive | None = None
     host: Host | None = None
     tf32: Positive = 1.0
+    tile: Positive = TILE
     training_residuals: tuple[Number, ...] = ()
 
     @classmethod
     def of(
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
-        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None,
+        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None, tile: float = TILE,
     ) -> Kernels:  # fmt: skip
         """From the terms of all classes; the linear coefficients are those of large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
@@ -101,7 +103,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         return cls.linear(
             FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, multiprocessors=multiprocessors,
             classes=classes, launch_ms=launch_ms, step_ms=step_ms, measured=tuple(measured),
-            mode=mode or Mode(),
+            mode=mode or Mode(), tile=tile,
         )  # fmt: skip
 
     # ---- Times of single operations.
@@ -119,7 +121,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         )
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of each in a network, and the one of FEATURES that most of it goes to.
+        """(steps,) ms of each in a network; (FEATURES, steps) the share of each of these in it.
 
         Steps that move nothing are free.
         """
@@ -132,7 +134,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
         ms = np.where(work.bytes > 0, ms, 0.0)
-        return ms, np.where(work.bytes > 0, shares.argmax(axis=0), 0)
+        return ms, np.where(work.bytes > 0, shares, 0.0)
 
     def times_alone(self, work: Work) -> np.ndarray:
         """(steps,) ms of each, timed alone; products have their launch on top."""
@@ -159,7 +161,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def _parts(self, work: Work, faster: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         rate, bandwidth = self.terms[:, work.kind]
-        volume = volumes(work, self.multiprocessors, self.mode)
+        volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
 
     def factors(self, work: Work) -> np.ndarray:
@@ -174,12 +176,12 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     def steps(self, work: Work) -> Steps:
         """The steps of a network in the order in which they run."""
-        ms, mostly = self.times(work)
+        ms, shares = self.times(work)
         if self.without_training and work.backward.any():
             known = SLOWER_BACK | (SLOWER_BACK_IN_HALF if self.mode.half else {})
             slower = np.array([known.get(name, 1.0) for name in CLASSES])[work.kind]
             ms = ms * np.where(work.backward, slower, 1.0)
-        return Steps.of(work, ms, mostly, self.host, self.mode)
+        return Steps.of(work, ms, shares, self.host, self.mode)
 
     @property
     def without_training(self) -> bool:
@@ -202,7 +204,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
         steps = self.steps(work_of(analysis.graph, batch_size, self.mode))
         terms = np.zeros((len(analysis.graph.operations), len(self.features)))
-        np.add.at(terms, (steps.operation, steps.mostly), steps.run_ms)
+        np.add.at(terms, steps.operation, (steps.shares * steps.run_ms).T)
         np.add.at(terms[:, START], steps.operation, steps.waits_ms)
         return steps, terms
 
@@ -246,8 +248,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             return ()
         parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
         return (
-            f"of these kinds nothing was timed on this device: {parts} of its time; they are taken to be "
-            "as on other GPUs",
+            f"of these kinds little or nothing was timed on this device: {parts} of its time; they are "
+            "taken to be as GPUs usually have them",
         )
 
     def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
@@ -270,8 +272,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
                     f"what was measured was launched in another way ({host.launch}); {self.mode.launch} is "
                     "estimated from it"
                 )
-        if below := least.below(batch_size, steps.device_ms, operations):
-            yield f"smaller than what was measured: {', '.join(below)}"
+        if smaller := least.remark(batch_size, steps.device_ms, operations):
+            yield smaller
 
 
 class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -290,18 +292,20 @@ def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:
     return np.isin(work.kind, [CLASSES.index(name) for name in classes])
 
 
-def volumes(work: Work, multiprocessors: float, mode: Mode) -> np.ndarray:
+def volumes(work: Work, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
     """(steps,) multiply-accumulates, with those for nothing: of whole tiles, in waves of one for each
     multiprocessor; in half precision, on units for matrices, of whole steps of depth. Few tiles that are
-    deep, as of gradients of weights, are split in depth for idle multiprocessors.
+    deep, as of gradients of weights, are split in depth for idle multiprocessors. `tile`: 1 for none.
     """
-    tiles = work.number * np.ceil(work.rows / TILE) * np.ceil(work.columns / TILE)
+    if tile == 1.0:
+        return work.macs
+    tiles = work.number * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
     parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
     waves = np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)
-    return np.where(_is_of(work, TILED), waves * multiprocessors * TILE**2 * depth, work.macs)
+    return np.where(_is_of(work, TILED), waves * multiprocessors * tile**2 * depth, work.macs)
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -243,7 +243,10 @@ class KerasReader:
             shapes = [tuple(t.shape) for t in node.output_tensors]
             if getattr(node.operation, "data_format", "") == "channels_first":
                 self.builder.channels_first = True
+            start, own = len(self.builder.operations), _functional(node.operation) is None
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
+            if own and layers.rule_of(node.operation) is not None:
+                self.writer.tie(start, id(node.operation))
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]
 

@@ -57,7 +57,10 @@ class OnnxReader:
     def read(self) -> Graph:
         """The whole network."""
         for node in self.places:
+            start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
+            if (weights := self.weights(node)) is not None:
+                self.writer.tie(start, weights)
         return self.builder.build([self.tensor(value) for value in self.graph.outputs])
 
     def _write(self, node: Any) -> list[int]:
@@ -94,6 +97,19 @@ class OnnxReader:
         name = f"{name or op}_{suffix}" if suffix else name
         dtype = _dtype(self.outputs(node)[0])
         return self.writer.write(Call(op, list(inputs), shapes, name, path, parameters, dtype))
+
+    def weights(self, node: Any) -> Any:
+        """The largest matrix or kernel of parameters that a node reads, or None.
+
+        One that is turned or cast first is the same; an exporter shares equal vectors that are not tied.
+        """
+        found = [v for v in node.inputs if v and v not in self.live and len(v.shape or ()) > 1]
+        if not found:
+            return None
+        value = max(found, key=lambda v: prod(self.shape(v)))
+        while (producer := value.producer()) and producer.op_type in ("Transpose", "Cast"):
+            value = producer.inputs[0]
+        return value
 
     def outputs(self, node: Any) -> list[Any]:
         """What a node writes that something reads; its first output if nothing reads any."""

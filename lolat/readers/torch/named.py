@@ -102,23 +102,32 @@ def _torchvision(name: str, weights: bool) -> Any:
 
 
 def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """(network, inputs) of a configuration file: a classifier of texts or images, a decoder with its
-    language head, or `?HEAD` after the file's name, such as `?AutoModelForMaskedLM`.
+    """(network, inputs) of a configuration file, or of a folder with one: the class that its
+    `architectures` names, else a classifier of texts or images, a decoder with its language head; or
+    `?HEAD` after the file's name, such as `?AutoModelForMaskedLM`.
 
     Attention and cache are those of the file, or else of transformers; after `?eager` or `?HEAD,eager`, as
-    in published tables, the operations that attention consists of, and no cache.
+    in published tables, the operations that attention consists of, no cache, and no `architectures`.
     """
-    config = read_json(path, "expected the config.json of a network of the package transformers")
-    transformers, torch = import_package("transformers"), import_torch()
+    expected = "expected the config.json of a network of the package transformers"
+    if os.path.isdir(path):
+        path = os.path.join(path, "config.json")
+    config = read_json(path, expected)
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise NetworkError(f"{shortened(path)} has no model_type; {expected}, which names its kind")
+    transformers = import_package("transformers")
     heads = [part for part in form.split(",") if part != TAKEN_APART]
     head, eager = ",".join(heads), TAKEN_APART in form.split(",")
 
     def make() -> Any:
-        settings = transformers.AutoConfig.for_model(config.pop("model_type", ""), **config)
+        settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
         if eager:
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
         if size and hasattr(settings, "image_size"):
             settings.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
+        named = getattr(transformers, next(iter(settings.architectures or ()), ""), None)
+        if named is not None and not form:
+            return named._from_config(settings)
         names = transformers.models.auto.modeling_auto
         kind = settings.model_type
         # An encoder, where a network can be both, looks at a text from both sides.
@@ -129,25 +138,57 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         return getattr(transformers, chosen).from_config(settings)
 
     model = _built(f"transformers:{path}", make, weights)
-    if model.main_input_name == "pixel_values":
-        side = getattr(model.config, "image_size", 224)
+    return model, _inputs_of(model)
+
+
+def _inputs_of(model: Any) -> dict[str, Any]:
+    """Inputs of a network of transformers: an image, 30 s of sound for Whisper and a second for others, at
+    most 512 tokens; and as many tokens for a decoder beside an encoder.
+    """
+    torch, settings, inputs = import_torch(), model.config, {}
+    name, dtype = model.main_input_name, model.dtype
+    most = int(getattr(settings, "max_position_embeddings", None) or 512)
+    tokens = torch.zeros((1, min(most, 512)), dtype=torch.int64)
+    if name == "pixel_values":
+        side = getattr(settings, "image_size", 224)
         sides = (side, side) if isinstance(side, int) else side
-        shape = (1, model.config.num_channels, *sides)
-        return model, {"pixel_values": torch.zeros(shape, dtype=model.dtype)}
-    most = int(getattr(model.config, "max_position_embeddings", 512))
-    return model, {"input_ids": torch.zeros((1, min(most, 512)), dtype=torch.int64)}
+        inputs[name] = torch.zeros((1, getattr(settings, "num_channels", 3), *sides), dtype=dtype)
+    elif name == "input_features":
+        steps = 2 * settings.max_source_positions
+        inputs[name] = torch.zeros((1, settings.num_mel_bins, steps), dtype=dtype)
+        tokens = tokens[:, : settings.max_target_positions]
+    elif name == "input_values":
+        inputs[name] = torch.zeros((1, 16_000), dtype=dtype)
+    else:
+        inputs[name] = tokens
+    if getattr(settings, "is_encoder_decoder", False):
+        inputs["decoder_input_ids"] = tokens
+    return inputs
 
 
 def noted(graph: Graph, model: Any) -> Graph:
-    """A network of transformers, with a remark on what of it was read, and at which length."""
-    (shape, *_), settings = graph.shapes(graph.inputs), model.config
-    length = f"{shape[1]} tokens" if len(shape) == 2 else "x".join(map(str, shape[1:]))
+    """A network of transformers, with remarks: what of it was read, at which length, and what was not."""
+    shapes, settings, remarks = graph.shapes(graph.inputs), model.config, []
+    lengths = (
+        f"{s[1]} tokens" if len(s) == 2 and s[1] < 16_000 else "x".join(map(str, s[1:]))
+        for s in shapes
+    )
     keeps = bool(model.can_generate() and getattr(settings, "use_cache", False))
-    words = f"read as {type(model).__name__} on {length} in {str(model.dtype).rpartition('.')[2]}"
+    words = f"read as {type(model).__name__} on {' and '.join(lengths)}"
+    words += f" in {str(model.dtype).rpartition('.')[2]}"
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
-    words += ", keys and values kept (use_cache)" * keeps
-    return replace(graph, warnings=(*graph.warnings, words))
+    remarks.append(words + ", keys and values kept (use_cache)" * keeps)
+    most = getattr(settings, "max_position_embeddings", None)
+    if most and any(len(s) == 2 and s[1] > most for s in shapes):
+        remarks.append(f"longer than the {most} positions that its configuration gives it")
+    if quantized := getattr(settings, "quantization_config", None):
+        method = quantized.get("quant_method", "") if isinstance(quantized, dict) else ""
+        remarks.append(
+            f"its configuration quantizes it ({method or 'in some way'}); it is answered as not quantized "
+            "(lolat llm knows some ways)"
+        )
+    return replace(graph, warnings=(*graph.warnings, *remarks))
 
 
 @contextlib.contextmanager

@@ -138,6 +138,16 @@ def _linear(o: Operation) -> list[int]:
     return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
 
 
+def _experts(o: Operation) -> list[int]:
+    """Dense layers side by side, of which each row is multiplied by one: the experts of a mixture."""
+    weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
+    experts, inside, outside = weight.shape
+    rows = o.operands[:1]
+    return o.write(
+        "dense", rows, in_features=inside, out_features=outside, bias=False, experts=experts
+    )
+
+
 def _matmul(o: Operation) -> list[int]:
     """A product of two tensors, and where there is a third to which it is added, the addition."""
     *added, left, right = o.operands
@@ -176,6 +186,15 @@ def _embedding(o: Operation) -> list[int]:
     others = [i for i in o.operands if i not in o.writer.constants]
     indices = [i for i in [o.operand("indices")] if i is not None]
     return o.write("embedding", [*indices, *others], rows=rows, out_features=features)
+
+
+def _bag(o: Operation) -> list[int]:
+    """Rows of a table that are read, then summed or averaged bag by bag."""
+    rows, features = o.get("weight").shape
+    indices = [i for i in [o.operand("indices")] if i is not None]
+    shape = (sum(map(o.writer.elements, indices)), features)
+    read = o.call("embedding", indices, [shape], rows=rows, out_features=features)
+    return o.write("reduce", o.writer.write(read))
 
 
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
@@ -452,7 +471,9 @@ _CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpos
 _PRODUCTS = "matmul mm bmm addmm baddbmm"
 _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
-    _embedding: "embedding", _attention: "scaled_dot_product_attention",
+    _experts: "_grouped_mm transformers.grouped_mm_fallback",
+    _embedding: "embedding", _bag: "embedding_bag _embedding_bag",
+    _attention: "scaled_dot_product_attention",
     _recurrent: " ".join(_RECURRENT),
     _slice: "slice select",
     _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",

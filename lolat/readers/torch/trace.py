@@ -68,6 +68,10 @@ class Tracer(TorchDispatchMode):
         """Run an operation on fake tensors, and write it."""
         kwargs = kwargs or {}
         schema = func._schema
+        if (
+            schema.name == "aten::detach_"
+        ):  # nothing, without gradients; refused for new meta tensors
+            return args[0]
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
                 result = func.decompose(*args, **kwargs)
@@ -101,11 +105,14 @@ class Tracer(TorchDispatchMode):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
+            start = len(self.builder.operations)
             written = operations.write(
                 Operation(
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
                 )
             )
+            if (parameter := self.parameter(named)) is not None:
+                self.writer.tie(start, parameter)
             if for_batch:
                 self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
         for tensor in results[len(written) :]:
@@ -113,6 +120,20 @@ class Tracer(TorchDispatchMode):
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
+
+    def parameter(self, named: dict[str, Any]) -> tuple[int, int, int] | None:
+        """What an operation has as its largest parameter: whose, from where on, how many numbers."""
+        found = []
+        for value in operations.flat(named):
+            root = value
+            while id(root) in self.views:
+                root = self.views[id(root)]
+            if isinstance(root, torch.nn.Parameter):
+                found.append((value.numel(), id(root), value.storage_offset()))
+        if not found:
+            return None
+        size, owner, offset = max(found)
+        return owner, offset, size
 
     def overwrite(self, changed: Any, index: int) -> None:
         """After an operation in place: the new value of what it changed and of what that is a view of."""
@@ -189,7 +210,9 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 tracer.input(tensor)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
-        outputs = [i for t in pytree.tree_leaves(result) if (i := tracer.index(t)) is not None]
+        leaves = pytree.tree_leaves(result)
+        outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
+        builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
     if not outputs:
         raise NetworkError(
@@ -200,6 +223,17 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
+
+
+def _held(values: Any, depth: int = 4) -> Iterator[Any]:
+    """The tensors in objects that a network returns, such as a cache of keys and values."""
+    for value in values:
+        held = value
+        if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
+            held = list(vars(value).values())
+            yield from (v for v in held if isinstance(v, torch.Tensor))
+        if depth and isinstance(held, (list, tuple)):
+            yield from _held(held, depth - 1)
 
 
 @contextlib.contextmanager

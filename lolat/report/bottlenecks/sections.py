@@ -80,7 +80,7 @@ def answer(prediction: Prediction) -> str:
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
         f"Batch size {size}: {per}{digits(rate) if rate < 1000 else quantity(rate)} samples a second",
-        counts_words(prediction.counts), memory_words(prediction.memory),
+        counts_words(prediction), memory_words(prediction.memory),
     ]  # fmt: skip
     words = element("p", bottleneck_sentence(prediction))
     words += "".join(element("p", line, class_="dim") for line in lines) + _domain(prediction)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import lolat as library
 from tests.cli.commands import Command
 from tests.nas.few_devices import everything, only_needed, some_cells, some_layers, write_samples
 
@@ -228,25 +229,37 @@ def edited(here: Path, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> N
     shutil.rmtree(here / "__pycache__", ignore_errors=True)
 
 
-def test_scores_and_samples_of_other_choices_are_refused(
-    lolat: Command, model: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"width", (8, 16, 32))', '"width", (32, 16, 8))'),
+        ("layers.conv(x, width, kernel), 8", "layers.conv(x, 2 * width, kernel), 8"),
+    ],
+)
+def test_scores_and_samples_of_other_networks_are_refused(
+    before: str,
+    after: str,
+    lolat: Command,
+    model: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The integers of a candidate name another network once the choices change."""
+    """The integers of a candidate name another network once the choices, or the function, change."""
     ask = ("nas", "search", "searched:space", model, "--objective", "searched:score")
     lolat.done(*ask)
     written = (here / "tiny.scores.csv").read_text()
     samples = "".join(f"{i}-{j},{1 + i + j}\n" for i in range(3) for j in range(3))
     (here / "s.csv").write_text(f"arch,latency_ms\n{samples}")
     lolat.done("nas", "fit", "searched:space", "s.csv", "--output", "fitted.json")
-    edited(here, '"width", (8, 16, 32))', '"width", (32, 16, 8))', monkeypatch)
+    edited(here, before, after, monkeypatch)
     refused = lolat(*ask)
     assert refused.code == 2
-    assert "choices of tiny changed" in refused.err
+    assert "choices or networks of tiny changed" in refused.err
     assert (here / "tiny.scores.csv").read_text() == written
     said = lolat("nas", "score", "searched:space", "fitted.json", "--output", "o.csv")
     assert said.code == 2
     assert "lolat nas fit" in said.err
-    edited(here, '"width", (32, 16, 8))', '"width", (8, 16, 32))', monkeypatch)
+    edited(here, after, before, monkeypatch)
     lolat.done(*ask)
     lolat.done("nas", "score", "searched:space", "fitted.json", "--output", "o.csv")
 
@@ -275,3 +288,22 @@ def test_an_objective_that_fails_is_told_with_its_line(
     number = (here / "searched.py").read_text().splitlines().index("    return 1 / 0") + 1
     assert f"searched.py:{number}" in done.err
     assert "nan" in done.err
+
+
+@pytest.mark.parametrize("launch", [(), ("--launch", "graph")])
+def test_the_first_of_a_score_is_as_sure_as_its_prediction(
+    lolat: Command, here: Path, launch: tuple[str, ...]
+) -> None:
+    """A tiny network on a GPU of large batches: the host decides, and that is said."""
+    ask = ("searched:space", "rtx-4090-amp", "--output", "o.csv", *launch)
+    found = lolat.answer("nas", "score", *ask)
+    import searched  # type: ignore[import-not-found]
+
+    model = library.load("rtx-4090-amp").run_as(None, *launch[1:])
+    row = searched.space().parse([found["best"][0]["arch"]])[0]
+    whole = model.predict(searched.space().network(row))
+    assert found["interval_ms"] == pytest.approx(list(whole.interval_ms or ()))
+    assert found["in_domain"] is whole.in_domain is False
+    told = lolat.done("nas", "score", *ask)
+    assert "OUTSIDE the measured domain" in told.out
+    assert told.out.count("note: ") == len(whole.warnings[:3])

@@ -1,0 +1,107 @@
+"""Rows of a table that cannot be used, told in three lines whatever their number."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from lolat.errors import LolatError
+from lolat.readers.cache import installed_version, shipped_networks
+from lolat.readers.children import ENDINGS
+from lolat.units import shortened
+
+MOST_LINES = 3
+PACKAGES = ("torchvision", "timm", "keras")
+UNKNOWN_NETWORK = "unknown-network"
+
+
+@dataclass
+class LeftOut:
+    """`reasons`: why -> how many rows; `causes`: what several of these reasons have in common."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    causes: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, cause: str = "", rows: int = 1) -> None:
+        """Leave out rows; reasons of the same `cause` are told together."""
+        self.reasons[reason] += rows
+        if cause:
+            self.causes[reason] = cause
+
+    def network(self, name: str, spec: str, error: LolatError) -> None:
+        """Leave out the row of a network that cannot be read; `spec`: NETWORK; `name`: in its row."""
+        is_bare = ":" not in spec and not spec.lower().endswith(ENDINGS)
+        if is_bare and error.code == UNKNOWN_NETWORK:
+            self.add(_of_bare_name(spec), "bare name")
+        else:
+            self.add(f"{name}: {error}", error.code)
+
+    def told(self, of: str = "") -> Iterator[str]:
+        """At most MOST_LINES lines; `of`: which rows, as " rows of FILE"."""
+        grouped = self._grouped()
+        whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
+        for number, text in whole:
+            yield f"{number}{of} left out: {text}"
+        if others := grouped[len(whole) :]:
+            rows = sum(number for number, _ in others)
+            yield f"{rows}{of} left out for {len(others)} other reasons, such as: {others[0][1]}"
+
+    def __str__(self) -> str:
+        """All in one line, for an error where no row is left."""
+        grouped = self._grouped()
+        told = "; ".join(f"{number} x {text}" for number, text in grouped[:MOST_LINES])
+        more = len(grouped) - MOST_LINES
+        return f"{told}; and {more} other reasons" if more > 0 else told
+
+    def _grouped(self) -> list[tuple[int, str]]:
+        """(rows, the first reason as an example) of each cause; the most rows first."""
+        groups: dict[str, list[str]] = {}
+        for reason in self.reasons:
+            groups.setdefault(self.causes.get(reason, reason), []).append(reason)
+        found = []
+        for first, *more in groups.values():
+            rows = sum(self.reasons[reason] for reason in (first, *more))
+            found.append((rows, f"{first}{f' (and {len(more)} more like it)' if more else ''}"))
+        return sorted(found, key=lambda one: -one[0])
+
+
+def _of_bare_name(name: str) -> str:
+    """What is said of a name without its package: where such networks are."""
+    shown, near = shortened(name), near_names(name)
+    if near:
+        return f"no network {shown!r}; did you mean {' or '.join(near)}?"
+    return (
+        f"no network {shown!r}; expected the package before it ({PACKAGES[0]}:{shown}), or its "
+        "configuration of transformers in the folder networks beside the table"
+    )
+
+
+def near_names(name: str) -> list[str]:
+    """Networks of the packages by a name without package: those of that name, else of the nearest one."""
+    known = _known()
+    nearest = difflib.get_close_matches(name.lower(), known, n=1)
+    return list(known[nearest[0]]) if nearest else []
+
+
+@cache
+def _known() -> Mapping[str, tuple[str, ...]]:
+    """A network's name in lower case -> as NETWORK, in the order of PACKAGES."""
+    specs = {*shipped_networks()}
+    for package, module in (("torchvision", "torchvision.models"), ("timm", "timm")):
+        # Whatever a damaged package raises: a hint must not be in the way of the message.
+        with contextlib.suppress(Exception):
+            if installed_version(package):
+                listed = importlib.import_module(module).list_models()
+                specs |= {f"{package}:{name}" for name in listed}
+    found: dict[str, tuple[str, ...]] = {}
+    for package in PACKAGES:
+        for spec in sorted(specs):
+            prefix, _, name = spec.partition(":")
+            if prefix == package:
+                found[name.lower()] = (*found.get(name.lower(), ()), spec)
+    return found
