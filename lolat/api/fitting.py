@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
 
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
+COPIES = "{} of {} rows are copies of others, and count once"
+CPU_WORDS = frozenset(["cpu", "xeon", "epyc", "ryzen"])
+"""In a device's or a table's name: no host starts its operations, and waits for it."""
 MODELS, EPOCHS = "models", "epochs"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 MOST_JUDGING_UNITS = 500  # operations of a table
@@ -90,8 +94,8 @@ def fit(
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
     fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
-    is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
-    rows that were left out, as they cannot be used, and of what a table lacks or contradicts.
+    is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted (done, all,
+    name); `warn`: of rows that cannot be used, and of what a table lacks or contradicts.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -223,7 +227,7 @@ def _of_blocks(path: str, stem: str, device: str, warn: Warn) -> dict[str, Any]:
         warn(f"{path}: {lacking}")
     times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
     if copies := len(of_rows) - len(times):
-        warn(f"{path}: {copies} of {len(of_rows)} rows are copies of others, and count once")
+        warn(COPIES.format(copies, len(of_rows)))
     warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
     source = {"device": "unknown", "source": Path(path).name}
@@ -255,7 +259,7 @@ def _of_tables(
     devices = () if device is None else (device,)
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
-    networks = [row for table in tables for row in _counted(table, mode, said, warn)]
+    networks = _once([row for table in tables for row in _counted(table, mode, said, warn)], warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations]
     rows += [network for network, _ in networks]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
@@ -279,14 +283,17 @@ def _of_tables(
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
-    return tables_document(stem, shown, Timed(operations, networks, mode), sheet, source, warn)
+    named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
+    is_cpu = sheet is None and not CPU_WORDS.isdisjoint(re.split("[^a-z]+", named))
+    timed = Timed(operations, networks, mode, is_cpu)
+    return tables_document(stem, shown, timed, sheet, source, warn)
 
 
 def _counted(
     table: Table, mode: Mode, said: Said | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
     """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
-    table.say_batch_sizes(warn)
+    table.say_assumed(warn)
     rows = [row for row in table.rows if row.mode.inference == mode]
     for row in table.rows:
         if row.mode.inference != mode:
@@ -303,6 +310,16 @@ def _counted(
     return networks
 
 
+def _once(
+    networks: list[tuple[TimedNetwork, Counted]], warn: Warn
+) -> list[tuple[TimedNetwork, Counted]]:
+    """Rows that are copies of others count once."""
+    once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
+    if copies := len(networks) - len(once):
+        warn(COPIES.format(copies, len(networks)))
+    return [*once.values()]
+
+
 def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
@@ -311,6 +328,12 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
     file = find_model(next(path for path, content in contents if content == MODELS))
     document = read(file)
     points = [Point.from_dict(p) for p in document.get("points", ())]
+    if not points and "training" not in document:
+        raise InputError(
+            f"{file} holds no measured points to fit again: it was made from tables; expected all tables "
+            f"of the device together, without it: lolat fit OLD.csv NEW.csv {arg('output')} MODEL",
+            code="no-points",
+        )
     remarks = list(document.get("warnings", ()))
     shown = device or document["device"]
     for path in (path for path, content in contents if content == NETWORKS):
@@ -339,7 +362,7 @@ def _points_of_networks(
     devices = (device,) if device else (document["device"], document["name"])
     table, points, timed = read_networks(path, devices, mode), [], []
     counted: list[tuple[Mapping[str, int], float, Row]] = []
-    table.say_batch_sizes(warn)
+    table.say_assumed(warn)
     for row in table.rows:
         spec, size, _ = row.network
         try:

@@ -384,7 +384,7 @@ def evaluate_table(
         return TableEvaluation(BLOCKS, compare_blocks(model, table, predictor), left_out, columns)
     devices = [only] if isinstance(only, str) else only or ()
     networks = read_networks(table, devices, mode=mode_of(model.inference))
-    networks.say_batch_sizes(warn)
+    networks.say_assumed(warn)
     compared = compare_table(model, networks, predictor, training, said)
     return TableEvaluation(NETWORKS, compared, networks.left_out, columns)
 
@@ -405,7 +405,8 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     if not references:
         raise InputError(
             f"{model.name} has no whole network of this version to measure again; expected a model learned "
-            "by measuring: lolat learn cpu"
+            "by measuring (lolat learn cpu); one that was made from tables is judged by times of other "
+            "networks: lolat evaluate MODEL --table TIMES.csv"
         )
     here = environment.here(where, device)
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):

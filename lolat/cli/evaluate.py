@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 import click
@@ -93,19 +95,27 @@ def evaluate(
     )
 
 
+MOST_ROWS, LISTED = 20, 10
+"""Of more networks than MOST_ROWS so many are listed."""
+
+
 def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
     """The lines for people: each network, or each kind of operations, then all together."""
     from lolat.devices.compare import summary
     from lolat.devices.tables import TimedNetwork
-    from lolat.units import plain
+    from lolat.units import digits, plain
 
-    for row in rows:
-        if not isinstance(row.timed, TimedNetwork):
-            break
+    networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
+    if len(networks) > MOST_ROWS:
+        networks.sort(key=lambda pair: -abs(math.log(pair[0].predicted_ms / pair[0].latency_ms)))
+        yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
+        networks = networks[:LISTED]
+    for row, timed in networks:
         off = 100 * (row.predicted_ms / row.latency_ms - 1)
+        size = f", size {timed.network[1]}" if timed.network[1] else ""
         yield (
-            f"{row.timed.name} · batch {row.timed.batch_size}: {row.latency_ms:.4g} ms measured, "
-            f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
+            f"{timed.name} · batch {timed.batch_size}{size}: {digits(row.latency_ms)} ms measured, "
+            f"{digits(row.predicted_ms)} predicted, {off:+,.1f} %"
         )
     kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
     for name in dict.fromkeys(kinds):
@@ -113,10 +123,12 @@ def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
         yield f"{plain(name)}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
     overall = summary(rows, content)
     inside = f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
+    times = median(row.predicted_ms / row.latency_ms for row in rows)
     yield (
         f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
-        f"{inside if overall['intervals'] else 'too few were measured for intervals'}"
+        f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
+        f"median predicted {digits(times)} times what was measured"
     )
 
 

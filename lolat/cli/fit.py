@@ -40,16 +40,17 @@ def fit(
 ) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 
-    A model file and tables of networks that you timed on its device: all together. Rows that cannot be used
-    are left out.
+    A model file that LoLat measured and tables of networks timed on its device: all together. Rows that
+    cannot be used are left out.
 
     Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
 
     Operations timed one by one: op and latency_ms; linear and bmm have batch, m, n, k, conv has
     batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
 
-    Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
-    channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
+    Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length,
+    precision, launch, channels_last; also as timm's benchmark.py writes them. Several tables make one
+    device.
 
     Epochs of training: network, batch_size, samples, optimizer, epoch_s; `lolat cost` answers by them.
 

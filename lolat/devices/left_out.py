@@ -15,31 +15,36 @@ from lolat.readers.cache import installed_version, shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.units import shortened
 
-MOST_LINES = 3
+MOST_LINES = MOST_NAMES = 3
 PACKAGES = ("torchvision", "timm", "keras")
 UNKNOWN_NETWORK = "unknown-network"
 
 
 @dataclass
 class LeftOut:
-    """`reasons`: why -> how many rows; `causes`: what several of these reasons have in common."""
+    """`reasons`: why -> how many rows; `causes`: what several of these have in common; `places`: the lines
+    or names of a reason's rows.
+    """
 
     reasons: Counter[str] = field(default_factory=Counter)
     causes: dict[str, str] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, reason: str, cause: str = "", rows: int = 1) -> None:
-        """Leave out rows; reasons of the same `cause` are told together."""
+    def add(self, reason: str, cause: str = "", rows: int = 1, place: str = "") -> None:
+        """Leave out rows; reasons of the same `cause` are told together; `place`: their line or name."""
         self.reasons[reason] += rows
         if cause:
             self.causes[reason] = cause
+        if place:
+            self.places.setdefault(reason, []).append(place)
 
     def network(self, name: str, spec: str, error: LolatError) -> None:
         """Leave out the row of a network that cannot be read; `spec`: NETWORK; `name`: in its row."""
         is_bare = ":" not in spec and not spec.lower().endswith(ENDINGS)
         if is_bare and error.code == UNKNOWN_NETWORK:
-            self.add(_of_bare_name(spec), "bare name")
+            self.add(_of_bare_name(spec), "bare name", place=name)
         else:
-            self.add(f"{name}: {error}", error.code)
+            self.add(f"{name}: {error}", error.code, place=name)
 
     def told(self, of: str = "") -> Iterator[str]:
         """At most MOST_LINES lines; `of`: which rows, as " rows of FILE"."""
@@ -66,7 +71,13 @@ class LeftOut:
         found = []
         for first, *more in groups.values():
             rows = sum(self.reasons[reason] for reason in (first, *more))
-            found.append((rows, f"{first}{f' (and {len(more)} more like it)' if more else ''}"))
+            places = dict.fromkeys(p for r in (first, *more) for p in self.places.get(r, ()))
+            place, *others = places or [""]
+            text = f"{place}: {first}" if place not in first else first
+            if number := max(len(others), len(more)):
+                names = ", ".join(others[:MOST_NAMES])
+                text += f" (and {number} more like it{names and ': '}{names})"
+            found.append((rows, text))
         return sorted(found, key=lambda one: -one[0])
 
 

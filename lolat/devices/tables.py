@@ -6,6 +6,7 @@ them (--results-file), and as timm publishes them.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -21,26 +22,53 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
-from lolat.graph.modes import Mode
+from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
-from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.io.tables import (
+    ABOVE_ZERO,
+    EXPECTED_MS,
+    LONGEST_MS,
+    SHORTEST_MS,
+    Row,
+    read_table,
+)
 from lolat.readers.children import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APART
+from lolat.units import shortened
 
 # ---- Networks.
 
 NETWORK_COLUMNS = ("network", "model")
-SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size", "train_img_size")
-BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
-TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
+SIZES = (
+    "sequence_length", "input_size", "pixels", "resolution", "image_size", "infer_img_size",
+    "train_img_size",
+)  # fmt: skip
+BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
+TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
+IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
+"""Columns of times in other units: ms in one."""
+RATES = (
+    "samples_per_s",
+    "samples_per_sec",
+    "images_per_s",
+    "images_per_sec",
+    "infer_samples_per_sec",
+)
+"""Columns of samples a second, where a table has no times."""
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
 EXPECTED_NETWORKS = (
-    "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
-    "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
+    "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
+    "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
+    "launch, pass"
 )
+READ_COLUMNS = (
+    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, "device",
+    "parallel",
+)  # fmt: skip
+NEAR = 0.8  # of the letters, by which a column is meant that is written otherwise
 CELLS = "cells"
 """The cause of rows whose cells cannot be read."""
 OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
@@ -58,7 +86,7 @@ def content_of(columns: Collection[str]) -> str:
     if "acts" in columns:
         return BLOCKS
     # What is missing is told by the reader of the most likely content.
-    if {*columns} & {*NETWORK_COLUMNS, *TIMES} - {"latency_ms"}:
+    if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
         return NETWORKS
     return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
 
@@ -94,8 +122,14 @@ class Table:
     rows: list[TimedNetwork] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
 
-    def say_batch_sizes(self, warn: Warn) -> None:
-        """Say of how many rows the batch size is not known, and taken to be 1."""
+    def say_assumed(self, warn: Warn) -> None:
+        """Say which columns are not read, as a letter of their names is wrong, and of how many rows the
+        batch size is not known, and taken to be 1.
+        """
+        for column in {*self.columns} - {*READ_COLUMNS}:
+            for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
+                if near not in self.columns:
+                    warn(f"{self.path}: the column {column} is not read; did you mean {near}?")
         lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
         if lacking == len(self.rows) > 0:
             warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
@@ -128,6 +162,10 @@ def read_networks(
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = Table(str(path), rows.names)
+    for columns, what in ((NETWORK_COLUMNS, "networks"), ((*TIMES, *IN_MS, *RATES), "times")):
+        if not {*columns} & {*rows.names}:
+            has = shortened(", ".join(rows.names))
+            raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
     usual = Mode.of_file(Path(path).name, mode)
     if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
         usual = replace(usual, training=True)
@@ -140,28 +178,41 @@ def read_networks(
             try:
                 table.rows.append(_timed_network(row, Path(path), usual))
             except InputError as error:
-                table.left_out.add(error.data.get("why", str(error)), CELLS)
+                why = error.data.get("why", str(error))
+                table.left_out.add(why, CELLS, place=f"line {row.line}")
     return table
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     columns = [
         next((name for name in names if row.get(name)), "")
-        for names in (NETWORK_COLUMNS, BATCHES, SIZES, TIMES, MILLIONS)
+        for names in (NETWORK_COLUMNS, BATCHES, SIZES, (*TIMES, *IN_MS, *RATES), MILLIONS)
     ]
     name, batch, size, time, millions = columns
     if not (name and time):
-        raise row.refused("no network or no time")
+        raise row.refused("no time" if name else "no network")
+    samples = row.whole(batch, 1, MOST_BATCH, default=1)
     mode = usual.of_row(row, row.where)
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
         row[name],
         (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
-        row.whole(batch, 1, MOST_BATCH, default=1),
-        row.milliseconds(time),
+        samples,
+        _ms(row, time, samples),
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
         row,
     )
+
+
+def _ms(row: Row, column: str, samples: int) -> float:
+    """The time of a row from its column of times or of samples a second."""
+    if column in TIMES:
+        return row.milliseconds(column)
+    value = row.number(column, ABOVE_ZERO, expected="a number above 0")
+    ms = 1e3 * samples / value if column in RATES else IN_MS[column] * value
+    if not SHORTEST_MS <= ms <= LONGEST_MS:
+        raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")
+    return ms
 
 
 def version_of(path: str) -> str | None:

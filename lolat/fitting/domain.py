@@ -26,6 +26,9 @@ NEGLIGIBLE_SHARE = 0.05  # of a network's time; with less outside it is inside
 MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
 PASSED_OVER_SHARE = 0.01  # of a network's time: less than this has no remark
 OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
+MUCH_LARGER = 8.0
+"""Times the largest batch of the networks timed: the cost of weights, once a batch, and of activations is
+not told apart by small batches alone."""
 UNLIKE_FACTOR = 2.0
 """A class of a GPU's operations that were not timed, and are taken to be as on other GPUs, may be so many
 times off: then 90 % of the networks with a class left out of the fit are inside (docs/results/index.md).
@@ -39,12 +42,13 @@ UNMEASURED_FACTOR = 4.0
 
 class Least(msgspec.Struct, frozen=True, omit_defaults=True):
     """The smallest in the rows of a table of a GPU: samples of a batch, ms of a step, ms of an operation in
-    it; None where the table does not tell.
+    it; `most_samples`: the largest batch of a network. None where the table does not tell.
     """
 
     batch_size: Positive | None = None
     latency_ms: Positive | None = None
     operation_ms: Positive | None = None
+    most_samples: Positive | None = None
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
         """Each figure of a step that is smaller than all measured ones by more than SLACK, in words."""
@@ -60,7 +64,11 @@ class Least(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def remark(self, batch_size: int, latency_ms: float, operations: int) -> str:
-        """A remark on a step that is `below`; "" on any other."""
+        """A remark on a step that is `below`, or of a batch MUCH_LARGER than those timed; "" on others."""
+        if self.most_samples is not None and batch_size > MUCH_LARGER * self.most_samples:
+            return (
+                f"{batch_size:,} samples; networks were timed with {self.most_samples:,.0f} at most"
+            )
         below = ", ".join(self.below(batch_size, latency_ms, operations))
         return below and f"smaller than what was measured: {below}"
 

@@ -145,7 +145,7 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     if rank > n:
         raise InputError(
             f"{arg('coverage')} {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "
-            f"which is all that {n} left-out points can tell; ask for less, or measure more blocks",
+            f"which is all that {n} left-out points can tell; ask for less, or measure more",
             code="coverage-range",
             coverage=coverage,
         )

@@ -32,8 +32,10 @@ LAUNCHES = (EAGER, COMPILED, GRAPH)
 one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
-_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
+MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dtype": ("dtype", DTYPES),
+    "precision": ("dtype", DTYPES),
+    "launch": ("launch", {launch: launch for launch in LAUNCHES}),
     "compiled": ("launch", {"yes": COMPILED, "no": EAGER, "true": COMPILED, "false": EAGER}),
     "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
     "pass": ("training", {"inference": False, "training": True}),
@@ -84,7 +86,7 @@ class Mode:
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
         """This mode, but for what the columns of a row say. InputError."""
         changes: dict[str, Any] = {}
-        for column, (name, choices) in _COLUMNS.items():
+        for column, (name, choices) in MODE_COLUMNS.items():
             if text := (row.get(column) or "").strip().lower():
                 if text not in choices:
                     why = f"{column} is {text[:40]!r}; expected one of {', '.join(choices)}"

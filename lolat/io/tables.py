@@ -33,16 +33,18 @@ SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years: nothing that runs takes less or more."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 _GZIP = b"\x1f\x8b"
-_FIRST_LINE = re.compile(r"\s*([^\r\n]*)")
-_DECIMAL_COMMA = re.compile(r'[;\r\n][ "]*[+-]?\d*,\d+(?:[eE][+-]?\d+)?[ "]*(?=[;\r\n]|$)')
+_FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
+"""The names, after empty lines and comments."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Table:
     """Cells as they stand in a file: by row in `content`, by column in `columns`.
 
-    `header`: the cells of the first line; `names`: the same without spaces around them and in lower case,
-    by which columns are found; `lines`: the line that each row ends in; `expected`: for messages.
+    `header`: the cells of the first line; `names`: the same as `column_name` writes them, by which columns
+    are found; `lines`: the line that each row ends in; `expected`: for messages; `has_commas`: whether
+    numbers may have decimal commas.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Table:
     lines: Sequence[int]
     content: str
     expected: str
+    has_commas: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -72,8 +75,14 @@ class Table:
         import numpy as np
 
         cells = [*map(str.strip, self.columns[self.names.index(column)])]
-        values = np.fromiter(map(as_number, cells), float, len(cells))
+        values = np.fromiter(map(self.as_number, cells), float, len(cells))
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
+
+    def as_number(self, cell: str) -> float:
+        """The number in a cell, NaN where it is none."""
+        if self.has_commas and _DECIMAL_COMMA.fullmatch(cell):
+            cell = cell.replace(",", ".")
+        return as_number(cell)
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
         """The table as CSV text with one column more, the last one; one of that name is replaced."""
@@ -128,7 +137,7 @@ class Row(Mapping[str, str]):
         text = self._cells.get(column, "")
         if not text and default is not None:
             return default
-        value = as_number(text)
+        value = self._table.as_number(text)
         if not least <= value <= most:
             raise self.wrong(column, expected)
         if value and not LEAST <= abs(value) <= MOST:
@@ -187,9 +196,17 @@ def parse_table(
     content: str, source: str, required: Sequence[str] = (), expected: str = "expected a CSV table",
     rows: str | None = None,
 ) -> Table:  # fmt: skip
-    """The same of a text that messages call `source`."""
-    _refuse_semicolons(content, source)
-    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+    """The same of a text that messages call `source`.
+
+    Comments, from # on, may stand before the first line. Where that has semicolons and no commas, they are
+    between the cells, and numbers may have decimal commas: as half of Europe's spreadsheets write tables.
+    """
+    first = _FIRST_LINE.match(content)
+    assert first is not None
+    above = content.count("\n", 0, first.start(1)) or content.count("\r", 0, first.start(1))
+    is_local = ";" in first[1] and "," not in first[1]
+    text = io.StringIO(content[first.start(1) :], newline="")
+    reader = csv.reader(text, strict=True, delimiter=";" if is_local else ",")
     cells: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -198,14 +215,15 @@ def parse_table(
                 raise csv.Error(f"{len(row)} cells; expected {len(cells[0])}, as in the first line")
             if row:
                 cells.append(row)
-                lines.append(reader.line_num)
+                lines.append(above + reader.line_num)
     except csv.Error as error:
-        raise InputError(f"{source}, line {reader.line_num}: {error}; {expected}") from None
+        line = above + reader.line_num
+        raise InputError(f"{source}, line {line}: {error}; {expected}") from None
     if not cells:
         raise InputError(f"{source} is empty; {expected}")
     header = cells.pop(0)
-    names = tuple(name.strip().lower() for name in header)
-    missing = [name for name in required if name.lower() not in names]
+    names = tuple(map(column_name, header))
+    missing = [name for name in required if column_name(name) not in names]
     if len(set(names)) < len(names):
         raise InputError(f"{source} has two columns of one name; {expected}")
     if missing:
@@ -213,23 +231,12 @@ def parse_table(
     if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)
-    return Table(source, tuple(header), names, columns, lines[1:], content, expected)
+    return Table(source, tuple(header), names, columns, lines[1:], content, expected, is_local)
 
 
-def _refuse_semicolons(content: str, source: str) -> None:
-    """InputError for a first line of semicolons alone, as programs write it where numbers have commas.
-
-    Before the cells are told apart: decimal commas would part them, each row in another way.
-    """
-    found = _FIRST_LINE.match(content)
-    if found is None or ";" not in found[1] or "," in found[1]:
-        return
-    if _DECIMAL_COMMA.search(content, found.end()):
-        raise InputError(
-            f"{source} has semicolons between its cells and decimal commas in its numbers; expected "
-            "commas between cells and decimal points"
-        )
-    raise InputError(f"{source} has semicolons between its cells; expected commas")
+def column_name(text: str) -> str:
+    """A column's name in lower case, with _ for spaces and for brackets around a unit: latency_ms."""
+    return "_".join(re.findall(r"[^\s()\[\]]+", text.lower()))
 
 
 def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -66,9 +66,14 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
         launch=mode.launch if launch is None else launch,  # type: ignore[arg-type]
     )
     kernels = document["predictors"].get(Kernels.name, {})
-    if launch is not None and (launch not in LAUNCHES or "host" not in kernels):
+    if launch is not None and launch not in LAUNCHES:
         raise InputError(
-            f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}, and the model of a "
+            f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
+            code="no-launch",
+        )
+    if wanted.launch != mode.launch and "host" not in kernels:
+        raise InputError(
+            f"{arg('launch')} {launch}: {model.name} knows {mode.launch} alone; expected the model of a "
             "GPU that says what starting an operation takes",
             code="no-launch",
         )

@@ -89,7 +89,7 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
     yield f"written: {plain(path)}"
     named = quote(plain(name))
     if model.predictors:
-        table = "" if environment.get("device") in ("cpu", "gpu") else " --table TIMES.csv"
+        table = "" if environment.get("device") in ("cpu", "gpu") else " --table OTHER_TIMES.csv"
         yield (
             f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
             f"{named} --formula"

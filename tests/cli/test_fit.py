@@ -11,18 +11,13 @@ from statistics import median
 
 import pytest
 
-import lolat as library
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
 from lolat.model import load
 from lolat.model.file import read
-from lolat.training.cost import training_of
-from lolat.training.iteration import optimizer_named
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.devices import made_up
-from tests.readers.onnx_networks import model as onnx_model
-from tests.readers.onnx_networks import node, saved
 
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
@@ -135,212 +130,6 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
     assert inside >= 110
     answer = lolat.json("evaluate", model, "--table", other)
     assert (answer["summary"]["operations"], len(answer["operations"])) == (140, 140)
-
-
-# ---- Whole networks, on a device whose times are known by hand.
-
-MACS_PER_MS, BYTES_PER_MS = 1e8, 1e7
-
-
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network is kept from another test: these have the same names."""
-    monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "cache"))
-
-
-def network(
-    folder: Path, channels: int, layers: int, activation: str = "Relu", times: int = 1
-) -> str:
-    """A file with `layers` of 3x3 convolutions on 32x32, each followed by `times` of the activation."""
-    nodes, weights, before = [], {}, "x"
-    for i in range(layers):
-        weights[f"w{i}"] = (channels, 3 if i == 0 else channels, 3, 3)
-        nodes.append(node("Conv", f"{before} w{i}", f"c{i}", kernel_shape=[3, 3], pads=[1] * 4))
-        for j in range(times):
-            after = "y" if (i, j) == (layers - 1, times - 1) else f"r{i}_{j}"
-            nodes.append(node(activation, before if j else f"c{i}", after))
-            before = after
-    made = onnx_model(nodes, ("N", 3, 32, 32), **weights)
-    return saved(folder, made, f"net{activation}{channels}x{layers}.onnx")
-
-
-def by_hand(channels: int, layers: int, batch: int) -> float:
-    """ms on a device that computes tiles of 64 channels, or moves, whatever is longer; then relus."""
-    pixels = batch * 32 * 32
-    ms = 0.0
-    for i in range(layers):
-        inside = 3 if i == 0 else channels
-        macs = pixels * 64 * math.ceil(channels / 64) * inside * 9
-        moved = 4 * (pixels * (inside + channels) + channels * inside * 9)
-        ms += max(macs / MACS_PER_MS, moved / BYTES_PER_MS) + 8 * pixels * channels / BYTES_PER_MS
-    return ms
-
-
-def table(folder: Path, *more: str) -> Path:
-    lines = ["network,batch_size,latency_ms"]
-    for channels in (16, 32, 48, 64, 96):
-        for layers in (2, 4, 6):
-            name = network(folder, channels, layers)
-            lines += [f"{name},{b},{by_hand(channels, layers, b):.5f}" for b in (4, 16)]
-    path = folder / "networks.csv"
-    path.write_text("\n".join([*lines, *more]) + "\n")
-    return path
-
-
-def passes_ms(model: Path, name: str, batch_size: int) -> tuple[float, float]:
-    """Forward and backward pass of an iteration, by the model in a file."""
-    training = training_of(read(model), str(model))
-    parts = training.iteration(library.read(name), batch_size, optimizer_named("sgd")).parts()
-    assert parts["forward"] is not None
-    assert parts["backward"] is not None
-    return parts["forward"], parts["backward"]
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
-    out = tmp_path / "desk.json"
-    found = lolat.done("fit", table(tmp_path), "--name", "desk", "--output", out)
-    assert found.out.splitlines()[0] == "desk (from 30 networks, float32) · torch"
-    document = read(out)
-    assert document["default"] == "kernels"
-    other = network(tmp_path, 80, 5)
-    answer = lolat.json("predict", out, other, "--batch-size", 8)
-    assert answer["latency_ms"] == pytest.approx(by_hand(80, 5, 8), rel=0.15)
-    assert answer["in_domain"] is True
-    judged = tmp_path / "others.csv"
-    judged.write_text(f"network,batch_size,latency_ms\n{other},8,{by_hand(80, 5, 8)}\n")
-    rows = tmp_path / "rows.csv"
-    found = lolat.done("evaluate", out, "--table", judged, "--predictions", rows)
-    assert f"{other} · batch 8: " in found.out
-    (row,) = csv.DictReader(rows.read_text().splitlines())
-    assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
-    assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
-    assert sum(passes_ms(out, other, 8)) > 2 * answer["latency_ms"]
-    b = GraphBuilder("perceptron")
-    x = b.input((1, 512))
-    for _ in range(4):
-        x = b.add("dense", [x], (1, 512), in_features=512, out_features=512, bias=False)
-    unlike = load(out).predict(b.build([x]), 8)
-    assert unlike.in_domain is False
-    assert any("dense layers 100 % (of those none)" in text for text in unlike.warnings)
-
-
-def test_networks_of_keras_are_of_no_known_framework(lolat: Command, tmp_path: Path) -> None:
-    """As somebody timed them on a phone: nothing says that PyTorch ran them."""
-    names = ("ResNet50", "ResNet101", "VGG16", "MobileNet", "DenseNet121", "Xception")
-    times = (41, 79, 155, 5.9, 29, 85)  # ms of 1e8 multiply-accumulates each
-    rows = [f"keras:{name},1,{ms}" for name, ms in zip(names, times, strict=True)]
-    path, out = tmp_path / "phone.csv", tmp_path / "phone.json"
-    path.write_text("\n".join(["network,batch_size,latency_ms", *rows]))
-    lolat.done("fit", path, "--output", out)
-    assert "framework" not in read(out)["environment"]
-    found = lolat.done("predict", out, "keras:ResNet152")
-    assert "torch" not in (found.out + found.err).lower()
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
-    lolat: Command, tmp_path: Path
-) -> None:
-    """Inference at one speed, training steps at a third of what they would be at that."""
-    rows = ["network,batch_size,pass,latency_ms"]
-    for channels in (16, 32, 48, 64, 96):
-        for layers in (2, 4, 6):
-            name = network(tmp_path, channels, layers)
-            for batch in (4, 16):
-                ms = by_hand(channels, layers, batch)
-                rows += [f"{name},{batch},inference,{ms:.5f}", f"{name},{batch},training,{ms:.5f}"]
-    path, out = tmp_path / "both.csv", tmp_path / "desk.json"
-    path.write_text("\n".join(rows) + "\n")
-    lolat.done("fit", path, "--output", out)
-    assert {"kernels", "training-steps"} <= set(read(out)["predictors"])
-    for option in ((), ("--training",)):
-        summary = lolat.answer("evaluate", out, "--table", path, *option)["summary"]
-        assert (summary["networks"], summary["median"] < 0.1) == (30, True)
-    name = network(tmp_path, 64, 4)
-    assert sum(passes_ms(out, name, 16)) == pytest.approx(by_hand(64, 4, 16), rel=0.15)
-
-
-# ---- Networks of the user beside the points of a model.
-
-TANH_MS = 2e-5  # of an element: dear, and no block of the model has one
-TANHS = 4  # after a convolution
-OWN = ((32, 4), (64, 3))
-
-
-def own_by_hand(name: str, channels: int, layers: int, batch: int) -> float:
-    """ms: as the model's own points, and each tanh's elements besides."""
-    totals = synthetic.totals(library.read(name), batch)
-    ms = synthetic.CALL_MS + sum(synthetic.TRUE[c] * totals[c] for c in FEATURES)
-    return ms + TANH_MS * batch * 32 * 32 * channels * layers * TANHS
-
-
-def own_table(folder: Path, header: str = "network,batch_size,latency_ms", more: str = "") -> Path:
-    lines = [header]
-    for channels, layers in OWN:
-        name = network(folder, channels, layers, "Tanh", TANHS)
-        lines += [
-            f"{name},{b},{own_by_hand(name, channels, layers, b):.5f}{more}" for b in (1, 4, 8)
-        ]
-    path = folder / "own.csv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_a_network_far_off_becomes_nearer(lolat: Command, model: Path, tmp_path: Path) -> None:
-    """One that is not in the table, but of the same kinds of operations as those that are."""
-    name, out = network(tmp_path, 40, 5, "Tanh", TANHS), tmp_path / "mine.json"
-    true = own_by_hand(name, 40, 5, 4)
-    before = lolat.json("predict", model, name, "--batch-size", 4)
-    assert before["latency_ms"] < 0.5 * true
-    assert before["in_domain"] is False
-    command = f"lolat fit {model} timed.csv --output mine.json"
-    assert any(w.endswith(command) for w in before["warnings"])
-    lolat.done("fit", model, own_table(tmp_path), "--output", out)
-    after = lolat.json("predict", out, name, "--batch-size", 4)
-    assert after["latency_ms"] == pytest.approx(true, rel=0.1)
-    assert after["in_domain"] is True
-
-
-def test_old_points_and_new_ones_and_what_else_the_file_knows(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    document = synthetic.document() | {"spaces": {"own": {"rows": 3}}}
-    model.write_text(json.dumps(document))
-    out = tmp_path / "mine.json"
-    found = lolat.done("fit", model, own_table(tmp_path), "--output", out)
-    said = "6 points from own.csv: not measured by LoLat, taken as times of a desk, 2 threads"
-    assert said in found.err
-    made = read(out)
-    assert said in made["warnings"][-1]
-    old = json.loads(json.dumps(document))
-    assert made["points"][:105] == old["points"]
-    assert [p["whole"] for p in made["points"][105:]] == [True] * 6
-    first, name = made["points"][105], network(tmp_path, *OWN[0], "Tanh", TANHS)
-    assert (first["name"], first["batch_size"], first["samples_ms"]) == (name, 1, None)
-    assert first["latency_ms"] == pytest.approx(own_by_hand(name, *OWN[0], 1), abs=1e-5)
-    for section in ("spaces", "environment", "noise", "device"):
-        assert made[section] == old[section], section
-    again = tmp_path / "again.json"  # which is one model file like any other
-    lolat.done("fit", out, "--output", again)
-    assert {**read(again), "name": "mine"} == made
-
-
-def test_a_network_in_the_fit_is_not_asked_for_again(
-    lolat: Command, model: Path, tmp_path: Path
-) -> None:
-    """One whose tail of tiny operations was outside."""
-    tail = [node("Add", f"t{i} t{i}", f"t{i + 1}") for i in range(59)]
-    first = node("Conv", "x w", "c", kernel_shape=[3, 3], pads=[1] * 4)
-    nodes = [first, node("GlobalAveragePool", "c", "t0"), *tail, node("Add", "t59 t59", "y")]
-    name = saved(tmp_path, onnx_model(nodes, ("N", 3, 32, 32), w=(16, 3, 3, 3)), "tail.onnx")
-    own, out = tmp_path / "own.csv", tmp_path / "mine.json"
-    own.write_text(f"network,batch_size,latency_ms\n{name},1,0.9\n")
-    lolat.done("fit", model, own, "--output", out)
-    for source, advised in ((model, True), (out, False)):
-        said = lolat.json("predict", source, name)["warnings"]
-        assert ("than any measured block" in said[0]) == advised
-        assert any("lolat fit" in w for w in said) == advised
 
 
 # ---- Tables that cannot be right
@@ -523,9 +312,7 @@ def test_blocks_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("network;latency_ms\na;1\n", "semicolons"),
-        ("name;acts;inp;flops;latency_ms\na;1;2;3;0,5\n", "decimal commas"),
-        ("network,time\na,1\n", "no time"),
+        ("network,time\na,1\n", "no column of times (it has network, time)"),
         ("batch,m,n,k,latency_ms\n1,1,1,1,1\n", "lacks the columns op"),
         ("op,batch,m,n,latency_ms\nlinear,1,1,1,1\n", "k is no column of the table"),
         ("name,latency_ms\na,1\n", "of networks network,batch_size"),

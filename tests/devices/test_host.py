@@ -71,6 +71,14 @@ def test_the_least_of_a_table_of_networks() -> None:
     one = work_of([(1, 1, 1, 1, 1)] * 4)
     ms = np.arange(1.0, 202.0)
     times = Times.of([one] * 201, ms, np.ones(201, bool))
-    least = least_of(times, np.full(201, 64))
-    assert (least.batch_size, least.latency_ms) == (64.0, 3.0)
+    sizes = np.full(201, 64)
+    sizes[7] = 100
+    least = least_of(times, sizes)
+    assert (least.batch_size, least.latency_ms, least.most_samples) == (64.0, 3.0, 100.0)
     assert least.operation_ms == pytest.approx(3.0 / 4)
+    assert least.remark(800, 1e6, 1) == ""
+    assert least.remark(801, 1e6, 1) == "801 samples; networks were timed with 100 at most"
+    with_operations = Times.of([one] * 201, ms, np.arange(201) > 0)
+    assert least_of(with_operations, sizes).most_samples is None, (
+        "operations have sizes of their own"
+    )

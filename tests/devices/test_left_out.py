@@ -21,18 +21,18 @@ def test_at_most_three_lines_that_count_every_row() -> None:
         )
     assert [*found.told(" rows of t.csv")] == [
         "4 rows of t.csv left out: of another device",
-        "3 rows of t.csv left out: a: no network a (and 2 more like it)",
+        "3 rows of t.csv left out: a: no network a (and 2 more like it: b, c)",
     ]
     for number in (1, 2):
-        found.add(f"cell {number}", "cells")
+        found.add(f"cell {number}", "cells", place=f"line {number + 6}")
     assert len([*found.told()]) == 3
     found.add("on several devices")
     assert [*found.told()][1:] == [
-        "3 left out: a: no network a (and 2 more like it)",
-        "3 left out for 2 other reasons, such as: cell 1 (and 1 more like it)",
+        "3 left out: a: no network a (and 2 more like it: b, c)",
+        "3 left out for 2 other reasons, such as: line 7: cell 1 (and 1 more like it: line 8)",
     ]
     assert str(found).startswith(
-        "4 x of another device; 3 x a: no network a (and 2 more like it); 2 x"
+        "4 x of another device; 3 x a: no network a (and 2 more like it: b, c); 2 x"
     )
     assert str(found).endswith("; and 1 other reasons")
     assert found.reasons["cell 2"] == 1

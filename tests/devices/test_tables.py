@@ -113,17 +113,53 @@ def test_names_as_the_published_tables_have_them(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b\n1,2\n", "no network or no time"),
+        ("a,b\n1,2\n", "no column of networks (it has a, b)"),
+        ("network,b\na,1\n", "no column of times (it has network, b)"),
         ("network,latency_ms,batch_size\na,1,2.5\n", "batch_size is '2.5'"),
-        ("network,latency_ms\n,1\n", "no network or no time"),
+        ("network,latency_ms\n,1\n", "line 2: no network"),
+        ("network,latency_ms\na,\n", "line 2: no time"),
+        ("network,latency_s\na,1e13\n", "latency_s is '1e13', 1e+16 ms"),
+        ("network,samples_per_s\na,0\n", "samples_per_s is '0'; expected a number above 0"),
         ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'"),
-        ("network,latency_ms\nbad,1\nbad,2\n", "(2 x bad: no network 'bad')"),
+        (
+            "network,latency_ms\nbad,1\nbad,2\n",
+            "(2 x bad: no network 'bad')",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         compare_table(MODEL, read_networks(table(tmp_path, text)))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "ms"),
+    [
+        ("Network,Batch size,Latency (ms)", "a,4,8", 8.0),
+        ("network,batch,latency_s", "a,4,0.008", 8.0),
+        ("network,batch,latency_us", "a,4,8000", 8.0),
+        ("model,batch_size,samples_per_s", "a,4,500", 8.0),
+        ("network;batch;time (ms)", "a;4;8,0", 8.0),
+    ],
+)
+def test_times_in_other_units(tmp_path: Path, header: str, cells: str, ms: float) -> None:
+    (row,) = read_networks(table(tmp_path, f"{header}\n{cells}\n")).rows
+    assert (row.batch_size, row.latency_ms) == (4, pytest.approx(ms))
+
+
+def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
+    text = "network,resolution,precision,launch,ms\na,160,fp16,graph,1\n"
+    (row,) = read_networks(table(tmp_path, text)).rows
+    assert (row.network[1], str(row.mode)) == (160, "float16, compiled, from a CUDA graph")
+
+
+def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
+    said: list[str] = []
+    read_networks(table(tmp_path, "network,batchsize,note,ms\na,8,x,1\n")).say_assumed(said.append)
+    assert len(said) == 2
+    assert said[0].endswith("the column batchsize is not read; did you mean batch_size?")
+    assert said[1].endswith("all its times are taken to be of a batch of 1")
 
 
 def test_the_columns_tell_the_content() -> None:

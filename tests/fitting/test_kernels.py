@@ -184,5 +184,5 @@ def test_what_is_unlike_all_that_was_measured() -> None:
     assert replace(formula(), measured=()).unlike(steps) is None
     assert k.Kernels.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
         "of these kinds little or nothing was timed on this device: grouped convolutions (50 %) of its "
-        "time; they are taken to be as GPUs usually have them",
+        "time; they are taken to be as the GPUs that LoLat knows have them",
     )

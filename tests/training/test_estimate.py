@@ -134,7 +134,7 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
     )
     assert found.warnings == (
         f"of these kinds little or nothing was timed on this device: layer norms ({share:.0f} %) of its "
-        "time; they are taken to be as GPUs usually have them",
+        "time; they are taken to be as the GPUs that LoLat knows have them",
     )
     assert found.interval_s == ends(found, wider(TRAINED[18], share / 100))
     every = [*MEASURED, "norm"]

@@ -249,7 +249,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
         return (
             f"of these kinds little or nothing was timed on this device: {parts} of its time; they are "
-            "taken to be as GPUs usually have them",
+            "taken to be as the GPUs that LoLat knows have them",
         )
 
     def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
@@ -259,13 +259,13 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         if host is not None and steps.host_ms is not None:
             if steps.host_bound:
                 helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
-                graph = " or a CUDA graph (--launch graph)" if helps else ""
+                graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
                 took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
                 yield (
                     f"host-bound: the host takes {took} to start its {operations} operations and {views} "
-                    f"views, the GPU {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
-                    f"{host.source}, a factor of {host.factor:g} either way); a faster GPU does not help, "
-                    f"a larger batch{graph} does"
+                    f"views, the device {runs} to run them (to start one takes "
+                    f"{1e3 * host.start_ms:.0f} µs, {host.source}, a factor of {host.factor:g} "
+                    f"either way); a faster device does not help, a larger batch does{graph}"
                 )
             if host.launch != self.mode.launch:
                 yield (
