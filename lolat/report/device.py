@@ -9,7 +9,8 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lolat.fitting.intervals import noise_floor, repeatability_of
+from lolat.arrays import np
+from lolat.fitting.intervals import COVERAGE, half_width, machine, noise_floor, repeatability_of
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
@@ -24,6 +25,7 @@ from lolat.units import digits, milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.api.fitting import ListedModel
 
+OPERATIONS = 100  # of the network whose interval is shown
 WIDE = 96
 """Columns that a screen surely has."""
 
@@ -122,12 +124,21 @@ def _errors(model: Model) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = model.document
     errors, floor = document["predictors"][model.default].get("error", {}), noise_floor(document)
+    held = document["environment"].get("held", {})
+    of_networks = bool(held.get("networks")) and not held.get("operations")
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         figures = errors.get(key)
         if figures and figures.get("median") is not None:
             alone = key == "left_out" and "networks_left_out" not in errors
-            what = "points" if alone else name
+            what = ("networks" if of_networks else "points") if alone else name
             yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
+    half, _ = half_width(model.predictor(), document, None, np.ones(1), np.array([OPERATIONS]))
+    if half is not None:
+        times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))
+        yield (
+            f"{percent(COVERAGE)} interval of a network of {OPERATIONS} operations like the measured ones: "
+            f"{times_off:.2f} times either way"
+        )
     repeated = repeatability_of(document)
     times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:
