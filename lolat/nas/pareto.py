@@ -38,8 +38,8 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 class FrontCandidate:
     """A network of the front: its choices as integers and by name, its latency, its score.
 
-    `interval_ms` holds the latency with probability `coverage`; `in_domain`: None by samples, which have no
-    domain.
+    `interval_ms` holds the latency with probability `coverage`; `in_domain`: by samples whether one is as
+    fast and one as slow.
     """
 
     arch: str
@@ -215,7 +215,9 @@ def _front(
     times, kept = [archive.latencies[n] for n in numbers], list(range(len(numbers)))
     if isinstance(scorer, NasModel):
         low, high = map(np.ndarray.tolist, scorer.interval(rows, COVERAGE))
-        bounds = [(ends, COVERAGE, None) for ends in zip(low, high, strict=True)]
+        inside = scorer.inside(np.array(times)).tolist()
+        ends = zip(low, high, strict=True)
+        bounds = [(pair, COVERAGE, is_so) for pair, is_so in zip(ends, inside, strict=True)]
     else:
         whole = [model.predict(space.network(r), scorer.batch_size, scorer.predictor) for r in rows]
         bounds = [(p.interval_ms, p.coverage, p.in_domain) for p in whole]

@@ -65,6 +65,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 CHUNK = 16384  # networks whose counts are in memory at a time
+SLACK = 1.1  # times faster or slower than all samples, and still like them
 WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
 
 
@@ -130,6 +131,13 @@ class NasModel(Scorer):
         width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
         factor = np.exp(np.minimum(width, WIDEST))
         return middle / factor, middle * factor
+
+    def inside(self, latencies: np.ndarray) -> np.ndarray:
+        """(n,) whether each latency is no shorter than the fastest sample, and no longer than the slowest,
+        but for SLACK: what is faster than all that was measured is known badly.
+        """
+        measured = [sample.latency_ms for sample in self.section.samples]
+        return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
 
     def predict(self, archs: Sequence[str]) -> np.ndarray:
         """(networks,) latencies in milliseconds of networks as text. InputError for another text."""

@@ -144,7 +144,8 @@ def _sure(
         return result
     if isinstance(scorer, NasModel):
         low, high = (float(ends[0]) for ends in scorer.interval(first, COVERAGE))
-        return replace(result, interval_ms=(low, high), coverage=COVERAGE)
+        inside = bool(scorer.inside(scorer.latency(first))[0])
+        return replace(result, interval_ms=(low, high), coverage=COVERAGE, in_domain=inside)
     whole = model.predict(space.network(first[0]), result.batch_size, scorer.predictor)
     return replace(
         result, interval_ms=whole.interval_ms, coverage=whole.coverage, in_domain=whole.in_domain,

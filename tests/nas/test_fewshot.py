@@ -157,6 +157,13 @@ def test_many_networks_are_answered_in_parts(
     assert cells.predict([]).shape == (0,)
 
 
+def test_what_is_faster_or_slower_than_all_samples_is_outside(cells: NasModel) -> None:
+    measured = sorted(sample.latency_ms for sample in cells.section.samples)
+    fastest, slowest = measured[0], measured[-1]
+    asked = np.array([fastest / 1.2, fastest, measured[3], slowest, slowest * 1.2])
+    assert cells.inside(asked).tolist() == [False, True, True, True, False]
+
+
 def test_intervals_hold_about_as_many_readings_as_they_say(cells: NasModel) -> None:
     """Readings of made-up devices with heavy-tailed noise, over many draws of samples."""
     inside = []
