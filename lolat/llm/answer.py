@@ -61,6 +61,7 @@ class ServedModel(Result):
     the cache of all requests, each GPU; `fits`: whether that is there; `largest_concurrency`: the most that
     fits, 0 where not even the weights do: then there are no times. `tokens_per_s`: output tokens of all
     GPUs. `dollars_per_million`: output tokens, their prompts included. `goes_to`: ms of an output token.
+    `rented`: the machines whose price `dollars_per_hour` is; each holds whole groups of GPUs.
     `within`: whether it fits and keeps the limits, None where there are none.
     """
 
@@ -87,14 +88,21 @@ class ServedModel(Result):
     tokens_per_s_user: float | None = None
     tokens_per_s_gpu: float | None = None
     dollars_per_million: float | None = None
+    dollars_per_hour: float | None = None
+    rented: str | None = None
     goes_to: Mapping[str, float] | None = None
     within: bool | None = None
 
+    @property
+    def gpus_words(self) -> str:
+        """ "4 GPUs"; "4 x 2 GPUs" of four replicas."""
+        several = f"{self.replicas} x {self.tensor_parallel} GPUs"
+        return several if self.replicas > 1 else plural(self.gpus, "GPU")
+
     def words(self) -> str:
         """Users, GPUs, times."""
-        what = (
-            f"{plain(self.model)} on {self.gpus} x {plain(self.device)}, {self.concurrency} at once"
-        )
+        where = f"{self.gpus_words} ({plain(self.device)})"
+        what = f"{plain(self.model)} on {where}, {self.concurrency} at once"
         if self.tpot_ms is None or self.ttft_ms is None:
             return f"{what}: its weights do not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
@@ -117,6 +125,8 @@ class LanguageModel(Result):
     parameters: int
     active: int
     coverage: float
+    max_tpot_ms: float | None
+    max_ttft_ms: float | None
     served: tuple[ServedModel, ...]
     best: int | None
     free_users: int | None
@@ -124,12 +134,20 @@ class LanguageModel(Result):
     prices: str | None
     warnings: tuple[str, ...]
     chosen: ServedModel
-    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "rows=served", "best",
-            "free_users", "weights_gib", "prices", "warnings")  # fmt: skip
+    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
+            "max_ttft_ms", "rows=served", "best", "free_users", "weights_gib", "prices",
+            "warnings")  # fmt: skip
 
     def words(self) -> str:
         """The chosen row."""
         return self.chosen.words()
+
+    @property
+    def compared(self) -> ServedModel | None:
+        """The row that stands beside those of other GPUs: the best, or what it would be of all that fit."""
+        inside = [n for n, row in enumerate(self.served) if row.fits and row.within is not False]
+        best = best_of(self.served, inside) if self.best is None else self.best
+        return None if best is None else self.served[best]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each configuration; what the time goes to is a column each."""
@@ -269,24 +287,31 @@ def answer(
     if asked.limits:
         rows = _fewest(rows, asked)
         rows = [replace(row, within=asked.within(row)) for row in rows]
-    inside = [n for n, row in enumerate(rows) if row.within]
-
-    def worth(n: int) -> tuple[float, ...]:
-        """Small is good: of several numbers of users what a token costs, which is GPUs and time."""
-        per_gpu = rows[n].tokens_per_s_gpu or 0.0 if len({*asked.concurrency}) > 1 else 0.0
-        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
-
-    best = min(inside, key=worth) if inside else None
+    best = best_of(rows, [n for n, row in enumerate(rows) if row.within])
     chosen = next((row for row in rows if row.fits), rows[0]) if best is None else rows[best]
     layout = next(one for one in layouts if one.tensor_parallel == chosen.tensor_parallel)
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        tuple(rows), best, _free_users(gpu, layout, chosen), layout.weight_bytes / GIB,
+        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), best,
+        _free_users(gpu, layout, chosen), layout.weight_bytes / GIB,
         rental.prices if rental else None, (*_remarks(gpu, layout, rows),), chosen,
     )  # fmt: skip
     if asked.limits and best is None:
         raise _no(made, asked)
     return made
+
+
+def best_of(rows: Sequence[ServedModel], inside: Sequence[int]) -> int | None:
+    """Of the numbers `inside` the row with the fewest GPUs, then the fastest; of several numbers of users
+    the one with the most tokens a second from each GPU, which is what a token costs.
+    """
+    several = len({row.concurrency for row in rows}) > 1
+
+    def worth(n: int) -> tuple[float, ...]:
+        per_gpu = (rows[n].tokens_per_s_gpu or 0.0) * several
+        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
+
+    return min(inside, key=worth, default=None)
 
 
 def _layouts(section: Section, decoder: Decoder, asked: Question) -> list[Layout]:
@@ -337,7 +362,7 @@ def _rows(
             asked.output_tokens)  # fmt: skip
     off, off_first = (math.exp(spread) for spread in section.spread)
     numbers = {r for _, r in pairs}
-    hourly = {r: rental.replicas_per_hour(r, parallel) for r in numbers} if rental else {}
+    hourly = {r: _rented(rental, r, parallel) for r in numbers}
     rows = []
     for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
         largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells
@@ -346,14 +371,36 @@ def _rows(
         if not largest:
             rows.append(ServedModel(*where))
             continue
-        price = hourly[r] / 3600.0 / speed * 1e6 if hourly else None
+        dollars, machines = hourly[r]
+        price = None if dollars is None else dollars / 3600.0 / speed * 1e6
         row = ServedModel(
             *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
-            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
+            prompt, step, speed, 1e3 / tpot, speed / gpus, price, dollars, machines,
             dict(zip(GOES_TO, goes_to, strict=True)),
         )  # fmt: skip
         rows.append(row)
     return rows
+
+
+def _rented(
+    rental: Rental | None, replicas: int, parallel: int
+) -> tuple[float, str] | tuple[None, None]:
+    """(US$ an hour, machines) of the cheapest machines that hold each replica whole; (None, None)
+    where none does. A price that was given is that of one GPU in any machine.
+    """
+    if rental is None:
+        return None, None
+    if not rental.offers[0].instance_type:
+        return rental.offers[0].price * replicas * parallel, rental.prices
+    ways = []
+    for offer in rental.offers:
+        if groups := offer.devices // parallel:
+            number = -(-replicas // groups)
+            ways.append((number * offer.price, number, offer.instance_type))
+    if not ways:
+        return None, None
+    price, number, name = min(ways)
+    return price, f"{number} x {name}" if number > 1 else name
 
 
 def _called(layout: Layout) -> str:

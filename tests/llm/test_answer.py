@@ -15,7 +15,7 @@ from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
 from lolat.model import Model
-from lolat.report.llm import llm_parts
+from lolat.report.llm import llm_lines, llm_parts
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
 
@@ -301,3 +301,29 @@ def test_a_price_is_of_the_gpu_with_as_much_memory() -> None:
     assert "A100-80GB" in (answer.prices or "")
     (row,) = answer.served
     assert row.dollars_per_million == pytest.approx(22.32 / 3600 / (row.tokens_per_s or 0) * 1e6)
+
+
+def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
+    """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model are in no machine, and have no
+    price; two groups of four in two machines.
+    """
+    prices = tmp_path / "prices.csv"
+    prices.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price\npair,h100,2,5\nfour,h100,4,12\n"
+    )
+    known = Model(document() | {"device": "h100 (vllm)"})
+    free = known.llm(LARGE, 100, 100, 8, (1, 2, 4, 16), prices=str(prices)).served
+    assert [(row.dollars_per_hour, row.rented) for row in free] == [
+        (5.0, "pair"), (5.0, "pair"), (12.0, "four"), (None, None)
+    ]  # fmt: skip
+    assert [row.dollars_per_million is None for row in free] == [False, False, False, True]
+    for row in free[:3]:
+        tokens_an_hour = 3600 * (row.tokens_per_s or 0.0)
+        assert row.dollars_per_million == pytest.approx(row.dollars_per_hour / tokens_an_hour * 1e6)
+    limit = free[2].tpot_ms * 0.985  # two groups of four keep it, with half the users each
+    found = known.llm(LARGE, 100, 100, 8, 4, prices=str(prices), max_tpot_ms=limit, gpus=8)
+    assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
+    assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")
+    text = "\n".join(llm_lines(found))
+    assert "2 x 4 GPUs 2 x four" in text
+    assert "$24.00" in text

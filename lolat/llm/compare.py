@@ -1,0 +1,86 @@
+"""One language model on several GPUs: the best row of each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.io.results import Result
+from lolat.llm.answer import LanguageModel, ServedModel, find_decoder
+from lolat.units import plural
+
+if TYPE_CHECKING:
+    from lolat.model import Model
+
+OF_THE_GPU = ("dtype", "not-timed")
+"""Errors for which a GPU is left out among several."""
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedModels(Result):
+    """A language model by several model files. `answers`: of each name the best row, within the limits
+    where there are any; `cheapest`, `fastest`: their names, by dollars a million tokens and by time per
+    output token; `left_out`: why others cannot answer. `of`: the whole answers.
+    """
+
+    of: Mapping[str, LanguageModel]
+    left_out: Mapping[str, str]
+    KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
+
+    @property
+    def answers(self) -> dict[str, ServedModel]:
+        """The best row of each."""
+        return {name: answer.compared for name, answer in self.of.items() if answer.compared}
+
+    @property
+    def cheapest(self) -> str | None:
+        """None where none has a price."""
+        prices = {n: r.dollars_per_million for n, r in self.answers.items()}
+        known = {name: price for name, price in prices.items() if price is not None}
+        return min(known, key=known.__getitem__, default=None)
+
+    @property
+    def fastest(self) -> str | None:
+        """None where there is no answer."""
+        times = {name: row.tpot_ms or 0.0 for name, row in self.answers.items()}
+        return min(times, key=times.__getitem__, default=None)
+
+    @property
+    def warnings(self) -> dict[str, tuple[str, ...]]:
+        """Those of each answer that has any."""
+        return {name: answer.warnings for name, answer in self.of.items() if answer.warnings}
+
+    def words(self) -> str:
+        """How many, and the fastest."""
+        return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
+
+
+def compare(models: Mapping[str, Model], config: Any, **question: Any) -> ComparedModels:
+    """Ask each of `models`, by name; `question`: of `Model.llm`.
+
+    AnswerIsNo where none keeps the limits, or holds the model; InputError where none knows it.
+    """
+    decoder = find_decoder(config)
+    found: dict[str, LanguageModel] = {}
+    left_out: dict[str, str] = {}
+    no = False
+    for name, model in models.items():
+        try:
+            answer = model.llm(decoder, **question)
+        except (AnswerIsNo, InputError) as error:
+            is_no = isinstance(error, AnswerIsNo)
+            if not is_no and not isinstance(error, ModelFileError) and error.code not in OF_THE_GPU:
+                raise
+            no, left_out[name] = no or is_no, str(error)
+            continue
+        if answer.compared is None:
+            no, left_out[name] = True, f"{answer.words()}; {answer.warnings[0]}"
+        else:
+            found[name] = answer
+    made = ComparedModels(found, left_out)
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise AnswerIsNo(why, made.to_dict()) if no else InputError(why, code="no-device")
+    return made
