@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,19 +18,17 @@ from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, Section, is_whole
+from lolat.llm.gpu import GPU, UNSEEN, Section, is_whole
+from lolat.llm.remarks import free_users, is_unseen, remarks
 from lolat.llm.serving import (
     GIB,
     PARTS,
-    RESERVED_GIB,
-    USABLE,
     Layout,
     Load,
     Served,
     Steps,
     each_ms,
     layout_of,
-    operations_of,
     serve,
     steps_of,
     users_that_fit,
@@ -44,8 +42,6 @@ PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known models by name, the keys that say their sizes."""
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
-SAME = 1.25
-"""Users cost next to nothing as long as a step takes no more than this times that of a single one."""
 GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
            "prompts")  # fmt: skip
 """What an output token's time goes to: weights of dense layers read, their products beyond that,
@@ -115,8 +111,9 @@ class LanguageModel(Result):
     `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
     intervals; `best`: its number in `rows`, the fewest GPUs within the limits, or, of several numbers of
     users, the most tokens a second from each GPU, None where none was asked for; `chosen`: the best row, or
-    the first that fits, or the first; of it `weights_gib`, on each GPU, and `free_users`: up to how many a
-    step takes no more than SAME times that of one, None without times.
+    the first that fits, or the first; of it, on each GPU, `weights_gib` and `read_gib`, of them what a step
+    reads at most; and `free_users`: up to how many a token takes at most a quarter longer than with one,
+    None without times.
     """
 
     model: str
@@ -131,12 +128,13 @@ class LanguageModel(Result):
     best: int | None
     free_users: int | None
     weights_gib: float
+    read_gib: float
     prices: str | None
     warnings: tuple[str, ...]
     chosen: ServedModel
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "max_ttft_ms", "rows=served", "best", "free_users", "weights_gib", "prices",
-            "warnings")  # fmt: skip
+            "max_ttft_ms", "rows=served", "best", "free_users", "weights_gib", "read_gib",
+            "prices", "warnings")  # fmt: skip
 
     def words(self) -> str:
         """The chosen row."""
@@ -293,8 +291,8 @@ def answer(
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
         asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), best,
-        _free_users(gpu, layout, chosen), layout.weight_bytes / GIB,
-        rental.prices if rental else None, (*_remarks(gpu, layout, rows),), chosen,
+        free_users(gpu, layout, chosen), layout.weight_bytes / GIB, layout.read_bytes / GIB,
+        rental.prices if rental else None, (*remarks(gpu, layout, rows, chosen, asked),), chosen,
     )  # fmt: skip
     if asked.limits and best is None:
         raise _no(made, asked)
@@ -360,7 +358,8 @@ def _rows(
                _goes_to(gpu, layout, steps, found))  # fmt: skip
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
-    off, off_first = (math.exp(spread) for spread in section.spread)
+    least = UNSEEN if is_unseen(gpu, layout) else section.spread
+    off, off_first = (math.exp(max(pair)) for pair in zip(section.spread, least, strict=True))
     numbers = {r for _, r in pairs}
     hourly = {r: _rented(rental, r, parallel) for r in numbers}
     rows = []
@@ -433,6 +432,7 @@ def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
 
 def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
+    room = f"; {made.warnings[0]}" if near.tpot_ms is None else ""
     limits = [
         f"{milliseconds(ms)} {what}"
         for what, ms in (
@@ -443,49 +443,9 @@ def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     ]
     return AnswerIsNo(
         f"no configuration of up to {asked.gpus or max(r.gpus for r in made.served)} GPUs keeps "
-        f"{' and '.join(limits) or 'all requests in memory'}; nearest is {near.words()}",
+        f"{' and '.join(limits) or 'all requests in memory'}; nearest is {near.words()}{room}",
         made.to_dict(),
     )
-
-
-def _free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
-    if row.tpot_ms is None:
-        return None
-    users = 2.0 ** np.arange(0, 11, 0.5)
-    size = np.ones(len(users))
-    load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
-    step = steps_of(gpu, layout, load).decode @ each_ms(gpu.section.ways)
-    return max(int(np.interp(SAME * step[0], np.maximum.accumulate(step), users)), 1)
-
-
-def _remarks(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:
-    """What a user must know of these rows."""
-    memory = gpu.section.sheet.memory_gib
-    short = [row for row in rows if not row.largest_concurrency]
-    if short:
-        least = short[0].memory_gib * short[0].tensor_parallel
-        room = USABLE * memory - RESERVED_GIB
-        yield (
-            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {memory:g} are free for them: at "
-            f"least {math.ceil(least / room)} GPUs"
-        )
-    waits = [row for row in rows if row.largest_concurrency and not row.fits]
-    if waits:
-        yield (
-            f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
-            "which the time to the first token has"
-        )
-    like = sorted({one.like for one in operations_of(gpu, layout) if one.like})
-    if like:
-        yield f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
-    if not gpu.section.served:
-        yield (
-            "no served model of this GPU and framework is known: how it schedules and starts kernels is "
-            "as on others"
-        )
-    node = int(gpu.section.sheet.gpus_per_node)
-    if any(row.tensor_parallel > node for row in rows):
-        yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
 
 
 def section_of(document: Mapping[str, Any], source: str) -> Section:

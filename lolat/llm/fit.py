@@ -22,7 +22,9 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
     GPU,
+    IN_GENERAL,
     MOST_CHANGE,
+    UNSEEN,
     Operation,
     Section,
     Sheet,
@@ -375,12 +377,11 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 
 LIKE = 0.5
 """GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
-SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
+SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
 MOST_OFF = math.log(2.5)
 """Served rows that are farther off at the median are of something else."""
-IN_GENERAL = "GPUs in general"
 
 
 def frameworks_in(text: str) -> str:
@@ -472,7 +473,9 @@ def served_by(
         f"{number} served rows: time per output token off by {percent(math.expm1(before))} at the median "
         f"before, {percent(math.expm1(off(ways)))} now"
     )
+    used = {row.model for row in rows if f"{row.model} {row.dtype}".strip() in timed.group}
+    kinds = sorted({*section.kinds, *(decoder_of(model).kind for model in used)})
     made = msgspec.structs.replace(
-        section, ways=ways, served=section.served + number, spread=spread
+        section, ways=ways, served=section.served + number, kinds=tuple(kinds), spread=spread
     )
     return made, words

@@ -19,6 +19,12 @@ SKEW = 1.2
 """How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
 
 
+IN_GENERAL = "GPUs in general"
+"""`Operation.like` of an operation that takes what is usual."""
+UNSEEN = (0.2, 0.5)
+"""`Section.spread` where no served row is of such a model."""
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operation in one data type on one GPU.
 
@@ -80,7 +86,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `operations`: by name of FORMS and data type, of attention queries/cache; `spread`: 90 % of served rows
     left out were within these of the prediction, as logarithms, (per output token, to the first); `served`:
-    rows that the ways are fitted to.
+    rows that the ways are fitted to; `kinds`: of their models, "dense" and "experts".
     """
 
     sheet: Sheet
@@ -89,6 +95,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     framework: str = ""
     spread: tuple[Positive, Positive] = (0.2, 0.4)
     served: int = 0
+    kinds: tuple[str, ...] = ()
 
 
 def facts_of(sheet: Sheet) -> Facts:

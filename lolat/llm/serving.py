@@ -119,6 +119,14 @@ class Layout:
         return self.decoder.weight_bytes(self.dtype, self.expert_dtype) / self.tensor_parallel
 
     @cached_property
+    def read_bytes(self) -> float:
+        """Bytes of the weights of one GPU that a step reads at most: all but an embedding, of which a row
+        a token is read; a head that is the embedding is read whole.
+        """
+        d = self.decoder
+        return self.weight_bytes - HALF * d.vocab * d.hidden * (not d.tied) / self.tensor_parallel
+
+    @cached_property
     def dense_bytes(self) -> float:
         """Bytes of the weights that every step reads on one GPU: all but routed experts."""
         head = HALF * self.decoder.vocab * self.decoder.hidden / self.tensor_parallel
@@ -207,13 +215,13 @@ def _attention(gpu: GPU, layout: Layout, load: Load) -> tuple[np.ndarray, np.nda
     return decode, prompt
 
 
-def operations_of(gpu: GPU, layout: Layout) -> list[Operation]:
-    """The operations of a step and a prompt."""
+def operations_of(gpu: GPU, layout: Layout) -> dict[tuple[str, str], Operation]:
+    """The operations of a step and a prompt, by name and data type."""
     used = {("gemm", product.dtype) for product in layout.products} | {("gemm", "bfloat16")}
     used |= {("prefill_attention", layout.kv_dtype), ("decode_attention", layout.kv_dtype)}
     used |= {("moe", layout.expert_dtype)} if layout.decoder.experts else set()
     used |= {("all_reduce", "bfloat16")} if layout.tensor_parallel > 1 else set()
-    return [gpu.operation(name, dtype) for name, dtype in used]
+    return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
 
 
 # ---- What requests see.

@@ -155,11 +155,11 @@ def _advice(answer: LanguageModel) -> Iterator[str]:
     """What further users cost, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if (answer.free_users or 0) >= LEAST_FREE and answer.weights_gib is not None:
+    if (answer.free_users or 0) >= LEAST_FREE:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
-            f"A step reads {reads}{answer.weights_gib:.1f} GiB of weights on each GPU: up to "
-            f"{plural(answer.free_users or 0, 'user')} at once, a further one costs next to nothing."
+            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one user or for "
+            f"many: with up to {answer.free_users} a token takes at most a quarter longer than with one."
         )
     yield _price_words(answer.device, answer.prices, answer.served)
 

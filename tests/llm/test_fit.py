@@ -393,7 +393,7 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     assert lolat.load(out).language_models == made.language_models
     many = "".join(f"qwen3-8b,,500,100,{n},1,{10 + n / 10},,\n" for n in range(1, 13))
     again = lolat.fit([out, write("s.csv", SERVED + many)])
-    assert again.language_models.served == 12
+    assert (again.language_models.served, again.language_models.kinds) == (12, ("dense",))
     assert again.language_models.ways != made.language_models.ways
     assert again.language_models.operations == made.language_models.operations
     of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))
