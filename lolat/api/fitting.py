@@ -88,7 +88,8 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU.
+    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU,
+    then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
     rows that were left out, as they cannot be used, and of what a table lacks or contradicts.
@@ -110,6 +111,8 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
+        if not paths and facts is None and name is not None:
+            document |= _listed_section(name, stem)
     elif facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
@@ -196,6 +199,21 @@ def _language_models(
     document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
+
+
+def _listed_section(name: str, stem: str) -> dict[str, Any]:
+    """What the data sheet that comes along of a GPU says of language models: the section, or nothing."""
+    from lolat.fitting.gpus import find_gpu
+    from lolat.llm.fit import frameworks_in, section_from
+    from lolat.llm.gpu import sheet_of
+    from lolat.training.link import PEAKS
+
+    gpu = find_gpu(name)
+    sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
+    if sheet is None:
+        return {}
+    section = section_from(sheet, frameworks_in(stem), (), _shipped_sections())
+    return {"llm": msgspec.to_builtins(section)}
 
 
 def _shipped_sections() -> dict[str, Section]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,6 +11,9 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import NotNegative, Number, Positive
 from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
+
+if TYPE_CHECKING:
+    from lolat.fitting.gpus import Gpu
 
 MOST_CHANGE = 0.4
 """No correction of a logarithm is larger."""
@@ -79,6 +83,30 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fp4_tflops: Positive | None = None
     link_gb_s: Positive | None = None
     gpus_per_node: Positive = 8
+
+
+EIGHT_BITS = re.compile(r"[BH]\d00|L4|RTX (6000 Ada|[45]0|PRO)")
+FOUR_BITS = re.compile(r"B\d00|RTX (50|PRO)")
+"""Names of GPUs whose units compute FP8, FP4: Ada, Hopper, Blackwell; Blackwell."""
+
+
+def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
+    """The sheet of a GPU that comes along; None without bfloat16, or where a fact is missing.
+
+    `gpus.csv` has the rate of half precision: half the bits are computed at twice the rate, as the sheets
+    of the L40S, H100, B200 and RTX PRO 6000 say.
+    """
+    if not (gpu.bf16 and gpu.half_tflops and gpu.memory_gib and gpu.bandwidth_gb_s):
+        return None
+    if not gpu.multiprocessors:
+        return None
+    half = gpu.half_tflops
+    return Sheet(
+        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=gpu.bandwidth_gb_s,
+        memory_gib=gpu.memory_gib, bf16_tflops=half, link_gb_s=link_gb_s,
+        fp8_tflops=2.0 * half if EIGHT_BITS.match(gpu.name) else None,
+        fp4_tflops=4.0 * half if FOUR_BITS.match(gpu.name) else None,
+    )  # fmt: skip
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

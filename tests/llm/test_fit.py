@@ -402,6 +402,30 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     assert caught.value.code == "served"
 
 
+SHEET_RATES = {
+    "l40s": (733, None), "h100-sxm": (1978, None), "h200": (1978, None), "b200": (4500, 9000),
+    "rtx-4090": (330.3, None), "l4": (242, None), "a100-sxm-80gb": (None, None), "a10g": (None, None),
+    "rtx-a4000": (None, None),
+}  # fmt: skip
+"""TFLOPS of FP8 and FP4 without sparsity, as the makers' sheets say."""
+
+
+@pytest.mark.parametrize("name", SHEET_RATES)
+def test_a_known_gpu_is_made_of_its_name_alone(name: str) -> None:
+    made = lolat.fit(name=name)
+    assert made.predictors
+    sheet = made.language_models.sheet
+    for rate, wanted in zip((sheet.fp8_tflops, sheet.fp4_tflops), SHEET_RATES[name], strict=True):
+        assert rate == (None if wanted is None else pytest.approx(wanted, rel=0.02))
+    (row,) = made.llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
+    reads = (8.03e9 - 128256 * 4096) * 2 / (1e6 * sheet.bandwidth_gb_s)  # ms, all but the embedding
+    assert reads < row.tpot_ms < 2 * reads
+
+
+def test_a_gpu_without_bfloat16_knows_no_language_models() -> None:
+    assert "llm" not in lolat.fit(name="t4").document
+
+
 def test_served_rows_of_something_else_are_refused() -> None:
     rows, known = served(), section()
     made, words = served_by(known, [*rows, *rows], lambda name: EIGHT)  # a row twice is one
