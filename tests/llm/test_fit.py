@@ -405,7 +405,7 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
 SHEET_RATES = {
     "l40s": (733, None), "h100-sxm": (1978, None), "h200": (1978, None), "b200": (4500, 9000),
     "rtx-4090": (330.3, None), "l4": (242, None), "a100-sxm-80gb": (None, None), "a10g": (None, None),
-    "rtx-a4000": (None, None),
+    "rtx-a6000": (None, None),
 }  # fmt: skip
 """TFLOPS of FP8 and FP4 without sparsity, as the makers' sheets say."""
 
