@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -33,7 +34,7 @@ from lolat.llm.serving import (
     steps_of,
     users_that_fit,
 )
-from lolat.units import did_you_mean, milliseconds, plain, plural
+from lolat.units import did_you_mean, milliseconds, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.training.prices import Rental
@@ -172,6 +173,12 @@ def find_decoder(config: Any) -> Decoder:
         return config
     if isinstance(config, Mapping):
         return read_decoder(config)
+    if not isinstance(config, str | os.PathLike):
+        raise InputError(
+            f"{arg('config')} {shortened(repr(config))}: expected the path of a config.json, its content, "
+            "or a known name such as qwen3-32b",
+            code="decoder",
+        )
     if Path(config).exists():
         return _read(str(config), Path(config).stat().st_mtime_ns)
     known = published()
@@ -252,11 +259,21 @@ class Question:
         for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
             if ms is not None and not 0 < ms < math.inf:
                 raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")
+        if self.expert_parallel > 1 and not decoder.experts:
+            raise InputError(
+                f"{arg('expert_parallel')} {self.expert_parallel}: {decoder.name} has no experts; "
+                "expected 1"
+            )
         total = self.input_tokens + self.output_tokens
         if decoder.context and total > decoder.context:
             raise InputError(
                 f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} of output: "
                 f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"
+            )
+        if self.output_tokens == 1:
+            raise InputError(
+                f"{arg('output_tokens')} 1: the time per output token is of those after the first; "
+                "expected 2 or more"
             )
 
     @property
@@ -279,6 +296,10 @@ def answer(
 ) -> LanguageModel:
     """The answer of a GPU. InputError for what cannot be; AnswerIsNo where no row keeps the limits."""
     asked.check(decoder)
+    if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
+        raise InputError(
+            f"{arg('price_per_hour')} {rental.offers[0].price}: expected US$ from 0, such as 2.50"
+        )
     gpu, layouts = GPU(section), _layouts(section, decoder, asked)
     rows = [row for layout in layouts for row in _rows(gpu, device, layout, asked, rental)]
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))

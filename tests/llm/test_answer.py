@@ -252,6 +252,13 @@ def test_known_names() -> None:
         (LARGE, {"input_tokens": MOST_TOKENS + 1}, "input-tokens"),
         (LARGE, {"input_tokens": 131072, "output_tokens": 1}, "input-tokens"),
         (LARGE, {"output_tokens": 2.5}, "output-tokens"),
+        (LARGE, {"output_tokens": 1}, "output-tokens"),
+        (LARGE, {"expert_parallel": 2}, "expert-parallel"),
+        (LARGE, {"price_per_hour": math.nan}, "price-per-hour"),
+        (LARGE, {"price_per_hour": math.inf}, "price-per-hour"),
+        (LARGE, {"price_per_hour": -1.0}, "price-per-hour"),
+        (None, {}, "decoder"),
+        (3, {}, "decoder"),
         (LARGE, {"concurrency": ()}, "concurrency"),
         (LARGE, {"concurrency": (1, -1)}, "concurrency"),
         (LARGE, {"tensor_parallel": 3}, "tensor-parallel"),
@@ -278,6 +285,22 @@ def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str)
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     found = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=4)
     assert [row.tensor_parallel for row in found.served] == [4, 8]
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "longest"),
+    [(YARN, 131072), ({**YARN, "rope_type": "llama3"}, 40960), (None, 40960),
+     ({"type": "linear", "factor": 2.0}, 81920), ({**YARN, "factor": 1.0}, 40960)],
+)  # fmt: skip
+def test_positions_that_are_scaled_make_the_context_longer(scaling: Any, longest: int) -> None:
+    """As of Qwen3, whose card says that YaRN with a factor of 4 takes 131,072 tokens."""
+    config = {**LARGE, "max_position_embeddings": 40960, "rope_scaling": scaling}
+    assert MODEL.llm(config, longest - 100, 100, 1, 1).served
+    with pytest.raises(InputError, match=f"holds {longest:,} tokens"):
+        MODEL.llm(config, longest - 99, 100, 1, 1)
 
 
 @pytest.mark.parametrize(
