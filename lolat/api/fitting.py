@@ -92,7 +92,8 @@ def fit(
     then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
-    rows that were left out, as they cannot be used, and of what a table lacks or contradicts.
+    rows that were left out, as they cannot be used, of what a table lacks or contradicts, and how far off
+    served models are before and after.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -103,7 +104,7 @@ def fit(
     if {KERNELS, SERVED} & {*kinds} or (
         not kinds and facts is not None and _of_language_models(facts)
     ):
-        return _language_models(contents, output, name, facts)
+        return _language_models(contents, output, name, facts, tell)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if not paths and facts is None and name is not None:
         sheet = listed_facts(name)
@@ -159,11 +160,11 @@ def _of_language_models(facts: AnyPath) -> bool:
 
 
 def _language_models(
-    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None
+    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None, tell: Warn
 ) -> Model:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.answer import find_decoder, section_of
-    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by
+    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by, types_words
     from lolat.llm.served import read_served
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
@@ -185,20 +186,31 @@ def _language_models(
         framework = frameworks_in(" ".join([*files[KERNELS], Path(output or "").stem]))
         sheet = read_sheet(os.fspath(facts), name)
         section = section_from(sheet, framework, files[KERNELS], _shipped_sections())
-        source = ", ".join(Path(p).name for p in [*files[KERNELS], *files[SERVED]]) or "data sheet"
+        source = ", ".join(map(_name, [*files[KERNELS], *files[SERVED]])) or "data sheet"
         where = {"device": "unknown", "source": source}
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
-    device = str(document["device"]).partition(" (")[0]
+    document, device = dict(document), str(document["device"]).partition(" (")[0]
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
     if files[SERVED]:
         section, words = served_by(section, rows, find_decoder)
-        document = {**document, "warnings": [words]}
+        if types := types_words(section, rows, find_decoder):
+            tell(types)
+        tell(words)
+        where = dict(document["environment"])
+        names = dict.fromkeys(
+            [*str(where.get("source", "")).split(", "), *map(_name, files[SERVED])]
+        )
+        document["environment"] = where | {"source": ", ".join(filter(None, names))}
     document = {**document, "llm": msgspec.to_builtins(section)}
     if output is None:
         return Model(document)
     document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
+
+
+def _name(path: str) -> str:
+    return Path(path).name
 
 
 def _listed_section(name: str, stem: str) -> dict[str, Any]:

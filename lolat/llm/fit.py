@@ -36,7 +36,7 @@ from lolat.llm.gpu import (
 )
 from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
-from lolat.units import as_number, percent
+from lolat.units import as_number, percent, plural
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -445,6 +445,23 @@ def section_from(
     return complete(section, others)
 
 
+def types_words(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> str:
+    """In which data types rows of benchmarks are taken that do not say it; "" where all do."""
+    layouts = [
+        (row.model, layout_of(section, decoder_of(row.model), row.tensor_parallel))
+        for row in rows
+        if not row.row and not row.dtype
+    ]
+    taken = dict.fromkeys(f"{name} in {one.dtype}, cache {one.kv_dtype}" for name, one in layouts)
+    return (
+        f"taken are {'; '.join(taken)}: the keys dtype and kv_dtype in the JSON say others"
+        if taken
+        else ""
+    )
+
+
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
 ) -> tuple[Section, str]:
@@ -456,11 +473,14 @@ def served_by(
     timed = timed_steps(section, [*dict.fromkeys(rows)], decoder_of)
     number = len(timed.group)
 
-    def off(ways: Ways) -> float:
+    def of_measured(ways: Ways) -> np.ndarray:
         found = serve(ways, timed.steps, timed.load)
-        return float(np.median(np.abs(np.log(found.tpot_ms / timed.tpot_ms))))
+        return found.tpot_ms / timed.tpot_ms
 
-    before = off(section.ways)
+    def off(ways: Ways) -> float:
+        return float(np.median(np.abs(of_measured(ways) - 1.0)))
+
+    before = float(np.median(np.abs(np.log(of_measured(section.ways)))))
     if before > MOST_OFF:
         raise InputError(
             f"the served rows are off by {math.exp(before):.1f} times at the median; expected tpot_ms in "
@@ -470,8 +490,8 @@ def served_by(
     spread = spread_of(timed, section.ways) if number >= LEAST_SERVED else SPREADS["served"]
     ways = fit_ways(timed, section.ways)
     words = (
-        f"{number} served rows: time per output token off by {percent(math.expm1(before))} at the median "
-        f"before, {percent(math.expm1(off(ways)))} now"
+        f"{plural(number, 'served row')}: time per output token off by {percent(off(section.ways))} at the "
+        f"median before, {percent(off(ways))} now"
     )
     used = {row.model for row in rows if f"{row.model} {row.dtype}".strip() in timed.group}
     kinds = sorted({*section.kinds, *(decoder_of(model).kind for model in used)})

@@ -195,8 +195,8 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
     served, (tpot, _) = part.get("served", 0), part.get("spread", (0.2, 0.4))
     rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
     yield (
-        f"{plain(part.get('framework', ''))}: its ways are {rows}; time per output token, models left out: "
-        f"90 % within {percent(math.expm1(tpot))}"
+        f"{plain(part.get('framework', ''))}: scheduling and starts of kernels {rows}; time per output "
+        f"token, models left out: 90 % within {percent(math.expm1(tpot))}"
     )
 
 

@@ -297,7 +297,9 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "above 0"),
+        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "mean_tpot_ms is 0"),
+        ({"completed": 0, "failed": 200}, "200 failed"),
+        ({"completed": 150, "failed": 50}, "50 of 200 requests failed"),
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
@@ -396,6 +398,13 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     assert (again.language_models.served, again.language_models.kinds) == (12, ("dense",))
     assert again.language_models.ways != made.language_models.ways
     assert again.language_models.operations == made.language_models.operations
+    told: list[str] = []
+    once = {**VLLM, "model_id": "qwen3-8b", "mean_tpot_ms": 12.0, "tensor_parallel": 1}
+    third = lolat.fit([out, write("run.json", json.dumps(once))], warn=told.append)
+    assert told[0].startswith("taken are qwen3-8b in bfloat16, cache bfloat16: the keys dtype")
+    assert told[1].startswith("1 served row: time per output token off by ")
+    assert third.document["environment"]["source"] == "k-sglang.csv, run.json"
+    assert "warnings" not in third.document
     of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))
     with pytest.raises(InputError) as caught:
         lolat.fit([out, of_others])
@@ -431,6 +440,10 @@ def test_served_rows_of_something_else_are_refused() -> None:
     made, words = served_by(known, [*rows, *rows], lambda name: EIGHT)  # a row twice is one
     assert made.served == known.served + len(rows)
     assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now", words)
+    # Of all measured times 1.5 times what it predicts, it is off by a third of them.
+    late = [dataclasses.replace(row, tpot_ms=row.tpot_ms * 1.5) for row in rows]
+    _, words = served_by(made, late, lambda name: EIGHT)
+    assert "off by 33 % at the median before" in words
     seconds = [dataclasses.replace(row, tpot_ms=row.tpot_ms / 1e3, ttft_ms=0.0) for row in rows]
     with pytest.raises(InputError, match="expected tpot_ms in ms") as caught:
         served_by(known, seconds, lambda name: EIGHT)
