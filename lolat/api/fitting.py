@@ -445,8 +445,10 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         document = read(path)
         runs = error = None
         if "llm" in document:
+            from lolat.llm.gpu import dtypes_of
+
             section = document["llm"]
-            dtypes = ", ".join(section["operations"].get("gemm", {}))
+            dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if "predictors" in document:
             runs, error = (

@@ -10,6 +10,7 @@ import click
 from lolat.cli import common
 from lolat.cli.parsing import List
 from lolat.errors import ModelFileError
+from lolat.llm.decoder import CACHE_BYTES, DTYPES
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -37,9 +38,10 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
                help="Groups of these GPUs that share the experts whole.")  # fmt: skip
 @common.option("--dtype", default="", metavar="TYPE",
-               help="Of the weights: bfloat16, fp8, fp8_block, nvfp4; else as published.")  # fmt: skip
+               help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",
-               help="Of the cache: bfloat16, fp8; else as the framework usually has it.")  # fmt: skip
+               help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as the framework usually has it."
+               )  # fmt: skip
 @common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
                help="The longest time per output token.")  # fmt: skip
 @common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",

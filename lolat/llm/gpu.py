@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import NotNegative, Number, Positive
+from lolat.llm.decoder import DTYPES
 from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ SKEW = 1.2
 """How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
 
 
+FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
 """`Operation.like` of an operation that takes what is usual."""
 UNSEEN = (0.2, 0.5)
@@ -133,6 +136,12 @@ def facts_of(sheet: Sheet) -> Facts:
     return Facts(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
 
+def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The data types of DTYPES whose products are known; weights of 4 bits are computed in bfloat16."""
+    known = operations.get("gemm", {})
+    return [t for t in DTYPES if t in known or (t == FOUR_BIT_WEIGHTS and "bfloat16" in known)]
+
+
 def lacks(sheet: Sheet, dtype: str) -> bool:
     """Whether the GPU cannot compute products of a data type (4-bit weights alone need no such rate)."""
     return getattr(sheet, PEAKS[dtype]) is None
@@ -203,7 +212,11 @@ class GPU:
         """The fitted operation; of attention `dtype` is that of the cache."""
         known = self.section.operations.get(name, {})
         wanted = self.key(name, dtype)
-        if wanted not in known and (name, dtype) == ("gemm", "int4_wo") and "bfloat16" in known:
+        if (
+            wanted not in known
+            and (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS)
+            and "bfloat16" in known
+        ):
             # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
             return msgspec.structs.replace(known["bfloat16"], like="its products in bfloat16")
         if wanted not in known:

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
-from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
-from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, lacks
+from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
+from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, dtypes_of, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
@@ -310,7 +310,7 @@ def layout_of(
         )
     sheet, mxfp4 = section.sheet, decoder.expert_dtype.endswith("mxfp4")
     if dtype and dtype not in WEIGHT_BYTES:
-        raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(WEIGHT_BYTES)}")
+        raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
     if dtype == "fp8" and "fp8_block" in (decoder.dtype, decoder.expert_dtype):
         dtype = "fp8_block"
     products = decoder.dtype if mxfp4 or not dtype else dtype
@@ -319,10 +319,8 @@ def layout_of(
         experts = "w4a8_mxfp4_mxfp8"
     for one in {products, experts} if decoder.experts else {products}:
         if lacks(sheet, one):
-            has = [d for d in WEIGHT_BYTES if not lacks(sheet, d)]
-            raise InputError(
-                f"{arg('dtype')} {one}: this GPU computes {', '.join(has)}", code="dtype"
-            )
+            has = ", ".join(dtypes_of(section.operations))
+            raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
     if not kv_dtype:
         quantized = {products, experts if decoder.experts else products} != {"bfloat16"}
         eight = section.framework == "trtllm" or sheet.fp4_tflops is not None

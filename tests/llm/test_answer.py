@@ -13,9 +13,11 @@ import pytest
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
 from lolat.llm.config import read_decoder
+from lolat.llm.decoder import DTYPES
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
 from lolat.model import Model
 from lolat.report.llm import llm_lines, llm_parts
+from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
 
@@ -280,6 +282,36 @@ def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str)
         MODEL.llm(config, **asked)
     assert caught.value.code == code
     assert "\n" not in str(caught.value)
+
+
+def test_data_types_are_the_same_everywhere(lolat: Command) -> None:
+    words = ", ".join(DTYPES)
+    assert words in " ".join(lolat.text("llm", "--help").split())
+    with pytest.raises(InputError, match=f"expected one of {words}$"):
+        MODEL.llm(LARGE, dtype="fp9")
+    with pytest.raises(InputError, match=r"computes bfloat16, fp8, fp8_block, int4_wo$"):
+        MODEL.llm(LARGE, dtype="nvfp4")
+    for dtype in ("bfloat16", "fp8", "fp8_block", "int4_wo"):
+        assert MODEL.llm(LARGE, concurrency=1, dtype=dtype).chosen.dtype == dtype
+    offered = {field.name: field for field in TABS["llm"].fields}["dtype"].choices
+    assert [*offered][1:] == [*DTYPES]
+
+
+def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
+    row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1).served[0]
+    low, high = row.tpot_interval_ms
+    limits = (high * 1.01, (row.tpot_ms + high) / 2, (low + row.tpot_ms) / 2, low * 0.99)
+    told = []
+    for limit in limits:
+        try:
+            answer = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1, max_tpot_ms=limit, gpus=1)
+        except AnswerIsNo as no:
+            told.append(no.answer["best"])
+            continue
+        _, (heads, [cells]), _ = llm_parts(answer)
+        told.append(cells[heads.index(f"token <= {limit:g} ms")])
+        assert cells[-1] == "best"
+    assert told == ["yes", "likely", None, None]
 
 
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
