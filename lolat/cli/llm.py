@@ -67,6 +67,7 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     if len(models) > 1:
         with common.json_of_no("llms", as_json):
             several = compare(models, config, **question)
+        common.warn(several.warnings)
         common.answer("llms", several, as_json, compared_lines(several))
         return
     with common.json_of_no("llm", as_json):

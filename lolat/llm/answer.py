@@ -96,6 +96,11 @@ class ServedModel(Result):
         several = f"{self.replicas} x {self.tensor_parallel} GPUs"
         return several if self.replicas > 1 else plural(self.gpus, "GPU")
 
+    @property
+    def load_words(self) -> str:
+        """Users and GPUs."""
+        return f"{plural(self.concurrency, 'user')} on {self.gpus_words}"
+
     def words(self) -> str:
         """Users, GPUs, times."""
         where = f"{self.gpus_words} ({plain(self.device)})"

@@ -22,10 +22,11 @@ OF_THE_GPU = ("dtype", "not-timed")
 class ComparedModels(Result):
     """A language model by several model files. `answers`: of each name the best row, within the limits
     where there are any; `cheapest`, `fastest`: their names, by dollars a million tokens and by time per
-    output token; `left_out`: why others cannot answer. `of`: the whole answers.
+    output token; `left_out`: why others cannot answer.
     """
 
     of: Mapping[str, LanguageModel]
+    """The whole answers."""
     left_out: Mapping[str, str]
     KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
 
@@ -48,9 +49,13 @@ class ComparedModels(Result):
         return min(times, key=times.__getitem__, default=None)
 
     @property
-    def warnings(self) -> dict[str, tuple[str, ...]]:
-        """Those of each answer that has any."""
-        return {name: answer.warnings for name, answer in self.of.items() if answer.warnings}
+    def warnings(self) -> tuple[str, ...]:
+        """Each once, with the names that it is of in front."""
+        names: dict[str, list[str]] = {}
+        for name, answer in self.of.items():
+            for remark in answer.warnings:
+                names.setdefault(remark, []).append(name)
+        return tuple(f"{', '.join(of)}: {remark}" for remark, of in names.items())
 
     def words(self) -> str:
         """How many, and the fastest."""
@@ -75,10 +80,12 @@ def compare(models: Mapping[str, Model], config: Any, **question: Any) -> Compar
                 raise
             no, left_out[name] = no or is_no, str(error)
             continue
-        if answer.compared is None:
+        if (row := answer.compared) is None:
             no, left_out[name] = True, f"{answer.words()}; {answer.warnings[0]}"
-        else:
-            found[name] = answer
+            continue
+        # The remarks are to be of this row alone.
+        alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
+        found[name] = model.llm(decoder, **question | alone)
     made = ComparedModels(found, left_out)
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())

@@ -99,7 +99,7 @@ def remarks(
         steady = served_as(gpu, layout, row, _each(row), ways).ttft_ms[0]
         yield (
             "the first token is of requests that all start at once, as this framework was measured; in a "
-            f"steady load it is about {milliseconds(steady)} (with {row.concurrency} users)"
+            f"steady load it is about {milliseconds(steady)} ({row.load_words})"
         )
     node = int(section.sheet.gpus_per_node)
     if any(one.tensor_parallel > node for one in rows):
@@ -152,7 +152,8 @@ def _faster(gpu: GPU, layout: Layout, row: ServedModel, asked: Question) -> Iter
     if best and found[best] < FASTER * (row.tpot_ms or 0.0):
         yield (
             f"{layout.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
-            f"{milliseconds(found[best])} a token, {layout.dtype} {milliseconds(row.tpot_ms or 0.0)}"
+            f"{milliseconds(found[best])} a token, {layout.dtype} {milliseconds(row.tpot_ms or 0.0)} "
+            f"({row.load_words})"
         )
 
 

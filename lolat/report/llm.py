@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import LanguageModel, ServedModel
 from lolat.llm.compare import ComparedModels
-from lolat.report.prediction import grouped_notes, left_out_lines, within_limit
+from lolat.report.prediction import left_out_lines, within_limit
 from lolat.report.tables import table_lines
-from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
+from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
     "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
@@ -29,7 +29,7 @@ def llm_lines(answer: LanguageModel) -> Iterator[str]:
     yield ""
     parts = [f"{words} {percent(share)}" for _, words, share in goes_to(answer.chosen)]
     if parts:
-        yield f"An output token with {load_words(answer.chosen)}: {', '.join(parts)}."
+        yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
     yield from after
 
 
@@ -63,7 +63,7 @@ def _tokens(answer: LanguageModel) -> str:
 
 
 def compared_lines(found: ComparedModels) -> Iterator[str]:
-    """The question, a row a model, the cheapest and the fastest, who cannot answer, and what to know."""
+    """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
     yield f"{_model_words(first)} · {_tokens(first)} · {STEADY}"
     yield ""
@@ -71,13 +71,12 @@ def compared_lines(found: ComparedModels) -> Iterator[str]:
     yield from table_lines(heads, rows, left={0, 1, len(heads) - 1}, whole={0})
     yield ""
     prices = [
-        f"{plain(name)} {plain(row.rented)}" for name, row in found.answers.items() if row.rented
+        f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
     ]
     if prices:
         tables = dict.fromkeys(plain(of.prices) for of in found.of.values() if of.prices)
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from left_out_lines(found.left_out)
-    yield from grouped_notes([*found.warnings.items()])
 
 
 def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
@@ -90,11 +89,6 @@ def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
         rows.append([plain(name), _types(row), *cells, ", ".join(words)])
     first, *_ = found.of.values()
     return ["model", "data type", *_heads(first)], rows
-
-
-def load_words(row: ServedModel) -> str:
-    """Users and GPUs."""
-    return f"{plural(row.concurrency, 'user')} on {row.gpus_words}"
 
 
 def goes_to(row: ServedModel) -> list[tuple[str, str, float]]:
@@ -173,5 +167,5 @@ def _price_words(device: str, prices: str | None, rows: Sequence[ServedModel]) -
         return f"No machine in {plain(prices)} holds so many GPUs: give --price-per-hour."
     if {*machines.values()} == {prices}:
         return f"{DOLLARS}, by {plain(prices)}."
-    rented = "; ".join(f"{gpus} {name}" for gpus, name in machines.items())
+    rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())
     return f"{DOLLARS}, by {plain(prices)}: {rented}."

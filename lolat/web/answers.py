@@ -18,7 +18,7 @@ from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import compared_table, goes_to, llm_parts, load_words
+from lolat.report.llm import compared_table, goes_to, llm_parts
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
@@ -139,7 +139,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
         "title": title,
         "lines": [*more, *before],
         "table": _table(f"On {plain(device.key)}, by users and GPUs", heads, lines),
-        "load": load_words(row),
+        "load": row.load_words,
         "parts": [(GOES_TO.index(name), words, share) for name, words, share in goes_to(row)],
         "row": row,
         "answer": None if more else answer,

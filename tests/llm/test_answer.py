@@ -381,5 +381,5 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
     assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")
     text = "\n".join(llm_lines(found))
-    assert "2 x 4 GPUs 2 x four" in text
+    assert "2 x 4 GPUs in 2 x four" in text
     assert "$24.00" in text

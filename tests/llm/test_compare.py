@@ -89,6 +89,17 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     assert [*no.value.answer["left_out"]] == ["large", "slow"]
 
 
+def test_remarks_are_of_the_rows_that_are_shown() -> None:
+    """Of the default numbers of users 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
+    tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
+    models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
+    found = compare(models, LARGE, tensor_parallel=1)
+    assert found.of["tight"].chosen == found.answers["tight"]
+    assert all(row.fits for row in found.answers.values())
+    (remark,) = found.warnings
+    assert remark.startswith("tight, again: no served model of this GPU")
+
+
 def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     models = {name: Model(known) for name, known in files().items()}
     with pytest.raises(InputError) as error:
