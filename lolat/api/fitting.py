@@ -92,8 +92,7 @@ def fit(
     then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted; `warn`: of
-    rows that were left out, as they cannot be used, of what a table lacks or contradicts, and how far off
-    served models are before and after.
+    rows left out, of what a table lacks or contradicts, of how far off served models were and are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -112,8 +111,7 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
-        if not paths and facts is None and name is not None:
-            document |= _listed_section(name, stem)
+        document |= {} if kinds or facts is not None else _listed_section(name, stem)
     elif facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
@@ -213,14 +211,14 @@ def _name(path: str) -> str:
     return Path(path).name
 
 
-def _listed_section(name: str, stem: str) -> dict[str, Any]:
+def _listed_section(name: str | None, stem: str) -> dict[str, Any]:
     """What the data sheet that comes along of a GPU says of language models: the section, or nothing."""
     from lolat.fitting.gpus import find_gpu
     from lolat.llm.fit import frameworks_in, section_from
     from lolat.llm.gpu import sheet_of
     from lolat.training.link import PEAKS
 
-    gpu = find_gpu(name)
+    gpu = find_gpu(name or "")
     sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
     if sheet is None:
         return {}
