@@ -62,8 +62,8 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines
 
-    names = [model] if Path(model).exists() else model.split(",")
-    models = {name.strip(): _opened(name.strip()) for name in names}
+    names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
+    models = {name: _opened(name) for name in names or [model]}
     if len(models) > 1:
         with common.json_of_no("llms", as_json):
             several = compare(models, config, **question)

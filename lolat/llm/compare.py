@@ -69,25 +69,27 @@ def compare(models: Mapping[str, Model], config: Any, **question: Any) -> Compar
     """
     decoder = find_decoder(config)
     found: dict[str, LanguageModel] = {}
-    left_out: dict[str, str] = {}
-    no = False
+    errors: dict[str, AnswerIsNo | InputError] = {}
     for name, model in models.items():
         try:
             answer = model.llm(decoder, **question)
-        except (AnswerIsNo, InputError) as error:
-            is_no = isinstance(error, AnswerIsNo)
-            if not is_no and not isinstance(error, ModelFileError) and error.code not in OF_THE_GPU:
+        except (AnswerIsNo, ModelFileError) as error:
+            errors[name] = error
+            continue
+        except InputError as error:
+            if error.code not in OF_THE_GPU:
                 raise
-            no, left_out[name] = no or is_no, str(error)
+            errors[name] = error
             continue
         if (row := answer.compared) is None:
-            no, left_out[name] = True, f"{answer.words()}; {answer.warnings[0]}"
+            errors[name] = AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
             continue
         # The remarks are to be of this row alone.
         alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
         found[name] = model.llm(decoder, **question | alone)
-    made = ComparedModels(found, left_out)
+    made = ComparedModels(found, {name: str(error) for name, error in errors.items()})
     if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        why = "; ".join(f"{name}: {error.message}" for name, error in errors.items())
+        no = any(isinstance(error, AnswerIsNo) for error in errors.values())
         raise AnswerIsNo(why, made.to_dict()) if no else InputError(why, code="no-device")
     return made

@@ -449,17 +449,13 @@ def types_words(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
 ) -> str:
     """In which data types rows of benchmarks are taken that do not say it; "" where all do."""
-    layouts = [
-        (row.model, layout_of(section, decoder_of(row.model), row.tensor_parallel))
-        for row in rows
-        if not row.row and not row.dtype
-    ]
-    taken = dict.fromkeys(f"{name} in {one.dtype}, cache {one.kv_dtype}" for name, one in layouts)
-    return (
-        f"taken are {'; '.join(taken)}: the keys dtype and kv_dtype in the JSON say others"
-        if taken
-        else ""
-    )
+    taken: dict[str, None] = {}
+    for row in rows:
+        if not row.row and not row.dtype:
+            one = layout_of(section, decoder_of(row.model), row.tensor_parallel)
+            taken[f"{row.model} in {one.dtype}, cache {one.kv_dtype}"] = None
+    say = ": the keys dtype and kv_dtype in the JSON say others"
+    return f"taken are {'; '.join(taken)}{say}" if taken else ""
 
 
 def served_by(

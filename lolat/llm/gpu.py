@@ -99,16 +99,13 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
     `gpus.csv` has the rate of half precision: half the bits are computed at twice the rate, as the sheets
     of the L40S, H100, B200 and RTX PRO 6000 say.
     """
-    if not (gpu.bf16 and gpu.half_tflops and gpu.memory_gib and gpu.bandwidth_gb_s):
+    memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
+    if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
         return None
-    if not gpu.multiprocessors:
-        return None
-    half = gpu.half_tflops
     return Sheet(
-        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=gpu.bandwidth_gb_s,
-        memory_gib=gpu.memory_gib, bf16_tflops=half, link_gb_s=link_gb_s,
+        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=bandwidth, memory_gib=memory, bf16_tflops=half,
         fp8_tflops=2.0 * half if EIGHT_BITS.match(gpu.name) else None,
-        fp4_tflops=4.0 * half if FOUR_BITS.match(gpu.name) else None,
+        fp4_tflops=4.0 * half if FOUR_BITS.match(gpu.name) else None, link_gb_s=link_gb_s,
     )  # fmt: skip
 
 
