@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SAME = 1.25
 """As long as a token takes no more than this times that of a single user, further users cost little."""
 FASTER = 0.9
-"""Another data type is spoken of where a token takes less than this times as long."""
+"""Another data type, or load, is spoken of where it takes less than this times as long."""
 MOST_AT_ONCE, STEADY_SHARE = 0.5, 0.13
 """`Ways.together`: beyond the first it is of a load that starts at once; the second is that of vLLM and of
 TensorRT-LLM, whose rows were measured in a steady load."""
@@ -66,8 +66,7 @@ def remarks(
 ) -> Iterator[str]:
     """Of `rows`, and of the chosen `row` and its layout; the first: what holds weights that do not fit."""
     section, decoder = gpu.section, layout.decoder
-    short = [one for one in rows if not one.largest_concurrency]
-    if short:
+    if any(not one.largest_concurrency for one in rows):
         yield _room(gpu, layout, asked)
     waits = [one for one in rows if one.largest_concurrency and not one.fits]
     if waits:
@@ -97,10 +96,11 @@ def remarks(
     if section.ways.together > MOST_AT_ONCE and row.ttft_ms is not None and row.fits:
         ways = msgspec.structs.replace(section.ways, together=STEADY_SHARE)
         steady = served_as(gpu, layout, row, _each(row), ways).ttft_ms[0]
-        yield (
-            "the first token is of requests that all start at once, as this framework was measured; in a "
-            f"steady load it is about {milliseconds(steady)} ({row.load_words})"
-        )
+        if steady < FASTER * row.ttft_ms:  # a single user waits for nobody
+            yield (
+                "the first token is of requests that all start at once, as this framework was measured; in "
+                f"a steady load it is about {milliseconds(steady)} ({row.load_words})"
+            )
     node = int(section.sheet.gpus_per_node)
     if any(one.tensor_parallel > node for one in rows):
         yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
@@ -177,19 +177,23 @@ def _room(gpu: GPU, layout: Layout, asked: Question) -> str:
 
 
 def _not_timed(gpu: GPU, layout: Layout, row: ServedModel) -> Iterator[str]:
-    """The operations that were not timed on this GPU, and what stands for them."""
-    names: dict[str, dict[str, float]] = {}
-    parts = row.goes_to or {}
-    for (name, dtype), operation in operations_of(gpu, layout).items():
-        if operation.like:
-            ms = sum(parts.get(part, 0.0) for part in SHARES[name])
-            called = f"{CALLED.get(name, name.replace('_', '-'))} in {dtype}"
-            names.setdefault(operation.like, {})[called] = ms / (row.tpot_ms or 1.0)
-    for like, of in sorted(names.items()):
-        told = [
-            name + (f" ({percent(share)} of a token)" if share else "")
-            for name, share in of.items()
-        ]
-        of_others = like if like.startswith("its ") else f"on {like}"
-        stands = "by the usual rates of GPUs" if like == IN_GENERAL else f"as {of_others}"
-        yield f"not timed on this GPU, but taken {stands}: {', '.join(sorted(told))}"
+    """The operations that were not timed on this GPU, what stands for them, and their share of a token.
+
+    Where some data types of an operation are known in another way, its share is not told.
+    """
+    used, ms = operations_of(gpu, layout), row.goes_to or {}
+    dtypes: dict[tuple[str, str], list[str]] = {}
+    for (name, dtype), operation in used.items():
+        dtypes.setdefault((operation.like, name), []).append(dtype)
+    told: dict[str, list[str]] = {}
+    for (like, name), of in dtypes.items():
+        whole = len(of) == sum(other == name for other, _ in used)
+        share = whole * sum(ms.get(part, 0.0) for part in SHARES[name]) / (row.tpot_ms or 1.0)
+        words = f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(of)}"
+        words += f" ({percent(share)} of a token)" if share else ""
+        told.setdefault(like, []).append(words)
+    told.pop("", None)  # timed
+    for like, names in sorted(told.items()):
+        stands = f"as {like}" if like.startswith("its ") else f"as on {like}"
+        stands = "by the usual rates of GPUs" if like == IN_GENERAL else stands
+        yield f"not timed on this GPU, but taken {stands}: {', '.join(names)}"

@@ -113,17 +113,8 @@ def _row(answer: LanguageModel, row: ServedModel, best: bool) -> list[str]:
     gpus = row.gpus_words.partition(" GPU")[0]
     memory = f"{row.memory_gib:.1f} GiB"
     if row.tpot_ms is None or row.ttft_ms is None or row.tpot_interval_ms is None:
-        nothing = [""] * 8
-        return [
-            f"{row.concurrency:,}",
-            gpus,
-            *nothing,
-            memory,
-            "",
-            "",
-            "",
-            "its weights do not fit",
-        ]
+        no_times, none = [""] * 8, [""] * 3
+        return [f"{row.concurrency:,}", gpus, *no_times, memory, *none, "its weights do not fit"]
     limits = [
         "" if limit is None else within_limit(ms, interval, limit)
         for ms, interval, limit in (

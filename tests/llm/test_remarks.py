@@ -92,6 +92,22 @@ def test_what_was_not_timed_is_named_with_its_share_of_a_token() -> None:
     assert float(percent) == pytest.approx(100 * share, abs=0.6)
 
 
+def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
+    """In FP8 a step has products of bfloat16 too, those of the head: which of them takes how long, a row
+    does not say.
+    """
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    operations["gemm"]["fp8"] = msgspec.structs.replace(operation("gemm", "fp8"), like="l40s-vllm")
+    known = of(operations=operations)
+    remark = said(known.llm(LARGE, concurrency=8, tensor_parallel=1, dtype="fp8"), "not timed")
+    assert remark == "not timed on this GPU, but taken as on l40s-vllm: products in fp8"
+
+
+def test_a_single_user_waits_for_nobody() -> None:
+    at_once = of(ways=msgspec.structs.replace(WAYS, together=0.97))
+    assert not said(at_once.llm(LARGE, concurrency=1), "start at once")
+
+
 def test_a_data_type_that_changes_nothing_is_told() -> None:
     oss = {**MIXTURE, "model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
     oss |= {"num_local_experts": 16, "mlp_only_layers": None}
