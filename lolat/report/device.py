@@ -94,6 +94,8 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
             f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
             f"{named} --formula"
         )
+    if "llm" in document:
+        yield f"Next: lolat llm {named} qwen3-8b"
     if "training" in document:
         yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
