@@ -92,10 +92,12 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU.
+    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU,
+    then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted (done, all,
-    name); `warn`: of rows that cannot be used, and of what a table lacks or contradicts.
+    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models were
+    and are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -106,7 +108,7 @@ def fit(
     if {KERNELS, SERVED} & {*kinds} or (
         not kinds and facts is not None and _of_language_models(facts)
     ):
-        return _language_models(contents, output, name, facts)
+        return _language_models(contents, output, name, facts, tell)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if not paths and facts is None and name is not None:
         sheet = listed_facts(name)
@@ -114,6 +116,7 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
+        document |= {} if kinds or facts is not None else _listed_section(name, stem)
     elif facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
@@ -160,11 +163,11 @@ def _of_language_models(facts: AnyPath) -> bool:
 
 
 def _language_models(
-    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None
+    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None, tell: Warn
 ) -> Model:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.answer import find_decoder, section_of
-    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by
+    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by, types_words
     from lolat.llm.served import read_served
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
@@ -186,20 +189,46 @@ def _language_models(
         framework = frameworks_in(" ".join([*files[KERNELS], Path(output or "").stem]))
         sheet = read_sheet(os.fspath(facts), name)
         section = section_from(sheet, framework, files[KERNELS], _shipped_sections())
-        source = ", ".join(Path(p).name for p in [*files[KERNELS], *files[SERVED]]) or "data sheet"
+        source = ", ".join(map(_name, [*files[KERNELS], *files[SERVED]])) or "data sheet"
         where = {"device": "unknown", "source": source}
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
-    device = str(document["device"]).partition(" (")[0]
+    document, device = dict(document), str(document["device"]).partition(" (")[0]
     rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
     if files[SERVED]:
         section, words = served_by(section, rows, find_decoder)
-        document = {**document, "warnings": [words]}
+        if types := types_words(section, rows, find_decoder):
+            tell(types)
+        tell(words)
+        where = dict(document["environment"])
+        names = dict.fromkeys(
+            [*str(where.get("source", "")).split(", "), *map(_name, files[SERVED])]
+        )
+        document["environment"] = where | {"source": ", ".join(filter(None, names))}
     document = {**document, "llm": msgspec.to_builtins(section)}
     if output is None:
         return Model(document)
     document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
+
+
+def _name(path: str) -> str:
+    return Path(path).name
+
+
+def _listed_section(name: str | None, stem: str) -> dict[str, Any]:
+    """What the data sheet that comes along of a GPU says of language models: the section, or nothing."""
+    from lolat.fitting.gpus import find_gpu
+    from lolat.llm.fit import frameworks_in, section_from
+    from lolat.llm.gpu import sheet_of
+    from lolat.training.link import PEAKS
+
+    gpu = find_gpu(name or "")
+    sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
+    if sheet is None:
+        return {}
+    section = section_from(sheet, frameworks_in(stem), (), _shipped_sections())
+    return {"llm": msgspec.to_builtins(section)}
 
 
 def _shipped_sections() -> dict[str, Section]:
@@ -438,8 +467,10 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         document = read(path)
         runs = error = None
         if "llm" in document:
+            from lolat.llm.gpu import dtypes_of
+
             section = document["llm"]
-            dtypes = ", ".join(section["operations"].get("gemm", {}))
+            dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if "predictors" in document:
             runs, error = (

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from lolat.cli import common
 from lolat.cli.parsing import List
+from lolat.errors import ModelFileError
+from lolat.llm.decoder import CACHE_BYTES, DTYPES
+
+if TYPE_CHECKING:
+    from lolat.model import Model
 
 SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 
@@ -14,7 +22,8 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
     "lolat llm h100-vllm qwen3-32b --dtype fp8 --input-tokens 2000 --output-tokens 500 --concurrency 50",
     "lolat llm b200-vllm config.json --concurrency 1,8,32,128 --tensor-parallel 1,2,4",
     "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --concurrency 64 --max-tpot-ms 20 --gpus 8",
-    answers={"llm": "lolat.llm.answer:LanguageModel"},
+    "lolat llm a100-vllm,h100-vllm,b200-vllm qwen3-32b --concurrency 64 --max-tpot-ms 30",
+    answers={"llm": "lolat.llm.answer:LanguageModel", "llms": "lolat.llm.compare:ComparedModels"},
 )
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
@@ -29,9 +38,10 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
                help="Groups of these GPUs that share the experts whole.")  # fmt: skip
 @common.option("--dtype", default="", metavar="TYPE",
-               help="Of the weights: bfloat16, fp8, fp8_block, nvfp4; else as published.")  # fmt: skip
+               help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",
-               help="Of the cache: bfloat16, fp8; else as the framework usually has it.")  # fmt: skip
+               help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as the framework usually has it."
+               )  # fmt: skip
 @common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
                help="The longest time per output token.")  # fmt: skip
 @common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",
@@ -47,12 +57,33 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
 
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or llama-3.1-70b. With limits (--max-tpot-ms, --max-ttft-ms, --gpus) the
-    fewest GPUs that keep them; exit code 3 where none do.
+    fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the best row of each.
     """
-    import lolat
-    from lolat.report.llm import llm_lines
+    from lolat.llm.compare import compare
+    from lolat.report.llm import compared_lines, llm_lines
 
+    names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
+    models = {name: _opened(name) for name in names or [model]}
+    if len(models) > 1:
+        with common.json_of_no("llms", as_json):
+            several = compare(models, config, **question)
+        common.warn(several.warnings)
+        common.answer("llms", several, as_json, compared_lines(several))
+        return
     with common.json_of_no("llm", as_json):
-        answer = lolat.load(model).llm(config, **question)  # type: ignore[arg-type]
+        (one,) = models.values()
+        answer = one.llm(config, **question)  # type: ignore[arg-type]
     common.warn(answer.warnings)
     common.answer("llm", answer, as_json, llm_lines(answer))
+
+
+def _opened(name: str) -> Model:
+    """A model by its name. ModelFileError, which says what makes one of a GPU whose data sheet is here."""
+    import lolat
+    from lolat.api.predicting import full_name
+
+    try:
+        return lolat.load(name)
+    except ModelFileError:
+        full_name(name)
+        raise

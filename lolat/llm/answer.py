@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,24 +19,22 @@ from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, Section, is_whole
+from lolat.llm.gpu import GPU, UNSEEN, Section, is_whole
+from lolat.llm.remarks import free_users, is_unseen, remarks
 from lolat.llm.serving import (
     GIB,
     PARTS,
-    RESERVED_GIB,
-    USABLE,
     Layout,
     Load,
     Served,
     Steps,
     each_ms,
     layout_of,
-    operations_of,
     serve,
     steps_of,
     users_that_fit,
 )
-from lolat.units import did_you_mean, milliseconds, plain, plural
+from lolat.units import did_you_mean, milliseconds, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.training.prices import Rental
@@ -44,8 +43,6 @@ PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known models by name, the keys that say their sizes."""
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
-SAME = 1.25
-"""Users cost next to nothing as long as a step takes no more than this times that of a single one."""
 GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
            "prompts")  # fmt: skip
 """What an output token's time goes to: weights of dense layers read, their products beyond that,
@@ -61,6 +58,7 @@ class ServedModel(Result):
     the cache of all requests, each GPU; `fits`: whether that is there; `largest_concurrency`: the most that
     fits, 0 where not even the weights do: then there are no times. `tokens_per_s`: output tokens of all
     GPUs. `dollars_per_million`: output tokens, their prompts included. `goes_to`: ms of an output token.
+    `rented`: the machines whose price `dollars_per_hour` is; each holds whole groups of GPUs.
     `within`: whether it fits and keeps the limits, None where there are none.
     """
 
@@ -87,14 +85,26 @@ class ServedModel(Result):
     tokens_per_s_user: float | None = None
     tokens_per_s_gpu: float | None = None
     dollars_per_million: float | None = None
+    dollars_per_hour: float | None = None
+    rented: str | None = None
     goes_to: Mapping[str, float] | None = None
     within: bool | None = None
 
+    @property
+    def gpus_words(self) -> str:
+        """ "4 GPUs"; "4 x 2 GPUs" of four replicas."""
+        several = f"{self.replicas} x {self.tensor_parallel} GPUs"
+        return several if self.replicas > 1 else plural(self.gpus, "GPU")
+
+    @property
+    def load_words(self) -> str:
+        """Users and GPUs."""
+        return f"{plural(self.concurrency, 'user')} on {self.gpus_words}"
+
     def words(self) -> str:
         """Users, GPUs, times."""
-        what = (
-            f"{plain(self.model)} on {self.gpus} x {plain(self.device)}, {self.concurrency} at once"
-        )
+        where = f"{self.gpus_words} ({plain(self.device)})"
+        what = f"{plain(self.model)} on {where}, {self.concurrency} at once"
         if self.tpot_ms is None or self.ttft_ms is None:
             return f"{what}: its weights do not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
@@ -107,8 +117,9 @@ class LanguageModel(Result):
     `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
     intervals; `best`: its number in `rows`, the fewest GPUs within the limits, or, of several numbers of
     users, the most tokens a second from each GPU, None where none was asked for; `chosen`: the best row, or
-    the first that fits, or the first; of it `weights_gib`, on each GPU, and `free_users`: up to how many a
-    step takes no more than SAME times that of one, None without times.
+    the first that fits, or the first; of it, on each GPU, `weights_gib` and `read_gib`, of them what a step
+    reads at most; and `free_users`: up to how many a token takes at most a quarter longer than with one,
+    None without times.
     """
 
     model: str
@@ -117,19 +128,30 @@ class LanguageModel(Result):
     parameters: int
     active: int
     coverage: float
+    max_tpot_ms: float | None
+    max_ttft_ms: float | None
     served: tuple[ServedModel, ...]
     best: int | None
     free_users: int | None
     weights_gib: float
+    read_gib: float
     prices: str | None
     warnings: tuple[str, ...]
     chosen: ServedModel
-    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "rows=served", "best",
-            "free_users", "weights_gib", "prices", "warnings")  # fmt: skip
+    KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
+            "max_ttft_ms", "rows=served", "best", "free_users", "weights_gib", "read_gib",
+            "prices", "warnings")  # fmt: skip
 
     def words(self) -> str:
         """The chosen row."""
         return self.chosen.words()
+
+    @property
+    def compared(self) -> ServedModel | None:
+        """The row that stands beside those of other GPUs: the best, or what it would be of all that fit."""
+        inside = [n for n, row in enumerate(self.served) if row.fits and row.within is not False]
+        best = best_of(self.served, inside) if self.best is None else self.best
+        return None if best is None else self.served[best]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each configuration; what the time goes to is a column each."""
@@ -156,6 +178,12 @@ def find_decoder(config: Any) -> Decoder:
         return config
     if isinstance(config, Mapping):
         return read_decoder(config)
+    if not isinstance(config, str | os.PathLike):
+        raise InputError(
+            f"{arg('config')} {shortened(repr(config))}: expected the path of a config.json, its content, "
+            "or a known name such as qwen3-32b",
+            code="decoder",
+        )
     if Path(config).exists():
         return _read(str(config), Path(config).stat().st_mtime_ns)
     known = published()
@@ -236,11 +264,21 @@ class Question:
         for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
             if ms is not None and not 0 < ms < math.inf:
                 raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")
+        if self.expert_parallel > 1 and not decoder.experts:
+            raise InputError(
+                f"{arg('expert_parallel')} {self.expert_parallel}: {decoder.name} has no experts; "
+                "expected 1"
+            )
         total = self.input_tokens + self.output_tokens
         if decoder.context and total > decoder.context:
             raise InputError(
                 f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} of output: "
                 f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"
+            )
+        if self.output_tokens == 1:
+            raise InputError(
+                f"{arg('output_tokens')} 1: the time per output token is of those after the first; "
+                "expected 2 or more"
             )
 
     @property
@@ -263,30 +301,41 @@ def answer(
 ) -> LanguageModel:
     """The answer of a GPU. InputError for what cannot be; AnswerIsNo where no row keeps the limits."""
     asked.check(decoder)
+    if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
+        raise InputError(
+            f"{arg('price_per_hour')} {rental.offers[0].price}: expected US$ from 0, such as 2.50"
+        )
     gpu, layouts = GPU(section), _layouts(section, decoder, asked)
     rows = [row for layout in layouts for row in _rows(gpu, device, layout, asked, rental)]
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
     if asked.limits:
         rows = _fewest(rows, asked)
         rows = [replace(row, within=asked.within(row)) for row in rows]
-    inside = [n for n, row in enumerate(rows) if row.within]
-
-    def worth(n: int) -> tuple[float, ...]:
-        """Small is good: of several numbers of users what a token costs, which is GPUs and time."""
-        per_gpu = rows[n].tokens_per_s_gpu or 0.0 if len({*asked.concurrency}) > 1 else 0.0
-        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
-
-    best = min(inside, key=worth) if inside else None
+    best = best_of(rows, [n for n, row in enumerate(rows) if row.within])
     chosen = next((row for row in rows if row.fits), rows[0]) if best is None else rows[best]
     layout = next(one for one in layouts if one.tensor_parallel == chosen.tensor_parallel)
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        tuple(rows), best, _free_users(gpu, layout, chosen), layout.weight_bytes / GIB,
-        rental.prices if rental else None, (*_remarks(gpu, layout, rows),), chosen,
+        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), best,
+        free_users(gpu, layout, chosen), layout.weight_bytes / GIB, layout.read_bytes / GIB,
+        rental.prices if rental else None, (*remarks(gpu, layout, rows, chosen, asked),), chosen,
     )  # fmt: skip
     if asked.limits and best is None:
         raise _no(made, asked)
     return made
+
+
+def best_of(rows: Sequence[ServedModel], inside: Sequence[int]) -> int | None:
+    """Of the numbers `inside` the row with the fewest GPUs, then the fastest; of several numbers of users
+    the one with the most tokens a second from each GPU, which is what a token costs.
+    """
+    several = len({row.concurrency for row in rows}) > 1
+
+    def worth(n: int) -> tuple[float, ...]:
+        per_gpu = (rows[n].tokens_per_s_gpu or 0.0) * several
+        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
+
+    return min(inside, key=worth, default=None)
 
 
 def _layouts(section: Section, decoder: Decoder, asked: Question) -> list[Layout]:
@@ -335,9 +384,10 @@ def _rows(
                _goes_to(gpu, layout, steps, found))  # fmt: skip
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
-    off, off_first = (math.exp(spread) for spread in section.spread)
+    least = UNSEEN if is_unseen(gpu, layout) else section.spread
+    off, off_first = (math.exp(max(pair)) for pair in zip(section.spread, least, strict=True))
     numbers = {r for _, r in pairs}
-    hourly = {r: rental.replicas_per_hour(r, parallel) for r in numbers} if rental else {}
+    hourly = {r: _rented(rental, r, parallel) for r in numbers}
     rows = []
     for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
         largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells
@@ -346,14 +396,36 @@ def _rows(
         if not largest:
             rows.append(ServedModel(*where))
             continue
-        price = hourly[r] / 3600.0 / speed * 1e6 if hourly else None
+        dollars, machines = hourly[r]
+        price = None if dollars is None else dollars / 3600.0 / speed * 1e6
         row = ServedModel(
             *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
-            prompt, step, speed, 1e3 / tpot, speed / gpus, price,
+            prompt, step, speed, 1e3 / tpot, speed / gpus, price, dollars, machines,
             dict(zip(GOES_TO, goes_to, strict=True)),
         )  # fmt: skip
         rows.append(row)
     return rows
+
+
+def _rented(
+    rental: Rental | None, replicas: int, parallel: int
+) -> tuple[float, str] | tuple[None, None]:
+    """(US$ an hour, machines) of the cheapest machines that hold each replica whole; (None, None)
+    where none does. A price that was given is that of one GPU in any machine.
+    """
+    if rental is None:
+        return None, None
+    if not rental.offers[0].instance_type:
+        return rental.offers[0].price * replicas * parallel, rental.prices
+    ways = []
+    for offer in rental.offers:
+        if groups := offer.devices // parallel:
+            number = -(-replicas // groups)
+            ways.append((number * offer.price, number, offer.instance_type))
+    if not ways:
+        return None, None
+    price, number, name = min(ways)
+    return price, f"{number} x {name}" if number > 1 else name
 
 
 def _called(layout: Layout) -> str:
@@ -386,6 +458,7 @@ def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
 
 def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
+    room = f"; {made.warnings[0]}" if near.tpot_ms is None else ""
     limits = [
         f"{milliseconds(ms)} {what}"
         for what, ms in (
@@ -396,49 +469,9 @@ def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     ]
     return AnswerIsNo(
         f"no configuration of up to {asked.gpus or max(r.gpus for r in made.served)} GPUs keeps "
-        f"{' and '.join(limits) or 'all requests in memory'}; nearest is {near.words()}",
+        f"{' and '.join(limits) or 'all requests in memory'}; nearest is {near.words()}{room}",
         made.to_dict(),
     )
-
-
-def _free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
-    if row.tpot_ms is None:
-        return None
-    users = 2.0 ** np.arange(0, 11, 0.5)
-    size = np.ones(len(users))
-    load = Load(size * row.input_tokens, size * row.output_tokens, users, users)
-    step = steps_of(gpu, layout, load).decode @ each_ms(gpu.section.ways)
-    return max(int(np.interp(SAME * step[0], np.maximum.accumulate(step), users)), 1)
-
-
-def _remarks(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:
-    """What a user must know of these rows."""
-    memory = gpu.section.sheet.memory_gib
-    short = [row for row in rows if not row.largest_concurrency]
-    if short:
-        least = short[0].memory_gib * short[0].tensor_parallel
-        room = USABLE * memory - RESERVED_GIB
-        yield (
-            f"its weights take {least:.0f} GiB, and {room:.0f} of a GPU's {memory:g} are free for them: at "
-            f"least {math.ceil(least / room)} GPUs"
-        )
-    waits = [row for row in rows if row.largest_concurrency and not row.fits]
-    if waits:
-        yield (
-            f"{plural(len(waits), 'row')}: not all requests fit in memory at once; those that do not wait, "
-            "which the time to the first token has"
-        )
-    like = sorted({one.like for one in operations_of(gpu, layout) if one.like})
-    if like:
-        yield f"some of its operations were not timed on this GPU; they are as on {', '.join(like)}"
-    if not gpu.section.served:
-        yield (
-            "no served model of this GPU and framework is known: how it schedules and starts kernels is "
-            "as on others"
-        )
-    node = int(gpu.section.sheet.gpus_per_node)
-    if any(row.tensor_parallel > node for row in rows):
-        yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
 
 
 def section_of(document: Mapping[str, Any], source: str) -> Section:

@@ -196,7 +196,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         kinds=kinds,
         intermediate=0 if all(layer.experts for layer in kinds) else config.get(kind.width),
         tied=config.get("tie_word_embeddings", bool, False),
-        context=config.get("max_position_embeddings", Size, 0),
+        context=_context(config),
         qkv_bias=biases[0],
         output_bias=biases[1],
         feed_forward_bias=biases[2],
@@ -205,6 +205,24 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         expert_dtype=expert_dtype,
         **fields,
     )
+
+
+_STRETCHED = ("yarn", "linear", "dynamic")
+"""Ways of scaling the positions of which `factor` says how many times as long a sequence may be; others,
+as llama3, and Gemma 3 have stretched max_position_embeddings already."""
+
+
+def _context(config: _Config) -> int:
+    """Tokens of the longest sequence, as vLLM has it; 0: not stated."""
+    longest: int = config.get("max_position_embeddings", Size, 0)
+    given = config.get("rope_scaling|rope_parameters", dict[str, Any], {})
+    scaling = _Config(given, config.source)
+    is_stretched = str(config.given["model_type"]).startswith("gemma3")
+    if is_stretched or scaling.get("rope_type|type", str, "") not in _STRETCHED:
+        return longest
+    before = scaling.get("original_max_position_embeddings", Size, longest)
+    factor = scaling.get("factor", Annotated[float, msgspec.Meta(ge=1, le=1024)], 1.0)
+    return max(longest, int(before * factor))
 
 
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:

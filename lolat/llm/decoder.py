@@ -16,6 +16,8 @@ WEIGHT_BYTES = {
     "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
 }  # fmt: skip
 """Bytes of an element of a matrix, with its share of the scales; names as in the tables of operations."""
+DTYPES = tuple(dtype for dtype in WEIGHT_BYTES if "mxfp4" not in dtype)
+"""Those that can be asked for; experts in MXFP4 are so only as published."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
@@ -73,6 +75,11 @@ class Decoder:
     dtype: str = "bfloat16"
     """As published; half and single precision are served in two bytes as well."""
     expert_dtype: str = "bfloat16"
+
+    @property
+    def kind(self) -> str:
+        """ "experts" or "dense"."""
+        return "experts" if self.experts else "dense"
 
     @property
     def layers(self) -> int:

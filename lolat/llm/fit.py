@@ -22,7 +22,9 @@ from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import (
     GPU,
+    IN_GENERAL,
     MOST_CHANGE,
+    UNSEEN,
     Operation,
     Section,
     Sheet,
@@ -34,7 +36,7 @@ from lolat.llm.gpu import (
 )
 from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
-from lolat.units import as_number, percent
+from lolat.units import as_number, percent, plural
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -375,12 +377,11 @@ def spread_of(timed: Timed, start: Ways) -> tuple[float, float]:
 
 LIKE = 0.5
 """GPUs whose data sheets differ by less than this (a sum of logarithms, see `_unlike`) are alike."""
-SPREADS = {"served": (0.16, 0.4), "timed": (0.2, 0.5), "sheet": (0.22, 0.6)}
+SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
 """Within which 90 % are, as logarithms, by what a GPU is known from, where too few served rows say it."""
 LEAST_SERVED = 10
 MOST_OFF = math.log(2.5)
 """Served rows that are farther off at the median are of something else."""
-IN_GENERAL = "GPUs in general"
 
 
 def frameworks_in(text: str) -> str:
@@ -444,6 +445,19 @@ def section_from(
     return complete(section, others)
 
 
+def types_words(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> str:
+    """In which data types rows of benchmarks are taken that do not say it; "" where all do."""
+    taken: dict[str, None] = {}
+    for row in rows:
+        if not row.row and not row.dtype:
+            one = layout_of(section, decoder_of(row.model), row.tensor_parallel)
+            taken[f"{row.model} in {one.dtype}, cache {one.kv_dtype}"] = None
+    say = ": the keys dtype and kv_dtype in the JSON say others"
+    return f"taken are {'; '.join(taken)}{say}" if taken else ""
+
+
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
 ) -> tuple[Section, str]:
@@ -455,11 +469,14 @@ def served_by(
     timed = timed_steps(section, [*dict.fromkeys(rows)], decoder_of)
     number = len(timed.group)
 
-    def off(ways: Ways) -> float:
+    def of_measured(ways: Ways) -> np.ndarray:
         found = serve(ways, timed.steps, timed.load)
-        return float(np.median(np.abs(np.log(found.tpot_ms / timed.tpot_ms))))
+        return found.tpot_ms / timed.tpot_ms
 
-    before = off(section.ways)
+    def off(ways: Ways) -> float:
+        return float(np.median(np.abs(of_measured(ways) - 1.0)))
+
+    before = float(np.median(np.abs(np.log(of_measured(section.ways)))))
     if before > MOST_OFF:
         raise InputError(
             f"the served rows are off by {math.exp(before):.1f} times at the median; expected tpot_ms in "
@@ -469,10 +486,12 @@ def served_by(
     spread = spread_of(timed, section.ways) if number >= LEAST_SERVED else SPREADS["served"]
     ways = fit_ways(timed, section.ways)
     words = (
-        f"{number} served rows: time per output token off by {percent(math.expm1(before))} at the median "
-        f"before, {percent(math.expm1(off(ways)))} now"
+        f"{plural(number, 'served row')}: time per output token off by {percent(off(section.ways))} at the "
+        f"median before, {percent(off(ways))} now"
     )
+    used = {row.model for row in rows if f"{row.model} {row.dtype}".strip() in timed.group}
+    kinds = sorted({*section.kinds, *(decoder_of(model).kind for model in used)})
     made = msgspec.structs.replace(
-        section, ways=ways, served=section.served + number, spread=spread
+        section, ways=ways, served=section.served + number, kinds=tuple(kinds), spread=spread
     )
     return made, words

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import NotNegative, Number, Positive
+from lolat.llm.decoder import DTYPES
 from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
+
+if TYPE_CHECKING:
+    from lolat.fitting.gpus import Gpu
 
 MOST_CHANGE = 0.4
 """No correction of a logarithm is larger."""
@@ -17,6 +23,13 @@ ENOUGH = 1.645
 """Standard deviations to either side that hold 90 %."""
 SKEW = 1.2
 """How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
+
+
+FOUR_BIT_WEIGHTS = "int4_wo"
+IN_GENERAL = "GPUs in general"
+"""`Operation.like` of an operation that takes what is usual."""
+UNSEEN = (0.2, 0.5)
+"""`Section.spread` where no served row is of such a model."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,12 +88,33 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_node: Positive = 8
 
 
+EIGHT_BITS = re.compile(r"[BH]\d00|L4|RTX (6000 Ada|[45]0|PRO)")
+FOUR_BITS = re.compile(r"B\d00|RTX (50|PRO)")
+"""Names of GPUs whose units compute FP8, FP4: Ada, Hopper, Blackwell; Blackwell."""
+
+
+def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
+    """The sheet of a GPU that comes along; None without bfloat16, or where a fact is missing.
+
+    `gpus.csv` has the rate of half precision: half the bits are computed at twice the rate, as the sheets
+    of the L40S, H100, B200 and RTX PRO 6000 say.
+    """
+    memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
+    if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
+        return None
+    return Sheet(
+        multiprocessors=gpu.multiprocessors, bandwidth_gb_s=bandwidth, memory_gib=memory, bf16_tflops=half,
+        fp8_tflops=2.0 * half if EIGHT_BITS.match(gpu.name) else None,
+        fp4_tflops=4.0 * half if FOUR_BITS.match(gpu.name) else None, link_gb_s=link_gb_s,
+    )  # fmt: skip
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model file knows of language models.
 
     `operations`: by name of FORMS and data type, of attention queries/cache; `spread`: 90 % of served rows
     left out were within these of the prediction, as logarithms, (per output token, to the first); `served`:
-    rows that the ways are fitted to.
+    rows that the ways are fitted to; `kinds`: of their models, "dense" and "experts".
     """
 
     sheet: Sheet
@@ -89,6 +123,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     framework: str = ""
     spread: tuple[Positive, Positive] = (0.2, 0.4)
     served: int = 0
+    kinds: tuple[str, ...] = ()
 
 
 def facts_of(sheet: Sheet) -> Facts:
@@ -96,6 +131,12 @@ def facts_of(sheet: Sheet) -> Facts:
     rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
     link = sheet.link_gb_s or 32.0
     return Facts(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
+
+
+def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The data types of DTYPES whose products are known; weights of 4 bits are computed in bfloat16."""
+    known = operations.get("gemm", {})
+    return [t for t in DTYPES if t in known or (t == FOUR_BIT_WEIGHTS and "bfloat16" in known)]
 
 
 def lacks(sheet: Sheet, dtype: str) -> bool:
@@ -168,7 +209,11 @@ class GPU:
         """The fitted operation; of attention `dtype` is that of the cache."""
         known = self.section.operations.get(name, {})
         wanted = self.key(name, dtype)
-        if wanted not in known and (name, dtype) == ("gemm", "int4_wo") and "bfloat16" in known:
+        if (
+            wanted not in known
+            and (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS)
+            and "bfloat16" in known
+        ):
             # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
             return msgspec.structs.replace(known["bfloat16"], like="its products in bfloat16")
         if wanted not in known:

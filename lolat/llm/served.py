@@ -19,6 +19,10 @@ SERVED = (
 )
 COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_parallel", "tpot_ms")
 MOST = 1e12
+NUMBERS = ("total_input_tokens", "total_output_tokens", "max_concurrency", "mean_tpot_ms", "mean_ttft_ms",
+           "tensor_parallel", "expert_parallel")  # fmt: skip
+MOST_FAILED = 0.01
+"""Of the requests of a benchmark."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,14 @@ def _of_benchmark(found: Mapping[str, Any]) -> ServedRow:
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
     users = found.get("max_concurrency") or found.get("concurrency")
+    failed = found.get("failed") or 0
     for wrong, expected, code in (
+        (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
+         "served"),
+        (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
+         "fewer were there than it says; expected a benchmark that ended well", "served"),
         (not parallel, "the number of GPUs is not in it; expected `vllm bench serve --metadata "
          "tensor_parallel=N`, or add the key tensor_parallel", "tensor-parallel"),
-        (not done, "no request was completed; expected a benchmark that ended well", "served"),
         (not users, "it says no concurrency; expected a run with --max-concurrency N", "concurrency"),
         (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "
          "expected a steady load: a run with --max-concurrency N and no --request-rate", "request-rate"),
@@ -99,8 +107,9 @@ def _of_benchmark(found: Mapping[str, Any]) -> ServedRow:
         float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
         int(found.get("expert_parallel", 1)),
     )  # fmt: skip
-    if not all(0 < number <= MOST for number in numbers):
-        raise ValueError("numbers above 0 are expected")
+    for name, number in zip(NUMBERS, numbers, strict=True):
+        if not 0 < number <= MOST:
+            raise ValueError(f"{name} is {number:g}: expected a number above 0")
     return ServedRow(
         str(found.get("model") or found.get("model_id") or info["model_path"]), *numbers,
         str(found.get("dtype", "")), str(found.get("kv_dtype", "")),

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
-from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES, Decoder
-from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, lacks
+from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
+from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, dtypes_of, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """What computing and moving of a step goes to; `moved`: normalization, rotation, activation and such."""
@@ -119,6 +119,14 @@ class Layout:
         return self.decoder.weight_bytes(self.dtype, self.expert_dtype) / self.tensor_parallel
 
     @cached_property
+    def read_bytes(self) -> float:
+        """Bytes of the weights of one GPU that a step reads at most: all but an embedding, of which a row
+        a token is read; a head that is the embedding is read whole.
+        """
+        d = self.decoder
+        return self.weight_bytes - HALF * d.vocab * d.hidden * (not d.tied) / self.tensor_parallel
+
+    @cached_property
     def dense_bytes(self) -> float:
         """Bytes of the weights that every step reads on one GPU: all but routed experts."""
         head = HALF * self.decoder.vocab * self.decoder.hidden / self.tensor_parallel
@@ -207,13 +215,13 @@ def _attention(gpu: GPU, layout: Layout, load: Load) -> tuple[np.ndarray, np.nda
     return decode, prompt
 
 
-def operations_of(gpu: GPU, layout: Layout) -> list[Operation]:
-    """The operations of a step and a prompt."""
+def operations_of(gpu: GPU, layout: Layout) -> dict[tuple[str, str], Operation]:
+    """The operations of a step and a prompt, by name and data type."""
     used = {("gemm", product.dtype) for product in layout.products} | {("gemm", "bfloat16")}
     used |= {("prefill_attention", layout.kv_dtype), ("decode_attention", layout.kv_dtype)}
     used |= {("moe", layout.expert_dtype)} if layout.decoder.experts else set()
     used |= {("all_reduce", "bfloat16")} if layout.tensor_parallel > 1 else set()
-    return [gpu.operation(name, dtype) for name, dtype in used]
+    return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
 
 
 # ---- What requests see.
@@ -302,7 +310,7 @@ def layout_of(
         )
     sheet, mxfp4 = section.sheet, decoder.expert_dtype.endswith("mxfp4")
     if dtype and dtype not in WEIGHT_BYTES:
-        raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(WEIGHT_BYTES)}")
+        raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
     if dtype == "fp8" and "fp8_block" in (decoder.dtype, decoder.expert_dtype):
         dtype = "fp8_block"
     products = decoder.dtype if mxfp4 or not dtype else dtype
@@ -311,10 +319,8 @@ def layout_of(
         experts = "w4a8_mxfp4_mxfp8"
     for one in {products, experts} if decoder.experts else {products}:
         if lacks(sheet, one):
-            has = [d for d in WEIGHT_BYTES if not lacks(sheet, d)]
-            raise InputError(
-                f"{arg('dtype')} {one}: this GPU computes {', '.join(has)}", code="dtype"
-            )
+            has = ", ".join(dtypes_of(section.operations))
+            raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
     if not kv_dtype:
         quantized = {products, experts if decoder.experts else products} != {"bfloat16"}
         eight = section.framework == "trtllm" or sheet.fp4_tflops is not None

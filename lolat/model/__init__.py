@@ -377,9 +377,9 @@ class Model(Result):
         ("qwen3-32b"). `input_tokens`, `output_tokens`: of a request. `concurrency`: requests that are there
         all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
         `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
-        "fp8", "fp8_block", "nvfp4"); "": as published. `kv_dtype`: of the cache ("bfloat16", "fp8"); "": as
-        the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is then the one
-        with the fewest GPUs within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
+        "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16",
+        "fp8"); "": as the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is
+        then the one with the fewest GPUs within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
 
         Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
         what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no

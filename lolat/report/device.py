@@ -96,6 +96,8 @@ def learned(model: Model, path: str, name: str, was_measured: bool = True) -> It
             f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
             f"{named} --formula"
         )
+    if "llm" in document:
+        yield f"Next: lolat llm {named} qwen3-8b"
     if "training" in document:
         yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
@@ -206,8 +208,8 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
     served, (tpot, _) = part.get("served", 0), part.get("spread", (0.2, 0.4))
     rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
     yield (
-        f"{plain(part.get('framework', ''))}: its ways are {rows}; time per output token, models left out: "
-        f"90 % within {percent(math.expm1(tpot))}"
+        f"{plain(part.get('framework', ''))}: scheduling and starts of kernels {rows}; time per output "
+        f"token, models left out: 90 % within {percent(math.expm1(tpot))}"
     )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import LanguageModel, ServedModel
+from lolat.llm.compare import ComparedModels
+from lolat.report.prediction import left_out_lines, within_limit
 from lolat.report.tables import table_lines
-from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
+from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
     "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
     "experts": "experts", "all_reduce": "all-reduces", "small": "small operations",
     "launches": "starting kernels", "scheduling": "scheduling", "prompts": "prompts of other requests",
 }  # fmt: skip
+DOLLARS = "Dollars are for a million output tokens with their prompts"
 LEAST_SHARE = 0.02
 LEAST_FREE = 4  # users, below which they are not spoken of
 
@@ -22,11 +25,11 @@ def llm_lines(answer: LanguageModel) -> Iterator[str]:
     before, (heads, rows), after = llm_parts(answer)
     yield from before
     yield ""
-    yield from table_lines(heads, rows, left={11})
+    yield from table_lines(heads, rows, left={len(heads) - 1})
     yield ""
     parts = [f"{words} {percent(share)}" for _, words, share in goes_to(answer.chosen)]
     if parts:
-        yield f"An output token with {load_words(answer.chosen)}: {', '.join(parts)}."
+        yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
     yield from after
 
 
@@ -34,24 +37,58 @@ def llm_parts(
     answer: LanguageModel,
 ) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
     """Lines before the table; its heads and a row for each configuration; lines on users and prices."""
-    first = answer.chosen
     framework = f" · {answer.framework}" if answer.framework else ""
-    active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
     before = [
-        f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active} · {first.dtype}, cache "
-        f"{first.kv_dtype} · {first.input_tokens:,} tokens in, {first.output_tokens:,} out",
-        f"{plain(answer.device)}{framework} · a steady load: so many requests are always there",
+        f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
+        f"{plain(answer.device)}{framework} · {STEADY}",
     ]
-    sure = f"{percent(answer.coverage)} between"
-    heads = ["users", "GPUs", "first token", "per token", sure, "tokens/s a user", "a GPU", "in all",
-             "$/M tokens", "memory a GPU", "largest load", ""]  # fmt: skip
-    rows = [_row(row, number == answer.best) for number, row in enumerate(answer.served)]
-    return before, (heads, rows), [*_advice(answer)]
+    rows = [_row(answer, row, number == answer.best) for number, row in enumerate(answer.served)]
+    return before, (_heads(answer), rows), [*_advice(answer)]
 
 
-def load_words(row: ServedModel) -> str:
-    """Users and GPUs."""
-    return f"{plural(row.concurrency, 'user')} on {plural(row.gpus, 'GPU')}"
+STEADY = "a steady load: so many requests are always there"
+
+
+def _model_words(answer: LanguageModel) -> str:
+    active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
+    return f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active}"
+
+
+def _types(row: ServedModel) -> str:
+    return f"{row.dtype}, cache {row.kv_dtype}"
+
+
+def _tokens(answer: LanguageModel) -> str:
+    return f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
+
+
+def compared_lines(found: ComparedModels) -> Iterator[str]:
+    """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
+    first, *_ = found.of.values()
+    yield f"{_model_words(first)} · {_tokens(first)} · {STEADY}"
+    yield ""
+    heads, rows = compared_table(found)
+    yield from table_lines(heads, rows, left={0, 1, len(heads) - 1}, whole={0})
+    yield ""
+    prices = [
+        f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
+    ]
+    if prices:
+        tables = dict.fromkeys(plain(of.prices) for of in found.of.values() if of.prices)
+        yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
+    yield from left_out_lines(found.left_out)
+
+
+def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
+    """Heads, and the best row of each model; the last cell says which is the cheapest and the fastest."""
+    rows = []
+    for name, row in found.answers.items():
+        *cells, _ = _row(found.of[name], row, False)
+        named = {"cheapest": found.cheapest, "fastest": found.fastest}
+        words = [word for word, best in named.items() if best == name]
+        rows.append([plain(name), _types(row), *cells, ", ".join(words)])
+    first, *_ = found.of.values()
+    return ["model", "data type", *_heads(first)], rows
 
 
 def goes_to(row: ServedModel) -> list[tuple[str, str, float]]:
@@ -61,20 +98,41 @@ def goes_to(row: ServedModel) -> list[tuple[str, str, float]]:
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
-def _row(row: ServedModel, best: bool) -> list[str]:
-    gpus = f"{row.replicas} x {row.tensor_parallel}" if row.replicas > 1 else str(row.gpus)
+def _heads(answer: LanguageModel) -> list[str]:
+    limits = [
+        "" if ms is None else f"{what} <= {ms:g} ms"
+        for what, ms in (("first", answer.max_ttft_ms), ("token", answer.max_tpot_ms))
+    ]
+    return ["users", "GPUs", "first token", "per token", f"{percent(answer.coverage)} between",
+            "tokens/s a user", "a GPU", "in all", "$/M tokens", "$ an hour", "memory a GPU", "largest load",
+            *limits, ""]  # fmt: skip
+
+
+def _row(answer: LanguageModel, row: ServedModel, best: bool) -> list[str]:
+    """The cells of `_heads`; of each limit whether the interval keeps it, see `within_limit`."""
+    gpus = row.gpus_words.partition(" GPU")[0]
     memory = f"{row.memory_gib:.1f} GiB"
     if row.tpot_ms is None or row.ttft_ms is None or row.tpot_interval_ms is None:
-        nothing = [""] * 7
-        return [f"{row.concurrency:,}", gpus, *nothing, memory, "", "its weights do not fit"]
-    price = "" if row.dollars_per_million is None else dollars(row.dollars_per_million)
+        no_times, none = [""] * 8, [""] * 3
+        return [f"{row.concurrency:,}", gpus, *no_times, memory, *none, "its weights do not fit"]
+    limits = [
+        "" if limit is None else within_limit(ms, interval, limit)
+        for ms, interval, limit in (
+            (row.ttft_ms, row.ttft_interval_ms, answer.max_ttft_ms),
+            (row.tpot_ms, row.tpot_interval_ms, answer.max_tpot_ms),
+        )
+    ]
+    prices = [
+        "" if usd is None else dollars(usd)
+        for usd in (row.dollars_per_million, row.dollars_per_hour)
+    ]
     beyond = "beyond the limits" if row.within is False else ""
     remark = "best" if best else beyond if row.fits else "waits for memory"
     return [
         f"{row.concurrency:,}", gpus, milliseconds(row.ttft_ms), milliseconds(row.tpot_ms),
         between(*row.tpot_interval_ms), digits(row.tokens_per_s_user or 0.0),
-        digits(row.tokens_per_s_gpu or 0.0), digits(row.tokens_per_s or 0.0), price, memory,
-        f"{row.largest_concurrency:,}", remark,
+        digits(row.tokens_per_s_gpu or 0.0), digits(row.tokens_per_s or 0.0), *prices, memory,
+        f"{row.largest_concurrency:,}", *limits, remark,
     ]  # fmt: skip
 
 
@@ -82,18 +140,23 @@ def _advice(answer: LanguageModel) -> Iterator[str]:
     """What further users cost, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if (answer.free_users or 0) >= LEAST_FREE and answer.weights_gib is not None:
+    if (answer.free_users or 0) >= LEAST_FREE:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
-            f"A step reads {reads}{answer.weights_gib:.1f} GiB of weights on each GPU: up to "
-            f"{plural(answer.free_users or 0, 'user')} at once, a further one costs next to nothing."
+            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one user or for "
+            f"many: with up to {answer.free_users} a token takes at most a quarter longer than with one."
         )
-    row = answer.chosen
-    if row.dollars_per_million is None or row.tokens_per_s is None:
-        yield f"No price of {plain(answer.device)} is known: give --price-per-hour."
-    else:
-        hourly = row.dollars_per_million * row.tokens_per_s * 3600.0 / 1e6 / row.gpus
-        yield (
-            "Dollars are for a million output tokens with their prompts, at "
-            f"{dollars(hourly)} an hour for a GPU, by {plain(answer.prices or '')}."
-        )
+    yield _price_words(answer.device, answer.prices, answer.served)
+
+
+def _price_words(device: str, prices: str | None, rows: Sequence[ServedModel]) -> str:
+    """What the dollars of rows of one device are for, and what is rented for them."""
+    machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
+    if prices is None:
+        return f"No price of {plain(device)} is known: give --price-per-hour."
+    if not machines:
+        return f"No machine in {plain(prices)} holds so many GPUs: give --price-per-hour."
+    if {*machines.values()} == {prices}:
+        return f"{DOLLARS}, by {plain(prices)}."
+    rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())
+    return f"{DOLLARS}, by {plain(prices)}: {rented}."

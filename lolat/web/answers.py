@@ -10,6 +10,7 @@ from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import escape
 from lolat.llm.answer import GOES_TO, LanguageModel
+from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
 from lolat.model import Model
 from lolat.model.budget import budget, value_words
@@ -17,7 +18,7 @@ from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import goes_to, llm_parts, load_words
+from lolat.report.llm import compared_table, goes_to, llm_parts
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
@@ -133,14 +134,15 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     if row.tpot_ms is None:
         title = title or "its weights do not fit"
     else:
-        title = title or f"{milliseconds(row.tpot_ms)} a token on {plural(row.gpus, 'GPU')}"
+        title = title or f"{milliseconds(row.tpot_ms)} a token on {row.gpus_words}"
     return {
         "title": title,
         "lines": [*more, *before],
         "table": _table(f"On {plain(device.key)}, by users and GPUs", heads, lines),
-        "load": load_words(row),
+        "load": row.load_words,
         "parts": [(GOES_TO.index(name), words, share) for name, words, share in goes_to(row)],
         "row": row,
+        "answer": None if more else answer,
         "after": after,
         "remarks": answer.warnings,
         "curve": _curve(device, decoder, asked, answer),
@@ -185,6 +187,15 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
             [[f"{users:,}", *(cells.get((n, users), "") for n in lines)] for users in every],
         ),
     }  # fmt: skip
+
+
+def served_beside(cards: list[Card]) -> str:
+    """The best rows of several devices as a table; "" where there is nothing to compare."""
+    found = {c["device"].key: c["answer"] for c in cards if c.get("answer")}
+    several = ComparedModels({k: answer for k, answer in found.items() if answer.compared}, {})
+    if len(several.of) < 2:
+        return ""
+    return _table("The best configuration of each", *compared_table(several))
 
 
 # ---- Latency: the devices beside each other.

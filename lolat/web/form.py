@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import PRECISIONS
 from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS, published
-from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
+from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
@@ -220,7 +220,7 @@ TABS = {
         Field("tensor_parallel", "GPUs that share the model", "", "empty: each of 1, 2, 4, 8 that hold it",
               Numbers(most=MOST_GPUS, longest=8, may_be_empty=True), steps=("", "1", "2", "4", "8")),
         Field("dtype", "Data type of the weights", "",
-              choices={"": "as published", **{t: t for t in WEIGHT_BYTES if "mxfp4" not in t}}),
+              choices={"": "as published", **{t: t for t in DTYPES}}),
         Field("kv_dtype", "Data type of the cache", "",
               choices={"": "as the framework usually has it", **{t: t for t in CACHE_BYTES}}),
         Field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the fewest GPUs within it",

@@ -113,5 +113,6 @@ class Pages:
             "cards": cards,
             "is_file": is_file,
             "compared": answers.compared(cards) if is_latency else [],
+            "served": answers.served_beside(cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }

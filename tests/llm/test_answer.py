@@ -13,9 +13,11 @@ import pytest
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
 from lolat.llm.config import read_decoder
+from lolat.llm.decoder import DTYPES
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
 from lolat.model import Model
-from lolat.report.llm import llm_parts
+from lolat.report.llm import llm_lines, llm_parts
+from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
 
@@ -82,16 +84,17 @@ def test_rows_by_hand() -> None:
     assert read < one.decode_ms < 2.0 * read
     assert (answer.parameters, answer.active) == (EIGHT.parameters, EIGHT.parameters)
     assert answer.weights_gib == pytest.approx(EIGHT.weight_bytes() / GIB)
+    assert answer.read_gib == pytest.approx((EIGHT.weight_bytes() - 2 * 128256 * 4096) / GIB)
+    tied = MODEL.llm({**LARGE, "tie_word_embeddings": True}, concurrency=1, tensor_parallel=2)
+    assert tied.read_gib == tied.weights_gib  # the head, which is read, is the embedding
+    assert f"reads {answer.read_gib:.1f} GiB" in "\n".join(llm_lines(answer))
 
 
-def test_further_users_cost_next_to_nothing_up_to_where_it_says() -> None:
+def test_up_to_how_many_users_a_token_takes_at_most_a_quarter_longer() -> None:
     free = MODEL.llm(LARGE, concurrency=1, tensor_parallel=1).free_users
     assert free is not None
-    steps = {
-        n: MODEL.llm(LARGE, concurrency=n, tensor_parallel=1).served[0].decode_ms
-        for n in (1, free, 2 * free)
-    }
-    assert steps[free] < 1.3 * steps[1] < steps[2 * free]
+    one, at_most, more = MODEL.llm(LARGE, concurrency=(1, free, 2 * free), tensor_parallel=1).served
+    assert at_most.tpot_ms < 1.26 * one.tpot_ms < more.tpot_ms
 
 
 def test_experts_are_read_as_far_as_they_are_touched() -> None:
@@ -251,6 +254,13 @@ def test_known_names() -> None:
         (LARGE, {"input_tokens": MOST_TOKENS + 1}, "input-tokens"),
         (LARGE, {"input_tokens": 131072, "output_tokens": 1}, "input-tokens"),
         (LARGE, {"output_tokens": 2.5}, "output-tokens"),
+        (LARGE, {"output_tokens": 1}, "output-tokens"),
+        (LARGE, {"expert_parallel": 2}, "expert-parallel"),
+        (LARGE, {"price_per_hour": math.nan}, "price-per-hour"),
+        (LARGE, {"price_per_hour": math.inf}, "price-per-hour"),
+        (LARGE, {"price_per_hour": -1.0}, "price-per-hour"),
+        (None, {}, "decoder"),
+        (3, {}, "decoder"),
         (LARGE, {"concurrency": ()}, "concurrency"),
         (LARGE, {"concurrency": (1, -1)}, "concurrency"),
         (LARGE, {"tensor_parallel": 3}, "tensor-parallel"),
@@ -274,9 +284,55 @@ def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str)
     assert "\n" not in str(caught.value)
 
 
+def test_data_types_are_the_same_everywhere(lolat: Command) -> None:
+    words = ", ".join(DTYPES)
+    assert words in " ".join(lolat.text("llm", "--help").split())
+    with pytest.raises(InputError, match=f"expected one of {words}$"):
+        MODEL.llm(LARGE, dtype="fp9")
+    with pytest.raises(InputError, match=r"computes bfloat16, fp8, fp8_block, int4_wo$"):
+        MODEL.llm(LARGE, dtype="nvfp4")
+    for dtype in ("bfloat16", "fp8", "fp8_block", "int4_wo"):
+        assert MODEL.llm(LARGE, concurrency=1, dtype=dtype).chosen.dtype == dtype
+    offered = {field.name: field for field in TABS["llm"].fields}["dtype"].choices
+    assert [*offered][1:] == [*DTYPES]
+
+
+def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
+    row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1).served[0]
+    low, high = row.tpot_interval_ms
+    limits = (high * 1.01, (row.tpot_ms + high) / 2, (low + row.tpot_ms) / 2, low * 0.99)
+    told = []
+    for limit in limits:
+        try:
+            answer = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1, max_tpot_ms=limit, gpus=1)
+        except AnswerIsNo as no:
+            told.append(no.answer["best"])
+            continue
+        _, (heads, [cells]), _ = llm_parts(answer)
+        told.append(cells[heads.index(f"token <= {limit:g} ms")])
+        assert cells[-1] == "best"
+    assert told == ["yes", "likely", None, None]
+
+
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     found = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=4)
     assert [row.tensor_parallel for row in found.served] == [4, 8]
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "longest"),
+    [(YARN, 131072), ({**YARN, "rope_type": "llama3"}, 40960), (None, 40960),
+     ({"type": "linear", "factor": 2.0}, 81920), ({**YARN, "factor": 1.0}, 40960)],
+)  # fmt: skip
+def test_positions_that_are_scaled_make_the_context_longer(scaling: Any, longest: int) -> None:
+    """As of Qwen3, whose card says that YaRN with a factor of 4 takes 131,072 tokens."""
+    config = {**LARGE, "max_position_embeddings": 40960, "rope_scaling": scaling}
+    assert MODEL.llm(config, longest - 100, 100, 1, 1).served
+    with pytest.raises(InputError, match=f"holds {longest:,} tokens"):
+        MODEL.llm(config, longest - 99, 100, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -301,3 +357,29 @@ def test_a_price_is_of_the_gpu_with_as_much_memory() -> None:
     assert "A100-80GB" in (answer.prices or "")
     (row,) = answer.served
     assert row.dollars_per_million == pytest.approx(22.32 / 3600 / (row.tokens_per_s or 0) * 1e6)
+
+
+def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
+    """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model are in no machine, and have no
+    price; two groups of four in two machines.
+    """
+    prices = tmp_path / "prices.csv"
+    prices.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price\npair,h100,2,5\nfour,h100,4,12\n"
+    )
+    known = Model(document() | {"device": "h100 (vllm)"})
+    free = known.llm(LARGE, 100, 100, 8, (1, 2, 4, 16), prices=str(prices)).served
+    assert [(row.dollars_per_hour, row.rented) for row in free] == [
+        (5.0, "pair"), (5.0, "pair"), (12.0, "four"), (None, None)
+    ]  # fmt: skip
+    assert [row.dollars_per_million is None for row in free] == [False, False, False, True]
+    for row in free[:3]:
+        tokens_an_hour = 3600 * (row.tokens_per_s or 0.0)
+        assert row.dollars_per_million == pytest.approx(row.dollars_per_hour / tokens_an_hour * 1e6)
+    limit = free[2].tpot_ms * 0.985  # two groups of four keep it, with half the users each
+    found = known.llm(LARGE, 100, 100, 8, 4, prices=str(prices), max_tpot_ms=limit, gpus=8)
+    assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
+    assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")
+    text = "\n".join(llm_lines(found))
+    assert "2 x 4 GPUs in 2 x four" in text
+    assert "$24.00" in text

@@ -297,7 +297,9 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "above 0"),
+        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "mean_tpot_ms is 0"),
+        ({"completed": 0, "failed": 200}, "200 failed"),
+        ({"completed": 150, "failed": 50}, "50 of 200 requests failed"),
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
@@ -393,13 +395,44 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     assert lolat.load(out).language_models == made.language_models
     many = "".join(f"qwen3-8b,,500,100,{n},1,{10 + n / 10},,\n" for n in range(1, 13))
     again = lolat.fit([out, write("s.csv", SERVED + many)])
-    assert again.language_models.served == 12
+    assert (again.language_models.served, again.language_models.kinds) == (12, ("dense",))
     assert again.language_models.ways != made.language_models.ways
     assert again.language_models.operations == made.language_models.operations
+    told: list[str] = []
+    once = {**VLLM, "model_id": "qwen3-8b", "mean_tpot_ms": 12.0, "tensor_parallel": 1}
+    third = lolat.fit([out, write("run.json", json.dumps(once))], warn=told.append)
+    assert told[0].startswith("taken are qwen3-8b in bfloat16, cache bfloat16: the keys dtype")
+    assert told[1].startswith("1 served row: time per output token off by ")
+    assert third.document["environment"]["source"] == "k-sglang.csv, run.json"
+    assert "warnings" not in third.document
     of_others = write("o.csv", SERVED + many.replace(",,500", ",other,500"))
     with pytest.raises(InputError) as caught:
         lolat.fit([out, of_others])
     assert caught.value.code == "served"
+
+
+SHEET_RATES = {
+    "l40s": (733, None), "h100-sxm": (1978, None), "h200": (1978, None), "b200": (4500, 9000),
+    "rtx-4090": (330.3, None), "l4": (242, None), "a100-sxm-80gb": (None, None), "a10g": (None, None),
+    "rtx-a6000": (None, None),
+}  # fmt: skip
+"""TFLOPS of FP8 and FP4 without sparsity, as the makers' sheets say."""
+
+
+@pytest.mark.parametrize("name", SHEET_RATES)
+def test_a_known_gpu_is_made_of_its_name_alone(name: str) -> None:
+    made = lolat.fit(name=name)
+    assert made.predictors
+    sheet = made.language_models.sheet
+    for rate, wanted in zip((sheet.fp8_tflops, sheet.fp4_tflops), SHEET_RATES[name], strict=True):
+        assert rate == (None if wanted is None else pytest.approx(wanted, rel=0.02))
+    (row,) = made.llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
+    reads = (8.03e9 - 128256 * 4096) * 2 / (1e6 * sheet.bandwidth_gb_s)  # ms, all but the embedding
+    assert reads < row.tpot_ms < 2 * reads
+
+
+def test_a_gpu_without_bfloat16_knows_no_language_models() -> None:
+    assert "llm" not in lolat.fit(name="t4").document
 
 
 def test_served_rows_of_something_else_are_refused() -> None:
@@ -407,6 +440,10 @@ def test_served_rows_of_something_else_are_refused() -> None:
     made, words = served_by(known, [*rows, *rows], lambda name: EIGHT)  # a row twice is one
     assert made.served == known.served + len(rows)
     assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now", words)
+    # Of all measured times 1.5 times what it predicts, it is off by a third of them.
+    late = [dataclasses.replace(row, tpot_ms=row.tpot_ms * 1.5) for row in rows]
+    _, words = served_by(made, late, lambda name: EIGHT)
+    assert "off by 33 % at the median before" in words
     seconds = [dataclasses.replace(row, tpot_ms=row.tpot_ms / 1e3, ttft_ms=0.0) for row in rows]
     with pytest.raises(InputError, match="expected tpot_ms in ms") as caught:
         served_by(known, seconds, lambda name: EIGHT)

@@ -53,6 +53,22 @@ def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
     assert page.commands()[0].startswith(f"lolat llm {gpu} qwen3-32b --concurrency 32 ")
 
 
+def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
+    quick = json.loads(gpu.read_text())
+    quick["llm"]["sheet"]["bandwidth_gb_s"] *= 3
+    (tmp_path / "quick.json").write_text(json.dumps(quick))
+    with site([gpu, tmp_path / "quick.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=gpu&model=quick")
+        assert "Side by side" in page.answer()
+        body = page.raw.partition("The best configuration of each")[2].partition("</table>")[0]
+        page.get(f"{TAB}{SMALL}&model=gpu")
+        assert "Side by side" not in page.answer()
+    names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
+    assert names == ["gpu", "quick"]
+    (row,) = (line for line in body.split("<tr>") if "fastest" in line)
+    assert "quick" in row
+
+
 ASKED = {
     "concurrency": "4, 64", "input_tokens": "300", "output_tokens": "200", "tensor_parallel": "1,4",
     "dtype": "fp8", "price_per_hour": "3",

@@ -1,0 +1,95 @@
+"""One language model on several GPUs: the best row of each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.io.results import Result
+from lolat.llm.answer import LanguageModel, ServedModel, find_decoder
+from lolat.units import plural
+
+if TYPE_CHECKING:
+    from lolat.model import Model
+
+OF_THE_GPU = ("dtype", "not-timed")
+"""Errors for which a GPU is left out among several."""
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedModels(Result):
+    """A language model by several model files. `answers`: of each name the best row, within the limits
+    where there are any; `cheapest`, `fastest`: their names, by dollars a million tokens and by time per
+    output token; `left_out`: why others cannot answer.
+    """
+
+    of: Mapping[str, LanguageModel]
+    """The whole answers."""
+    left_out: Mapping[str, str]
+    KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
+
+    @property
+    def answers(self) -> dict[str, ServedModel]:
+        """The best row of each."""
+        return {name: answer.compared for name, answer in self.of.items() if answer.compared}
+
+    @property
+    def cheapest(self) -> str | None:
+        """None where none has a price."""
+        prices = {n: r.dollars_per_million for n, r in self.answers.items()}
+        known = {name: price for name, price in prices.items() if price is not None}
+        return min(known, key=known.__getitem__, default=None)
+
+    @property
+    def fastest(self) -> str | None:
+        """None where there is no answer."""
+        times = {name: row.tpot_ms or 0.0 for name, row in self.answers.items()}
+        return min(times, key=times.__getitem__, default=None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Each once, with the names that it is of in front."""
+        names: dict[str, list[str]] = {}
+        for name, answer in self.of.items():
+            for remark in answer.warnings:
+                names.setdefault(remark, []).append(name)
+        return tuple(f"{', '.join(of)}: {remark}" for remark, of in names.items())
+
+    def words(self) -> str:
+        """How many, and the fastest."""
+        return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
+
+
+def compare(models: Mapping[str, Model], config: Any, **question: Any) -> ComparedModels:
+    """Ask each of `models`, by name; `question`: of `Model.llm`.
+
+    AnswerIsNo where none keeps the limits, or holds the model; InputError where none knows it.
+    """
+    decoder = find_decoder(config)
+    found: dict[str, LanguageModel] = {}
+    errors: dict[str, AnswerIsNo | InputError] = {}
+    for name, model in models.items():
+        try:
+            answer = model.llm(decoder, **question)
+        except (AnswerIsNo, ModelFileError) as error:
+            errors[name] = error
+            continue
+        except InputError as error:
+            if error.code not in OF_THE_GPU:
+                raise
+            errors[name] = error
+            continue
+        if (row := answer.compared) is None:
+            errors[name] = AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
+            continue
+        # The remarks are to be of this row alone.
+        alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
+        found[name] = model.llm(decoder, **question | alone)
+    made = ComparedModels(found, {name: str(error) for name, error in errors.items()})
+    if not found:
+        why = "; ".join(f"{name}: {error.message}" for name, error in errors.items())
+        no = any(isinstance(error, AnswerIsNo) for error in errors.values())
+        raise AnswerIsNo(why, made.to_dict()) if no else InputError(why, code="no-device")
+    return made

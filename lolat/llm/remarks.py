@@ -1,0 +1,199 @@
+"""What a user must know of the rows of an answer, besides their numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.errors import InputError
+from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
+from lolat.llm.gpu import GPU, IN_GENERAL, Ways
+from lolat.llm.serving import (
+    GIB,
+    RESERVED_GIB,
+    USABLE,
+    Layout,
+    Load,
+    Served,
+    layout_of,
+    operations_of,
+    serve,
+    steps_of,
+    users_that_fit,
+)
+from lolat.units import milliseconds, percent, plural
+
+if TYPE_CHECKING:
+    from lolat.llm.answer import Question, ServedModel
+
+SAME = 1.25
+"""As long as a token takes no more than this times that of a single user, further users cost little."""
+FASTER = 0.9
+"""Another data type, or load, is spoken of where it takes less than this times as long."""
+MOST_AT_ONCE, STEADY_SHARE = 0.5, 0.13
+"""`Ways.together`: beyond the first it is of a load that starts at once; the second is that of vLLM and of
+TensorRT-LLM, whose rows were measured in a steady load."""
+SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
+          "all_reduce": ("all_reduce",), "prefill_attention": ()}  # fmt: skip
+CALLED = {"gemm": "products", "moe": "experts"}
+
+
+def served_as(gpu: GPU, layout: Layout, row: ServedModel, users: np.ndarray, ways: Ways) -> Served:
+    """What so many `users` (rows,) of one replica see, with the tokens of `row`."""
+    size = np.ones(len(users))
+    tokens = np.array([row.input_tokens + row.output_tokens])
+    fit = users_that_fit(gpu.section, layout, tokens) * size
+    load = Load(size * row.input_tokens, size * row.output_tokens, users, fit)
+    return serve(ways, steps_of(gpu, layout, load), load)
+
+
+def free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
+    """Up to how many users a token takes no more than SAME times that of one; None without times."""
+    if row.tpot_ms is None:
+        return None
+    users = np.round(2.0 ** np.arange(0, 11, 0.25))
+    users = np.unique(users[users <= max(row.largest_concurrency / row.replicas, 1.0)])
+    ms = served_as(gpu, layout, row, users, gpu.section.ways).tpot_ms
+    return max(int(np.interp(SAME * ms[0], np.maximum.accumulate(ms), users)), 1)
+
+
+def remarks(
+    gpu: GPU, layout: Layout, rows: Sequence[ServedModel], row: ServedModel, asked: Question
+) -> Iterator[str]:
+    """Of `rows`, and of the chosen `row` and its layout; the first: what holds weights that do not fit."""
+    section, decoder = gpu.section, layout.decoder
+    if any(not one.largest_concurrency for one in rows):
+        yield _room(gpu, layout, asked)
+    waits = [one for one in rows if one.largest_concurrency and not one.fits]
+    if waits:
+        yield (
+            f"{plural(len(waits), 'row')}: not all requests fit in memory at once; the others wait for "
+            "their first token"
+        )
+    if asked.dtype and decoder.expert_dtype.endswith("mxfp4"):
+        yield (
+            f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
+            f"dtype {asked.dtype} changes nothing"
+        )
+    elif asked.dtype and row.tpot_ms is not None:
+        yield from _faster(gpu, layout, row, asked)
+    yield from _not_timed(gpu, layout, row)
+    if not section.served:
+        yield (
+            "no served model of this GPU and framework is known: how it schedules and starts kernels is "
+            "as on others"
+        )
+    elif is_unseen(gpu, layout):
+        kind = "mixture of experts" if decoder.experts else "dense model"
+        yield (
+            f"no served {kind} of this GPU and framework is known: its times are those of its operations, "
+            "and the interval is wider"
+        )
+    if section.ways.together > MOST_AT_ONCE and row.ttft_ms is not None and row.fits:
+        ways = msgspec.structs.replace(section.ways, together=STEADY_SHARE)
+        steady = served_as(gpu, layout, row, _each(row), ways).ttft_ms[0]
+        if steady < FASTER * row.ttft_ms:  # a single user waits for nobody
+            yield (
+                "the first token is of requests that all start at once, as this framework was measured; in "
+                f"a steady load it is about {milliseconds(steady)} ({row.load_words})"
+            )
+    node = int(section.sheet.gpus_per_node)
+    if any(one.tensor_parallel > node for one in rows):
+        yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
+
+
+def is_unseen(gpu: GPU, layout: Layout) -> bool:
+    """Whether the served rows of a GPU are all of the other kind of model, dense or with experts."""
+    kinds = gpu.section.kinds
+    return bool(kinds) and layout.decoder.kind not in kinds
+
+
+def _each(row: ServedModel) -> np.ndarray:
+    """(1,) users of one replica."""
+    return np.array([math.ceil(row.concurrency / row.replicas)], float)
+
+
+def _others(gpu: GPU, layout: Layout, asked: Question) -> Iterator[Layout]:
+    """The same in each other data type that the GPU computes, the one that was published first."""
+    for dtype in dict.fromkeys(["", *DTYPES]):
+        try:
+            other = layout_of(
+                gpu.section, layout.decoder, layout.tensor_parallel, layout.expert_parallel, dtype,
+                asked.kv_dtype,
+            )  # fmt: skip
+            operations_of(gpu, other)
+        except InputError:
+            continue
+        if (other.dtype, other.expert_dtype) != (layout.dtype, layout.expert_dtype):
+            yield other
+
+
+def _faster(gpu: GPU, layout: Layout, row: ServedModel, asked: Question) -> Iterator[str]:
+    """The fastest type of as many bytes, or of the configuration, where it is faster than FASTER says."""
+    found: dict[str, float] = {}
+    for other in _others(gpu, layout, asked):
+        alike = math.isclose(WEIGHT_BYTES[other.dtype], WEIGHT_BYTES[layout.dtype], rel_tol=0.01)
+        is_timed = not any(
+            operation.like
+            for one in (layout, other)
+            for (name, _), operation in operations_of(gpu, one).items()
+            if name in CALLED
+        )
+        if is_timed and (alike or other.dtype == layout.decoder.dtype):
+            tokens = np.array([row.input_tokens + row.output_tokens])
+            if _each(row) <= users_that_fit(gpu.section, other, tokens):
+                seen = served_as(gpu, other, row, _each(row), gpu.section.ways)
+                found[other.dtype] = float(seen.tpot_ms[0])
+    best = min(found, key=found.__getitem__, default="")
+    if best and found[best] < FASTER * (row.tpot_ms or 0.0):
+        yield (
+            f"{layout.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
+            f"{milliseconds(found[best])} a token, {layout.dtype} {milliseconds(row.tpot_ms or 0.0)} "
+            f"({row.load_words})"
+        )
+
+
+def _room(gpu: GPU, layout: Layout, asked: Question) -> str:
+    """How many GPUs hold the weights, in this data type and in smaller ones."""
+    memory = gpu.section.sheet.memory_gib
+    room = USABLE * memory - RESERVED_GIB
+
+    def least(one: Layout) -> int:
+        return math.ceil(one.weight_bytes * one.tensor_parallel / GIB / room)
+
+    taken = layout.weight_bytes * layout.tensor_parallel / GIB
+    others = dict.fromkeys(DTYPES, 0)  # their order; of equal numbers the first type is named
+    others |= {one.dtype: least(one) for one in _others(gpu, layout, asked)}
+    first = {n: dtype for dtype, n in [*others.items()][::-1] if 0 < n < least(layout)}
+    fewer = [f"{n} in {first[n]}" for n in sorted(first, reverse=True)]
+    return (
+        f"its weights take {taken:.0f} GiB, and {room:.0f} of a GPU's {memory:g} are free for them: at "
+        f"least {plural(least(layout), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
+    )
+
+
+def _not_timed(gpu: GPU, layout: Layout, row: ServedModel) -> Iterator[str]:
+    """The operations that were not timed on this GPU, what stands for them, and their share of a token.
+
+    Where some data types of an operation are known in another way, its share is not told.
+    """
+    used, ms = operations_of(gpu, layout), row.goes_to or {}
+    dtypes: dict[tuple[str, str], list[str]] = {}
+    for (name, dtype), operation in used.items():
+        dtypes.setdefault((operation.like, name), []).append(dtype)
+    told: dict[str, list[str]] = {}
+    for (like, name), of in dtypes.items():
+        whole = len(of) == sum(other == name for other, _ in used)
+        share = whole * sum(ms.get(part, 0.0) for part in SHARES[name]) / (row.tpot_ms or 1.0)
+        words = f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(of)}"
+        words += f" ({percent(share)} of a token)" if share else ""
+        told.setdefault(like, []).append(words)
+    told.pop("", None)  # timed
+    for like, names in sorted(told.items()):
+        stands = f"as {like}" if like.startswith("its ") else f"as on {like}"
+        stands = "by the usual rates of GPUs" if like == IN_GENERAL else stands
+        yield f"not timed on this GPU, but taken {stands}: {', '.join(names)}"

@@ -1,0 +1,117 @@
+"""One language model on several GPUs: the command, its JSON, and who is the cheapest and the fastest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lolat.errors import AnswerIsNo, InputError
+from lolat.llm.compare import compare
+from lolat.model import Model
+from tests.cli.commands import Command
+from tests.llm.known_gpu import LARGE, SHEET, document, section
+
+SLOW = msgspec.structs.replace(SHEET, bandwidth_gb_s=500, bf16_tflops=200)
+SMALL = msgspec.structs.replace(SHEET, memory_gib=10, gpus_per_node=1)
+SHEETS = {"large": SHEET, "slow": SLOW, "small": SMALL}
+PRICES = """\
+InstanceType,AcceleratorName,AcceleratorCount,Price
+one,h100,1,40
+one-slow,a10g,1,0.5
+"""
+NAMES = {"large": "h100", "slow": "a10g", "small": "t4"}
+
+
+@pytest.fixture
+def lolat(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """`large.json`, `slow.json`, `small.json` and the configuration `eight.json`."""
+    monkeypatch.chdir(tmp_path)
+    for name, known in files().items():
+        Path(f"{name}.json").write_text(json.dumps(known))
+    Path("eight.json").write_text(json.dumps(LARGE))
+    return Command(capsys)
+
+
+def files() -> dict[str, dict[str, Any]]:
+    return {
+        name: document(section(sheet=sheet)) | {"device": f"{NAMES[name]} (vllm)"}
+        for name, sheet in SHEETS.items()
+    }
+
+
+ASK = ("eight.json", "--concurrency", "8", "--tensor-parallel", "1")
+
+
+def test_a_row_a_model_and_a_reason_for_the_others(lolat: Command) -> None:
+    found = lolat.json("llm", "large.json,slow.json,small.json", *ASK)
+    each = {name: lolat.json("llm", name, *ASK)["rows"] for name in ("large.json", "slow.json")}
+    assert found["answers"] == {name: row for name, [row] in each.items()}
+    assert (found["fastest"], list(found["left_out"])) == ("large.json", ["small.json"])
+    assert "its weights do not fit" in found["left_out"]["small.json"]
+    text = lolat.text("llm", "large.json,slow.json,small.json", *ASK)
+    rows = [line.split()[0] for line in text.splitlines() if ".json  " in line]
+    assert rows == ["large.json", "slow.json"]
+    assert "small.json: llama on 1 GPU" in text or "small.json: eight on 1 GPU" in text
+
+
+def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
+    models = {name: Model(known) for name, known in files().items() if name != "small"}
+    prices = tmp_path / "prices.csv"
+    prices.write_text(PRICES)
+    asked = {"concurrency": 8, "tensor_parallel": 1, "prices": str(prices)}
+    found = compare(models, LARGE, **asked)
+    dollars = {
+        name: price / 3600 / (row.tokens_per_s or 0.0) * 1e6
+        for (name, row), price in zip(found.answers.items(), (40, 0.5), strict=True)
+    }
+    for name, row in found.answers.items():
+        assert row.dollars_per_million == pytest.approx(dollars[name])
+    assert dollars["slow"] < dollars["large"]
+    assert (found.cheapest, found.fastest) == ("slow", "large")
+
+
+def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
+    models = {name: Model(known) for name, known in files().items() if name != "small"}
+    times = {n: m.llm(LARGE, concurrency=8, tensor_parallel=1).chosen for n, m in models.items()}
+    limit = times["large"].tpot_ms * 1.05
+    found = compare(models, LARGE, concurrency=8, max_tpot_ms=limit, gpus=1)
+    assert list(found.answers) == ["large"]
+    assert found.answers["large"].within is True
+    assert "keeps" in found.left_out["slow"]
+    with pytest.raises(AnswerIsNo, match=r"large: no configuration.*slow: no configuration") as no:
+        compare(models, LARGE, concurrency=8, max_tpot_ms=0.01)
+    assert [*no.value.answer["left_out"]] == ["large", "slow"]
+
+
+def test_remarks_are_of_the_rows_that_are_shown() -> None:
+    """Of the default numbers of users 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
+    tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
+    models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
+    found = compare(models, LARGE, tensor_parallel=1)
+    assert found.of["tight"].chosen == found.answers["tight"]
+    assert all(row.fits for row in found.answers.values())
+    (remark,) = found.warnings
+    assert remark.startswith("tight, again: no served model of this GPU")
+
+
+def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
+    models = {name: Model(known) for name, known in files().items()}
+    with pytest.raises(InputError) as error:
+        compare(models, LARGE, concurrency=0)
+    assert error.value.code == "concurrency"
+    with pytest.raises(InputError, match=r"large: dtype nvfp4.*slow: dtype nvfp4"):
+        compare(models, LARGE, dtype="nvfp4")
+
+
+def test_exit_codes(lolat: Command) -> None:
+    no = lolat("llm", "large.json,slow.json", *ASK, "--max-tpot-ms", "0.01")
+    assert (no.code, len(no.err.splitlines())) == (3, 1)
+    unknown = lolat("llm", "large.json,h200-vllm", *ASK)
+    assert unknown.code == 2
+    assert "lolat fit --name h200-vllm --output h200-vllm.json" in unknown.err

@@ -1,0 +1,120 @@
+"""What is said of an answer besides its numbers: true, by another answer or by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from lolat.errors import AnswerIsNo
+from lolat.llm.config import read_decoder
+from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
+from lolat.model import Model
+from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, WAYS, document, operation, section
+
+
+def of(**changes: Any) -> Model:
+    return Model(document(section(**changes)))
+
+
+def said(answer: Any, words: str) -> str:
+    """The one remark with these words, or ""."""
+    return next((remark for remark in answer.warnings if words in remark), "")
+
+
+def slow_experts(factor: float) -> dict[str, Any]:
+    """The operations of the known GPU, and its experts in FP8 at a part of their rate and bandwidth."""
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    usual = operation("moe", "fp8")
+    slower = {term: usual.terms[term] * factor for term in ("rate", "bandwidth")}
+    operations["moe"]["fp8"] = msgspec.structs.replace(usual, terms=usual.terms | slower)
+    return operations
+
+
+WIDE = {**MIXTURE, "hidden_size": 2048, "moe_intermediate_size": 1024, "num_experts": 64}
+
+
+def test_a_data_type_that_is_slower_than_the_published_one_is_told() -> None:
+    slow = of(operations=slow_experts(0.1))
+    asked = {"concurrency": 64, "tensor_parallel": 1}
+    fp8, usual = (slow.llm(WIDE, **asked, dtype=dtype) for dtype in ("fp8", ""))
+    assert usual.chosen.tpot_ms < 0.9 * fp8.chosen.tpot_ms
+    remark = said(fp8, "fp8 is slower than bfloat16 here")
+    figures = [float(ms) for ms in re.findall(r"([\d.]+) ms", remark)]
+    assert figures == pytest.approx([usual.chosen.tpot_ms, fp8.chosen.tpot_ms], rel=0.01)
+    assert not said(usual, "slower")
+    assert not said(of(operations=slow_experts(1.0)).llm(WIDE, **asked, dtype="fp8"), "slower")
+
+
+def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider() -> None:
+    dense = of(kinds=("dense",), spread=(0.1, 0.3))
+    large, mixture = (dense.llm(c, concurrency=8, tensor_parallel=1) for c in (LARGE, MIXTURE))
+    assert said(mixture, "no served mixture of experts")
+    assert not said(large, "no served")
+    for answer, off in ((large, 0.1), (mixture, 0.2)):
+        low, high = answer.chosen.tpot_interval_ms
+        assert high / low == pytest.approx(math.exp(2 * off))
+    assert not said(of(kinds=("dense", "experts")).llm(MIXTURE, concurrency=8), "no served")
+
+
+def test_the_first_token_of_requests_that_start_at_once_is_told() -> None:
+    asked = {"concurrency": 32, "tensor_parallel": 1}
+    at_once = of(ways=msgspec.structs.replace(WAYS, together=0.97)).llm(LARGE, **asked)
+    steady = of(ways=msgspec.structs.replace(WAYS, together=0.13)).llm(LARGE, **asked)
+    (ms,) = re.findall(r"about ([\d.]+) ms", said(at_once, "all start at once"))
+    assert float(ms) == pytest.approx(steady.chosen.ttft_ms, rel=0.01)
+    assert at_once.chosen.ttft_ms > 2 * steady.chosen.ttft_ms
+    assert not said(steady, "start at once")
+
+
+def test_how_many_gpus_hold_weights_that_do_not_fit() -> None:
+    decoder, room = read_decoder(LARGE), USABLE * 10 - RESERVED_GIB
+    small = of(sheet=msgspec.structs.replace(SHEET, memory_gib=10))
+    needs = {t: math.ceil(decoder.weight_bytes(t) / GIB / room) for t in ("bfloat16", "fp8")}
+    words = f"at least {needs['bfloat16']} GPUs; {needs['fp8']} in fp8"
+    answer = small.llm(LARGE, concurrency=1, tensor_parallel=1)
+    assert words in answer.warnings[0]
+    with pytest.raises(AnswerIsNo, match=f"its weights do not fit; .*{words}"):
+        small.llm(LARGE, concurrency=1, tensor_parallel=1, gpus=1)
+
+
+def test_what_was_not_timed_is_named_with_its_share_of_a_token() -> None:
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    like = msgspec.structs.replace(operation("moe", "bfloat16"), like="h100-vllm")
+    operations["moe"]["bfloat16"] = like
+    answer = of(operations=operations).llm(WIDE, concurrency=8, tensor_parallel=1)
+    remark = said(answer, "not timed on this GPU, but taken as on h100-vllm: experts in bfloat16")
+    share = answer.chosen.goes_to["experts"] / answer.chosen.tpot_ms
+    (percent,) = re.findall(r"\(([\d.]+) % of a token\)", remark)
+    assert float(percent) == pytest.approx(100 * share, abs=0.6)
+
+
+def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
+    """In FP8 a step has products of bfloat16 too, those of the head: which of them takes how long, a row
+    does not say.
+    """
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    operations["gemm"]["fp8"] = msgspec.structs.replace(operation("gemm", "fp8"), like="l40s-vllm")
+    known = of(operations=operations)
+    remark = said(known.llm(LARGE, concurrency=8, tensor_parallel=1, dtype="fp8"), "not timed")
+    assert remark == "not timed on this GPU, but taken as on l40s-vllm: products in fp8"
+
+
+def test_a_single_user_waits_for_nobody() -> None:
+    at_once = of(ways=msgspec.structs.replace(WAYS, together=0.97))
+    assert not said(at_once.llm(LARGE, concurrency=1), "start at once")
+
+
+def test_a_data_type_that_changes_nothing_is_told() -> None:
+    oss = {**MIXTURE, "model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
+    oss |= {"num_local_experts": 16, "mlp_only_layers": None}
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    operations["moe"]["w4a16_mxfp4"] = operation("moe", "w4a16_mxfp4")
+    known = of(operations=operations)
+    asked, usual = (known.llm(oss, concurrency=8, tensor_parallel=1, dtype=t) for t in ("fp8", ""))
+    assert asked.chosen.tpot_ms == usual.chosen.tpot_ms
+    assert said(asked, "dtype fp8 changes nothing")
+    assert not said(usual, "changes nothing")
