@@ -37,7 +37,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     title = f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    iteration = f": {' · '.join(parts)}" if parts else ""
+    iteration = f", {digits(first.samples_per_s)} samples/s"
+    iteration += f": {' · '.join(parts)}" if parts else ""
     room = [no_room(cost)] if cost.fits is False else []
     before = [
         *room,
@@ -51,7 +52,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
         before.append(f"the evaluation takes {duration(first.evaluation_s)} of an epoch")
     before += _link_lines(cost)
     if cost.samples is None:
-        before.append("Give --samples N for epochs, and with a price their cost.")
+        before.append(NO_SAMPLES)
     between = f"{percent(cost.coverage)} between"
     heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
              between, "$", "$ between", _limit_head(cost.max_hours), ""]  # fmt: skip
@@ -64,6 +65,9 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
         unknown += "give --price-per-hour or --prices."
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, (heads, rows), after
+
+
+NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
 
 
 def fit_words(cost: Cost) -> str:
@@ -204,11 +208,17 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{run}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
-        key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
+        key=lambda pair: (
+            pair[1].dollars is None,
+            pair[1].dollars or 0.0,
+            pair[1].total_s or 0.0,
+            -pair[1].samples_per_s,
+        ),
     )
     yield ""
     yield from _comparison(costs, listed)
     yield ""
+    yield from [] if costs.samples else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
     for cost in costs.answers:
         if cost.fits is False:
@@ -240,10 +250,10 @@ BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
 def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
     """The table: its rows, and what their marks say; in hours, as its columns are many."""
     between = f"{percent(costs.coverage)} between"
-    heads = ["device", "of it", "precision", "batch", "rented", "hours", between, "$",
-             _limit_head(costs.max_hours), ""]  # fmt: skip
+    heads = ["device", "of it", "precision", "batch", "rented", "" if costs.samples else "ms",
+             "samples/s", "hours", between, "$", _limit_head(costs.max_hours), ""]  # fmt: skip
     rows = [_costs_row(costs, *pair) for pair in listed]
-    yield from table_lines(heads, rows, left={0, 2, 4, 8, 9}, whole={0})
+    yield from table_lines(heads, rows, left={0, 2, 4, 10, 11}, whole={0})
     marks = {mark for row in rows for mark in row[-1]}
     told = {
         BEST: "no other row is both faster and cheaper",
@@ -289,6 +299,7 @@ def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str
     return [
         plain(cost.device), str(option.devices), _way(cost), "" if alike else f"{cost.batch_size:,}",
         _rented(option).removeprefix("1 x "),
+        "" if costs.samples else digits(option.iteration_ms), digits(option.samples_per_s),
         "" if total is None else digits(total / 3600),
         " .. ".join(digits(end / 3600) for end in ends),
         "" if option.dollars is None else _money(option.dollars), _keeps(option, costs.max_hours),

@@ -15,7 +15,7 @@ from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
-from lolat.training.cost import Cost, frontier
+from lolat.training.cost import Cost, check_limits, frontier
 from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
 
@@ -96,6 +96,7 @@ def compare(
     `left_out`: devices that cannot answer, and why; `asked`: see `lolat.model.Model.cost`. InputError where
     no device can answer.
     """
+    check_limits(**asked)
     graph = readers.read(network, asked.pop("input_size", None))
     left_out = dict(left_out)
     answers = _answers(models, graph, way, batch_size, left_out, asked)

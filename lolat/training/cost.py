@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat import readers
+from lolat.errors import InputError, arg
 from lolat.fitting.gpus import GIB, available_bytes, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
@@ -25,6 +26,7 @@ from lolat.training.model import Training, TrainingPrediction, TrainingRun, pred
 from lolat.training.prices import (
     Prices,
     Rental,
+    check_price,
     device_of,
     instances_of,
     price_list,
@@ -157,6 +159,7 @@ def cost(
     into the device is taken, not that of `run`. `device`: the model as it was given. `written`: the
     device's training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
+    check_limits(run.samples, price_per_hour, prices, max_hours)
     available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
@@ -195,6 +198,19 @@ def cost(
         **(_best(options, max_hours) if fits else NOTHING),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
+
+
+def check_limits(
+    samples: int | None = None,
+    price_per_hour: float | None = None,
+    prices: str | Prices | None = None,
+    max_hours: float | None = None,
+    **_: Any,
+) -> None:
+    """InputError for two prices, and for a limit where nothing is known that it limits."""
+    check_price(price_per_hour, prices)
+    if max_hours is not None and samples is None:
+        raise InputError(f"{arg('max_hours')} without {arg('samples')}: expected both, or none")
 
 
 def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:

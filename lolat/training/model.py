@@ -140,9 +140,10 @@ class TrainingPrediction:
 
     `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
     (what is waited for); they add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass,
-    part of no sum. `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples;
-    `startup_s`: what the first epoch takes more; `total_s`: all epochs and that, `interval_s` of it.
-    `dollars`: of `total_s`, by what is `rented`. None: not asked for, or the model cannot tell.
+    part of no sum. `samples_per_s`: of all devices together, in full iterations. `epoch_s`: an epoch after
+    the first, `evaluation_s` in it for the validation samples; `startup_s`: what the first epoch takes
+    more; `total_s`: all epochs and that, `interval_s` of it. `dollars`: of `total_s`, by what is `rented`.
+    None: not asked for, or the model cannot tell.
     """
 
     devices: int
@@ -151,6 +152,7 @@ class TrainingPrediction:
     iteration_ms: float
     parts_ms: dict[str, float | None]
     hidden_ms: float
+    samples_per_s: float
     iterations: int | None = None
     epoch_s: float | None = None
     evaluation_s: float | None = None
@@ -182,10 +184,10 @@ def predict(
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
         waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
-    parts_ms = alone.parts() | {"exchange": waited_ms}
+    parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
-        alone.total + waited_ms, parts_ms, hidden_ms,
+        total_ms, parts_ms, hidden_ms, 1e3 * devices * run.batch_size / max(total_ms, 1e-9),
         warnings=model.warnings(graph, run.batch_size, optimizer),
     )  # fmt: skip
     if run.samples is None:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
@@ -221,6 +221,12 @@ def device_of(document: Mapping[str, Any]) -> str:
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 
 
+def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
+    """InputError where a price is given beside a price list."""
+    if price_per_hour is not None and prices is not None:
+        raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
+
+
 def rental_of(
     document: Mapping[str, Any],
     price_per_hour: float | None,
@@ -229,8 +235,10 @@ def rental_of(
     step_bytes: float | None = None,
 ) -> Rental | None:
     """What is rented for a model's device: at the price given for one, or by a price list (see
-    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`.
+    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`. InputError
+    where both are given.
     """
+    check_price(price_per_hour, prices)
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
         return Rental(device_of(document), (offer,), GIVEN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lolat.errors import InputError
 from lolat.fitting.gpus import find_gpu
 from lolat.graph import Graph
 from lolat.training.compare import Costs, compare
+from lolat.units import digits
 from tests import synthetic
 from tests.cli.commands import Command, one_line
 
@@ -361,7 +363,7 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
 def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
     """By what each device says when it is asked alone; the table is no wider than a page."""
     on = {"rtx-3090-amp": "", "rtx-4090-amp": "~", "v100-fp32": "~!"}
-    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**4)
+    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**3)
     lines = lolat.done("cost", "--on", ",".join(on), *ask).out.splitlines()
     table = [line for line in lines[: lines.index("", 2)] if line.startswith((*on, "device"))]
     assert len(table) > len(on)
@@ -376,6 +378,28 @@ def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
     assert [line[0] for line in lines if line[:2] in ("* ", "~ ", "! ")] == ["*", "~", "!"]
     alone = lolat.json("cost", "--on", "rtx-3090-amp,v100-fp32", *ask)["answers"]
     assert [(a["estimated"], a["in_domain"]) for a in alone] == [(False, True), (True, False)]
+
+
+def test_samples_a_second(lolat: Command, net: str) -> None:
+    """All devices' batches over an iteration's seconds; without samples each row has both figures."""
+    ask = (net, "--batch-size", 64)
+    found = json.loads(lolat("cost", "a100-fp32", *ask, "--replicas", "1,4", "--json").out)
+    for option in found["options"]:
+        by_hand = 64 * option["devices"] / (option["iteration_ms"] / 1e3)
+        assert option["samples_per_s"] == pytest.approx(by_hand)
+    said = lolat.done("cost", "a100-fp32", *ask).out
+    assert f" an iteration, {digits(found['options'][0]['samples_per_s'])} samples/s" in said
+    on = ("cost", "--on", "a100-fp32,t4-fp32", "--precision", "fp32", *ask, "--replicas", "1,4")
+    lines = lolat.done(*on).out.splitlines()
+    assert "Give --samples N for epochs, and with a price their cost." in lines
+    heads = lines[2].split()
+    assert heads[-2:] == ["ms", "samples/s"]
+    options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]
+    rows = [line for line in lines if line.startswith(("a100-fp32 ", "t4-fp32 "))]
+    assert len(rows) == len(options) == 4
+    for o in options:
+        figures = rf" {digits(o['iteration_ms'])} +{digits(o['samples_per_s'])}(?!\S)"
+        assert [row for row in rows if re.search(figures, row)]
 
 
 def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) -> None:
