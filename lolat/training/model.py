@@ -178,12 +178,17 @@ def predict(
     optimizer = optimizer_named(run.optimizer)
     alone = model.iteration(graph, run.batch_size, optimizer)
     waited_ms = hidden_ms = 0.0
+    ends_ms = (0.0, 0.0)
     if devices > 1:
         assert link is not None
         sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
-        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
+        (waited_ms, hidden_ms), (short, _), (long, _) = (
+            exchange_ms(sizes, backward_ms, devices, link.slower(factor))
+            for factor in (1.0, 1.0 / link.off, link.off)
+        )
+        ends_ms = short, long
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
@@ -192,7 +197,7 @@ def predict(
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, alone.total)
+    return _with_epochs(prediction, model, graph, run, alone.total, ends_ms)
 
 
 def _with_epochs(
@@ -201,11 +206,13 @@ def _with_epochs(
     graph: Graph,
     run: TrainingRun,
     alone_ms: float,
+    ends_ms: tuple[float, float],
 ) -> TrainingPrediction:
     """With the times of epochs; the last iteration of each has what is left of a device's samples.
 
-    `alone_ms`: an iteration without its exchange. An exchange is taken as certain, as it follows from the
-    link: it is added to both ends of the interval of the rest.
+    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for that on a link which is as
+    fast, and as slow, as it may be. The lower ends of computing and of exchanging are added, and the upper
+    ones. A sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
@@ -229,10 +236,11 @@ def _with_epochs(
     iterations = -(-run.samples // (prediction.devices * run.batch_size))
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
+    low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)
     interval_s = None
     try:
         factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
-        interval_s = (alone_s / factor + exchanges_s, alone_s * factor + exchanges_s)
+        interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
     except InputError:
         warnings.append(
             f"no interval: too few points were left out of the fit for {100 * run.coverage:g} % coverage"
