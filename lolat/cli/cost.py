@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 @common.coverage_option
 @common.option(
     "--memory-gib", type=common.POSITIVE, metavar="GIB",
-    help="Of each device, among several the least; if not given, of its data sheet, or what was free when "
-    "a CPU was learned.",
+    help="What an iteration may take of each device; of several, those with less memory are left out. If "
+    "not given, by the data sheet, or what was free when a CPU was learned.",
 )  # fmt: skip
 @common.replicas_option(
     default=None, show_default=False,

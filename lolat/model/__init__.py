@@ -325,10 +325,10 @@ class Model(Result):
         data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
         price list has. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as adam) or adadelta.
         Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually
-        are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
-        `max_hours`: the cheapest is within it. `price_per_hour`: US$ for one device; else the price in
-        `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`) of the
-        model's device.
+        are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: what an iteration
+        may take of each device. `max_hours`: the cheapest is within it. `price_per_hour`: US$ for one
+        device; else that of the model's device in `prices` (a CSV file in the layout of SkyPilot's catalog;
+        None: the list of `lolat prices`).
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the

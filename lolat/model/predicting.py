@@ -155,19 +155,18 @@ def predict_network(
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if steps is not None and isinstance(formula, Kernels):
-        outside = formula.outside(steps, size, model.domain.least)
-        outside = outside_of_tables(model, analysis, size, outside, steps)
+        found = formula.outside(steps, size, model.domain.least)
+        outside = outside_of_tables(model, analysis, size, found, steps)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
     mode = mode_of(document)
-    memory, inside = analysis.memory(size, mode), outside.inside_share
-    inside = inside if is_measured(document) else 0.0
+    memory = analysis.memory(size, mode)
+    inside = outside.inside_share if is_measured(document) else 0.0
     half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
-    date = where.get("date")
     return Prediction(
         network=graph.name,
         batch_size=size,
@@ -179,7 +178,7 @@ def predict_network(
         inside_share=inside,
         memory=memory,
         model=model.name,
-        learned=date if isinstance(date, str) else None,
+        learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
         input_shapes=tuple((size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(

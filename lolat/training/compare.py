@@ -142,19 +142,15 @@ def _answers(
     asked: dict[str, Any],
 ) -> list[Cost]:
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
-    least = asked.pop("memory_gib", None)
+    least = asked.get("memory_gib")
     found: list[Cost] = []
     if launch := way[1]:  # of a GPU that was measured so no other model is asked
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for model in models:
-        own = _memory_gib(model)
-        if why := _too_small(model, own, least, asked.get("prices")):
+        if why := _too_small(model, least, asked.get("prices")):
             left_out[model.label] = why
             continue
-        # At least so much is asked for: a card with more keeps its own.
-        has_it = own is not None and least is not None and own >= least
-        asked["memory_gib"] = None if has_it else least
         costs, refused = [], ""
         for precision in way[:1] if way[0] else (None, *TRIED):
             try:
@@ -174,16 +170,10 @@ def _launch(model: Model) -> str | None:
     return mode_of(model.document).launch if "predictors" in model.document else None
 
 
-def _memory_gib(model: Model) -> float | None:
-    """The memory of a model's GPU by its data sheet; None where that is not known."""
-    gpu = gpu_of(model.document)
-    return None if gpu is None else gpu.memory_gib
-
-
-def _too_small(
-    model: Model, own_gib: float | None, least_gib: float | None, prices: Any
-) -> str | None:
+def _too_small(model: Model, least_gib: float | None, prices: Any) -> str | None:
     """Why a device is left out that has less memory than is asked for, and is not rented with more."""
+    gpu = gpu_of(model.document)
+    own_gib = None if gpu is None else gpu.memory_gib
     if own_gib is None or least_gib is None or own_gib >= least_gib:
         return None
     if rental_of(model.document, None, prices, least_gib) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from lolat import readers
@@ -11,6 +12,7 @@ from lolat.errors import InputError, arg
 from lolat.fitting.gpus import GIB, available_bytes, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.modes import Mode
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
 from lolat.model.predicting import AUTO as AUTO
@@ -47,12 +49,13 @@ class Cost(Result):
     `max_hours`, or None. `prices`: where the price is from. None or empty without a price, without samples,
     and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration on each
     device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
+    `cheaper`: of a largest batch, a cheaper card of that name with less memory, and the batch for it.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
-        "max_hours", "prices", "options", "cheapest", "fastest", "frontier", "warnings",
+        "max_hours", "prices", "options", "cheapest", "fastest", "frontier", "cheaper", "warnings",
     )  # fmt: skip
 
     model: str
@@ -76,6 +79,7 @@ class Cost(Result):
     cheapest: int | None
     fastest: int | None
     frontier: tuple[int, ...]
+    cheaper: str | None
     warnings: tuple[str, ...]
 
     @property
@@ -164,7 +168,7 @@ def cost(
     if largest and available is None:
         raise no_memory(device or training.name)
     listed = price_list(prices) if price_per_hour is None else None
-    asked = training.document, price_per_hour, listed, memory_gib
+    asked, given = (training.document, price_per_hour, listed, memory_gib), replicas
     if largest:
         replicas = replicas or instances_of(rental_of(*asked))
     run.check_batch(1 if largest else max(replicas, default=1))
@@ -173,7 +177,8 @@ def cost(
     training = training if written is None else written(graph)
     mode = mode_of(training.document) if "predictors" in training.document else None
     optimizer = optimizer_named(run.optimizer)
-    most = None if available is None else largest_batch(graph, optimizer, available, mode)
+    batch_for = partial(largest_batch, graph, optimizer, mode=mode)
+    most = None if available is None else batch_for(available)
     if most and largest:
         run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
     memory = memory_bytes(graph, run.batch_size, optimizer, mode)
@@ -185,10 +190,7 @@ def cost(
     return Cost(
         model=training.name,
         device=device or training.name,
-        precision=None if mode is None else precision_of(mode.dtype),
-        launch=None if mode is None else mode.launch,
-        network=graph.name,
-        **_about(training, graph, run),
+        **_about(training, graph, run, mode),
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
@@ -196,6 +198,7 @@ def cost(
         prices=rental.prices if rental else None,
         options=tuple(options),
         **(_best(options, max_hours) if fits else NOTHING),
+        cheaper=_cheaper(asked, rental, given, batch_for) if largest and rental else None,
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
 
@@ -213,12 +216,26 @@ def check_limits(
         raise InputError(f"{arg('max_hours')} without {arg('samples')}: expected both, or none")
 
 
-def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
+def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None) -> dict[str, Any]:
     """What an answer repeats of its question, and on what it rests."""
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
     inside = training.in_domain(graph, run.batch_size)
     asked = {name: getattr(run, name) for name in names}
+    way = (None, None) if mode is None else (precision_of(mode.dtype), mode.launch)
+    asked |= {"network": graph.name, "precision": way[0], "launch": way[1]}
     return {**asked, "estimated": training.estimated, "in_domain": inside}
+
+
+def _cheaper(
+    asked: tuple[Any, ...], rental: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
+) -> str | None:  # fmt: skip
+    """See `Cost.cheaper`; `asked`: of `rental_of`, `batch_for`: the largest batch in some bytes."""
+    document, price_per_hour, listed, memory_gib = asked
+    if price_per_hour is not None or memory_gib:
+        return None
+    # With cards into which this batch does not fit.
+    every = rental_of(document, None, listed, step_bytes=0) or rental
+    return every.cheaper_than(rental, replicas or instances_of(every), batch_for)
 
 
 def _option(

@@ -8,7 +8,7 @@ differs from provider to provider. A row is an instance type in a region, with t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from lolat.errors import InputError, arg
 from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
-from lolat.units import plain
+from lolat.units import dollars, plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices, to have an answer without a network; its rows say where they are from, and the day."""
@@ -190,6 +190,29 @@ class Rental:
             offer.region,
             instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
+
+    def cheaper_than(
+        self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
+    ) -> str | None:
+        """What of cards with less memory is cheaper than anything of `other`, for each device of one of
+        `replicas`, in words with the batch for it; None where nothing is. `batch_for`: bytes -> batch.
+        """
+
+        def each(rental: Rental, devices: int) -> float:
+            return rental.rented(devices).price_per_hour / devices
+
+        best = min(replicas, key=lambda k: each(self, k))
+        offer = self.offer_for(best)
+        gpu = find_gpu(offer.accelerator)
+        if gpu is None or each(self, best) >= min(each(other, k) for k in replicas):
+            return None
+        batch = batch_for(gpu.usable_bytes or 0)
+        said = (
+            f"{plain(offer.instance_type)} ({offer.devices} x {plain(offer.accelerator)} with "
+            f"{gpu.memory_gib:g} GiB, {dollars(offer.price)} an hour) is cheaper, and holds a batch of "
+            f"{batch:,}: --batch-size {batch}"
+        )
+        return said if batch else None
 
     def replicas_per_hour(self, replicas: int, devices: int) -> float:
         """US$ an hour of so many replicas on `devices` devices each, which need a link of their own only:

@@ -253,15 +253,18 @@ def test_what_is_rented_has_the_memory_that_is_asked(
     assert (rented and rented.instance_type) == instance
 
 
-def test_a_card_with_more_memory_than_is_asked_keeps_its_own(tmp_path: Path) -> None:
-    """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has its own batch."""
+def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
+    """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has the largest batch of 40."""
     models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
     path = tmp_path / "p.csv"
     path.write_text(f"{PRICES}h,9,H100,1\n")
     found = compare(models, network(), ("fp32", None), "auto", {}, memory_gib=40, prices=str(path))
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
-    assert answer.batch_size == models[1].cost(network(), "auto", prices=str(path)).batch_size
+    more = models[1].cost(network(), answer.batch_size + 1)
+    assert answer.memory_bytes <= 40 * 2**30 < more.memory_bytes
+    alone = models[1].cost(network(), "auto", prices=str(path), memory_gib=40)
+    assert alone.batch_size == answer.batch_size
     assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
 
 

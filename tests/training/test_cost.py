@@ -214,6 +214,35 @@ def test_a_card_with_less_memory_is_not_rented_where_the_step_does_not_fit(tmp_p
         assert rented.instance_type == instance
 
 
+def test_a_largest_batch_tells_a_cheaper_card_with_less_memory(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """At $0.75 a card and hour, against $2.50; with its batch it is what is rented."""
+    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+    path.write_text(SMALLER)
+    net.write_text(json.dumps(synthetic.network().to_dict()))
+    ask = (net, "--samples", 10**7, "--prices", path, "--replicas", "1,8", "--batch-size")
+    model, graph = package.load("v100-fp32"), synthetic.network()
+    most = model.cost(graph, 1, memory_gib=16 * 0.94 - 0.5).largest_batch
+    said = "eight (8 x V100 with 16 GiB, $6.00 an hour) is cheaper, and holds a batch of "
+    for device in (("v100-fp32",), ("--on", "v100-fp32,t4-fp32", "--precision", "fp32")):
+        lines = lolat.done("cost", *device, *ask, "auto").out.splitlines()
+        assert f"{said}{most:,}: --batch-size {most}" in lines
+        assert " eight (V100) (16 GiB) " in lolat.done("cost", *device, *ask, most).out
+        assert said not in lolat.done("cost", *device, *ask, most + 1).out
+    one = (
+        "cost",
+        "v100-fp32",
+        *ask[:-2],
+        1,
+        "--batch-size",
+        "auto",
+    )  # seven of eight would be idle
+    assert said[:9] not in lolat.done(*one).out
+    path.write_text(SMALLER.replace("eight,6,", "eight,60,"))
+    assert said[:9] not in lolat.done("cost", "v100-fp32", *ask, "auto").out
+
+
 def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path) -> None:
     path, net = tmp_path / "p.csv", tmp_path / "net.json"
     path.write_text(SMALLER)
