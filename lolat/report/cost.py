@@ -263,6 +263,9 @@ def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
         OUTSIDE: "OUTSIDE: most of it is like nothing that was measured there in that precision",
     }
     yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
+    if len(launches := _launches(costs)) > 1:
+        one = " or ".join(f"--launch {launch}" for launch in launches)
+        yield f"Not all are launched alike; all in one way: {one}"
 
 
 def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
@@ -275,11 +278,18 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
         yield f"Fastest: {choice_words(costs.fastest)}"
 
 
-def _way(cost: Cost) -> str:
-    """The precision, and the launch where it is not the usual one, unless the device's name says it."""
-    launch = cost.launch if cost.launch not in (None, EAGER) else None
-    named = launch is not None and launch in cost.device.split("-")
-    return ", ".join(filter(None, (cost.precision, None if named else launch)))
+def _launches(costs: Costs) -> list[str]:
+    """How the compared devices launch their operations."""
+    return sorted({c.launch for c in costs.answers if c.launch})
+
+
+def _way(cost: Cost, launches: Sequence[str]) -> str:
+    """The precision; the launch where the `launches` differ, or it is not the usual one and the device's
+    name does not say it.
+    """
+    launch = cost.launch or EAGER
+    named = len(launches) == 1 and (launch == EAGER or launch in cost.device.split("-"))
+    return ", ".join(filter(None, (cost.precision, None if named else cost.launch)))
 
 
 def _width(cost: Cost) -> float:
@@ -299,8 +309,8 @@ def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str
     is_so = (_choice(cost, option) in costs.frontier, cost.estimated, cost.in_domain is False)
     total, ends = option.total_s, option.interval_s or ()
     return [
-        plain(cost.device), str(option.devices), _way(cost), "" if alike else f"{cost.batch_size:,}",
-        _rented(option).removeprefix("1 x "),
+        plain(cost.device), str(option.devices), _way(cost, _launches(costs)),
+        "" if alike else f"{cost.batch_size:,}", _rented(option).removeprefix("1 x "),
         "" if costs.samples else digits(option.iteration_ms), digits(option.samples_per_s),
         "" if total is None else digits(total / 3600),
         " .. ".join(digits(end / 3600) for end in ends),

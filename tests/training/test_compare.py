@@ -477,6 +477,24 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
 
 
+def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
+    """In every row where they differ; in none where all are as usual, or one was asked for."""
+    names = {"rtx-4090-amp-compiled": "compiled", "a100-fp32": "eager", "rtx-5090-amp": "eager"}
+    ask = ("cost", net, "--batch-size", 256, "--precision", "amp", "--on")
+    lines = lolat.done(*ask, ",".join(names)).out.splitlines()
+    for name, launch in names.items():
+        rows = [line for line in lines if line.startswith(f"{name} ")]
+        assert rows
+        assert all(f" amp, {launch} " in row for row in rows)
+    (said,) = (line for line in lines if line.startswith("Not all are launched alike"))
+    for launch in ("compiled", "eager"):
+        assert f"--launch {launch}" in said
+        one = lolat.done(*ask, ",".join(names), "--launch", launch).out
+        assert "launched alike" not in one
+        assert ("amp, eager" in one) is False
+    assert "amp, " not in lolat.done(*ask, "a100-fp32,rtx-5090-amp").out
+
+
 def test_adamw_counts_as_adam() -> None:
     model = package.load("v100-fp32")
     adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
