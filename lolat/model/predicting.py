@@ -182,11 +182,11 @@ def predict_network(
         state=model.state,
         input_shapes=tuple((size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(
-            *analysis.counts.warnings,
             *outside.remarks,
             *doubts,
             *other_framework(where, graph.framework, model.label),
             *of_its_source(document),
+            *analysis.counts.warnings,  # how it was read is less than how sure the answer is
         ),
         names=analysis.names,
         features=formula.features,

@@ -62,13 +62,18 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     rows = [_row(cost, option) for option in cost.options if is_table]
     after = []
     if cost.samples is not None and cost.fits is not False:
-        unknown = f"No price of {plain(cost.model)} with that memory is known: "
-        unknown += "give --price-per-hour or --prices."
+        unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, (heads, rows), after
 
 
 NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
+
+
+def no_price_words(devices: Sequence[str], cost: Cost) -> str:
+    """That the price list which was asked has none of some devices."""
+    found = f"No price of {', '.join(devices)} in {plain(cost.price_list or '')}"
+    return f"{found}: give another list (--prices), or --price-per-hour."
 
 
 def fit_words(cost: Cost) -> str:
@@ -228,7 +233,7 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     if unpriced := [
         plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
     ]:
-        yield f"No price of {', '.join(unpriced)} is known: --prices FILE has them, or --price-per-hour."
+        yield no_price_words(unpriced, costs.answers[0])
     yield from left_out_lines(costs.left_out)
     yield from grouped_notes(
         [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
@@ -238,10 +243,10 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
     )
     yield from _card_lines(o for _, o in listed)
-    if dated := {
-        f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date
-    }:
-        yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
+    dated = {(r.source, r.date) for _, o in listed if (r := o.rented) and r.date}
+    lists = f" ({plural(len(dated), 'list')}; --json names each row's)" if dated else ""
+    if any(o.dollars is not None for _, o in listed):
+        yield f"Prices by the second{lists}: {LEFT_OUT}."
 
 
 Listed = Sequence[tuple[Cost, TrainingPrediction]]

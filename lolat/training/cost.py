@@ -46,16 +46,18 @@ class Cost(Result):
     of its time is in what is like what was measured, None where the model does not say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
-    `max_hours`, or None. `prices`: where the price is from. None or empty without a price, without samples,
-    and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration on each
-    device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
-    `cheaper`: of a largest batch, a cheaper card of that name with less memory, and the batch for it.
+    `max_hours`, or None. `prices`: where the price is from; `price_list`: the list that was asked, if one
+    was. None or empty without a price, without samples, and where an iteration does not fit: then nothing
+    is priced. `memory_bytes`: of an iteration on each device; `available_bytes`: of a device, None if
+    unknown; `largest_batch`: the largest that fits into it. `cheaper`: of a largest batch, a cheaper card
+    of that name with less memory, and the batch for it.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
-        "max_hours", "prices", "options", "cheapest", "fastest", "frontier", "cheaper", "warnings",
+        "max_hours", "prices", "price_list", "options", "cheapest", "fastest", "frontier", "cheaper",
+        "warnings",
     )  # fmt: skip
 
     model: str
@@ -75,6 +77,7 @@ class Cost(Result):
     largest_batch: int | None
     max_hours: float | None
     prices: str | None
+    price_list: str | None
     options: tuple[TrainingPrediction, ...]
     cheapest: int | None
     fastest: int | None
@@ -157,22 +160,21 @@ def cost(
     device: str = "",
     written: Callable[[Graph], Training] | None = None,
 ) -> Cost:
-    """Time, memory and money of training a network on each number of devices in `replicas`.
+    """Time, memory and money of training a network on so many devices as each of `replicas`.
 
-    `replicas`: none: as many as one instance of the price list has. `largest`: the largest batch that fits
-    into the device is taken, not that of `run`. `device`: the model as it was given. `written`: the
-    device's training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
+    `replicas`: none: as many as one instance of the price list has. `largest`: not the batch of `run` but
+    the largest that fits. `device`: the model as it was given. `written`: the device's training of a
+    network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
     check_limits(run.samples, price_per_hour, prices, max_hours)
     available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
+    link = None if link_gbps is None else Link(link_gbps)
     listed = price_list(prices) if price_per_hour is None else None
     asked, given = (training.document, price_per_hour, listed, memory_gib), replicas
-    if largest:
-        replicas = replicas or instances_of(rental_of(*asked))
+    replicas = replicas or (instances_of(rental_of(*asked)) if largest else ())
     run.check_batch(1 if largest else max(replicas, default=1))
-    link = None if link_gbps is None else Link(link_gbps)
     graph = readers.read(network, input_size)  # last, as it takes long
     training = training if written is None else written(graph)
     mode = mode_of(training.document) if "predictors" in training.document else None
@@ -186,7 +188,7 @@ def cost(
     rental = rental_of(*asked, memory)  # of this iteration: a card with less memory may hold it
     replicas = replicas or instances_of(rental)
     rental = rental if fits else None  # what does not run has no price
-    options = [_option(training, graph, run, k, link, rental) for k in replicas]
+    options = tuple(_option(training, graph, run, k, link, rental) for k in replicas)
     return Cost(
         model=training.name,
         device=device or training.name,
@@ -196,7 +198,8 @@ def cost(
         largest_batch=most,
         max_hours=max_hours,
         prices=rental.prices if rental else None,
-        options=tuple(options),
+        price_list=listed.prices if listed else None,
+        options=options,
         **(_best(options, max_hours) if fits else NOTHING),
         cheaper=_cheaper(asked, rental, given, batch_for) if largest and rental else None,
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),

@@ -181,7 +181,7 @@ class EstimatedTraining(Training):
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
-        remarks = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         remarks += self._outside(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
@@ -195,7 +195,7 @@ class EstimatedTraining(Training):
                 f"{measured} measured on this device: the backward pass is estimated from the forward one"
             )
         remarks += other_framework(self.document["environment"], graph.framework)
-        return *remarks, *of_its_source(self.document)
+        return *remarks, *of_its_source(self.document), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`: nothing is inside where the data sheet alone tells it, or the precision."""

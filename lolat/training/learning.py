@@ -313,7 +313,7 @@ class MeasuredTraining(Training):
                 f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
                 "was measured in inference"
             )
-        return *graph.warnings, *framework, *remarks
+        return *framework, *remarks, *graph.warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; of sizes and proportions as inference has it."""

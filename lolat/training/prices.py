@@ -98,7 +98,7 @@ def _offer(row: Row, file_name: str) -> Offer | None:
 
 
 def _amount(row: Row, column: str) -> float | None:
-    return row.number(column, 0.0) if row.get(column) else None
+    return row.number(column, 0.0, expected="a number from 0") if row.get(column) else None
 
 
 # ---- Names of accelerators.
@@ -270,6 +270,7 @@ def rental_of(
 
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+FORM = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by less
 
 
@@ -292,7 +293,11 @@ def find_rental(
     enough = None if memory_gib else step_bytes
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
     # "Tesla V100-SXM2-16GB" is a V100; an A100-80GB does what an A100 of 40 GB does.
-    names = [n for n in listed if is_named(n, device) or is_named(MEMORY.sub("", n), device)]
+    names = [
+        n for n in listed
+        if is_named(n, device) or is_named(short := MEMORY.sub("", n), device)
+        or (is_named(FORM.sub("", short), device) and _as_many(n, gpu))
+    ]  # fmt: skip
     if needed:
         names = [
             n for n in names
@@ -309,6 +314,12 @@ def find_rental(
     if not offers:
         return None
     return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own)
+
+
+def _as_many(accelerator: str, gpu: Gpu | None) -> bool:
+    """Whether a GPU of that name has as many multiprocessors: a H100 PCIe has fewer than a H100 SXM."""
+    other = find_gpu(accelerator)
+    return other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
 
 
 def _memory_gib(accelerator: str) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import lolat as package
@@ -138,6 +139,10 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     Path(prices).write_text(f"{PRICES}x,5,GPU-X,1\n")
     _, unpriced = with_a_price(models, prices)
     assert [name for name, why in unpriced.items() if "no times" in why] == ["GPU-X"]
+    assert "lolat fit" not in unpriced["GPU-X"]  # no data sheet of it comes along
+    Path(prices).write_text(f"{PRICES}x,5,MI210,1\n")
+    _, unpriced = with_a_price(models, prices)
+    assert "`lolat fit --name NAME" in unpriced["MI210"]
 
 
 # ---- The commands
@@ -475,6 +480,33 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
         compare(models, network(), ("amp", launch), 8, {}).answers[0] for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
+
+
+def test_own_prices_say_what_they_leave_out_and_what_is_not_among_them(
+    lolat: Command, prices: str, net: str
+) -> None:
+    ask = (net, "--batch-size", 8, "--samples", 10_000)
+    assert (
+        "without loading data"
+        in lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
+    )
+    assert f"No price of t4-fp32 in {prices}: " in (
+        lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
+    )
+    assert f"No price of t4 with that memory in {prices}: " in (
+        lolat.done("cost", "t4", *ask, "--prices", prices).out
+    )
+
+
+def test_what_the_answer_rests_on_comes_before_what_was_read() -> None:
+    """Of a device whose training was never measured."""
+    graph = network()
+    read = msgspec.structs.replace(graph, warnings=("read as images",))
+    for name in ("v100-fp32", "epyc-2t-onnxruntime", "epyc-2t-torch"):
+        found = package.load(name).cost(read, 8).warnings
+        assert found[-1] == "read as images"
+        assert len(found) > 1 or name == "epyc-2t-torch"
+    assert package.load("v100-fp32").run_as("amp").predict(read).warnings[-1] == "read as images"
 
 
 def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
