@@ -112,12 +112,14 @@ class Cost(Result):
         return ", ".join(words)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of devices: times in ms and s, money in US$."""
+        """A row for each number of devices: times in ms and s, money in US$, both ends of each interval."""
         rows = []
         for option in self.options:
             row: dict[str, Any] = plain_data(option)
             row |= {f"{name}_ms": ms for name, ms in row.pop("parts_ms").items()}
             row |= row.pop("rented") or {}
+            row["total_low_s"], row["total_high_s"] = row.pop("interval_s") or (None, None)
+            row["dollars_low"], row["dollars_high"] = row.pop("dollars_interval") or (None, None)
             rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
         return rows
 

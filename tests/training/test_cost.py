@@ -287,9 +287,12 @@ def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None
     names = [o["rented"]["instance_type"] for o in answer["options"]]
     assert names == ["paperspace_V100-32GB", "paperspace_V100-32GBx4"]
     assert [row["devices"] for row in found.rows()] == [1, 4]
-    assert all(
-        isinstance(v, str | float | int | None) for row in found.rows() for v in row.values()
-    )
+    for row, option in zip(found.rows(), found.options, strict=True):
+        assert all(isinstance(v, str | float | int | None) for v in row.values())
+        assert (row["total_low_s"], row["total_high_s"]) == option.interval_s
+        assert (row["dollars_low"], row["dollars_high"]) == option.dollars_interval
+    (row,) = package.load(sheet).cost("keras:MobileNet", 32).rows()
+    assert (row["total_low_s"], row["dollars_high"]) == (None, None)
 
 
 # ---- `lolat prices`.
