@@ -26,8 +26,10 @@ from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import (
+    Offer,
     Prices,
     Rental,
+    Rented,
     check_price,
     device_of,
     instances_of,
@@ -247,13 +249,24 @@ def _option(
     training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
     rental: Rental | None,
 ) -> TrainingPrediction:  # fmt: skip
-    """The training on so many devices, with its price where there is a rental; `link`: a given one."""
-    if link is None and devices > 1:
-        link = (
-            rental.link(devices) if rental else assumed_link(device_of(training.document), devices)
-        )
-    option = predict(training, graph, run, devices, link)
-    return _priced(option, rental) if rental else option
+    """The training on so many devices, with its price where there is a rental: of what can be rented, with
+    the link that it has, the cheapest for the whole training; `link`: a given one.
+    """
+    if rental is None:
+        if link is None and devices > 1:
+            link = assumed_link(device_of(training.document), devices)
+        return predict(training, graph, run, devices, link)
+
+    def on(offer: Offer) -> TrainingPrediction:
+        its = link or (rental.link(devices, offer) if devices > 1 else None)
+        return _priced(predict(training, graph, run, devices, its), rental.rented(devices, offer))
+
+    def price(option: TrainingPrediction) -> tuple[float, int]:
+        assert option.rented is not None
+        time = option.total_s or option.iteration_ms
+        return time * option.rented.price_per_hour, option.rented.instances
+
+    return min(map(on, rental.offers_for(devices)), key=price)
 
 
 NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
@@ -277,9 +290,8 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
 
 
-def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
+def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
     """An option with what is rented and the price of its time, by the second."""
-    rented = rental.rented(option.devices)
     times_s = None if option.total_s is None else (option.total_s, *(option.interval_s or ()))
     if times_s is None:
         return replace(option, rented=rented)

@@ -167,9 +167,10 @@ class Rental:
     prices: str
     memory_gib: float | None = None
 
-    def offer_for(self, devices: int) -> Offer:
-        """The instance type for `devices` devices: the cheapest with just as many, as these are linked
-        best; else the cheapest way with several, or with some left idle (the fewest instances).
+    def offers_for(self, devices: int) -> list[Offer]:
+        """The instance types for `devices` devices, the cheapest an hour first: the cheapest with just as
+        many, as these are linked best; else for each link the cheapest way with several, or with some left
+        idle (the fewest instances).
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -177,11 +178,15 @@ class Rental:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, offer.instance_type
 
-        return min(exact or self.offers, key=price)
+        if exact:
+            return [min(exact, key=price)]
+        dearest_first = sorted(self.offers, key=price, reverse=True)
+        by_link = {self.link(devices, offer): offer for offer in dearest_first}
+        return sorted(by_link.values(), key=price)
 
-    def rented(self, devices: int) -> Rented:
-        """What is rented for `devices` devices."""
-        offer = self.offer_for(devices)
+    def rented(self, devices: int, offer: Offer | None = None) -> Rented:
+        """What is rented for `devices` devices: of an offer, or of the cheapest."""
+        offer = offer or self.offers_for(devices)[0]
         instances = -(-devices // offer.devices)
         its, own = _memory_gib(offer.accelerator), self.memory_gib
         alike = its is None or own is None or ALMOST <= its / own <= 1.0 / ALMOST
@@ -202,7 +207,7 @@ class Rental:
             return rental.rented(devices).price_per_hour / devices
 
         best = min(replicas, key=lambda k: each(self, k))
-        offer = self.offer_for(best)
+        offer = self.offers_for(best)[0]
         gpu = find_gpu(offer.accelerator)
         if gpu is None or each(self, best) >= min(each(other, k) for k in replicas):
             return None
@@ -221,9 +226,8 @@ class Rental:
         apart = replicas * self.rented(devices).price_per_hour
         return min(apart, self.rented(replicas * devices).price_per_hour)
 
-    def link(self, devices: int) -> Link:
-        """The link of what is rented, assumed from its names and the device's."""
-        offer = self.offer_for(devices)
+    def link(self, devices: int, offer: Offer) -> Link:
+        """The link of so many devices of an offer, assumed from its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE
         names = f"{self.device} {offer.accelerator} {offer.instance_type}"
         return assumed_link(names, devices, machine)

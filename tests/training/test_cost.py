@@ -164,6 +164,24 @@ def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
     assert asked(known(), 4, link_gbps=25).options[0].link is None
 
 
+@pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
+def test_without_an_instance_of_just_as_many_the_job_decides(
+    tmp_path: Path, sample_ms: float
+) -> None:
+    """Three devices: apart, over a network, or in a machine of four; each priced in a list of its own."""
+    rows = ["one,3.0,V100,1", "four,13,V100,4"]
+    model, found = known(), []
+    model.sample_ms = sample_ms
+    for number, listed in enumerate(([rows[0]], [rows[1]], rows)):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(["InstanceType,Price,AcceleratorName,AcceleratorCount", *listed]))
+        found.append(asked(model, 3, prices=str(path)).options[0])
+    apart, machine, both = found
+    assert (apart.link, machine.link) == ("the network between machines", "NVLink 2")
+    assert both.dollars == min(apart.dollars or 0.0, machine.dollars or 0.0)
+    assert (both.link == machine.link) is (sample_ms < 1.0)  # where exchanging takes the time
+
+
 def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
     """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
     path = tmp_path / "p.csv"
