@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lolat import readers
@@ -16,6 +15,7 @@ from lolat.model import Model
 from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
 from lolat.training.cost import Cost, check_limits, frontier
+from lolat.training.model import Limits
 from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
 
@@ -36,7 +36,7 @@ class Costs(Result):
     """The same training on several devices, each in the precision in which it is fastest or a given one.
 
     `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
-    `fastest`: None without samples, and of `cheapest` without a price, or within `max_hours`; `frontier`:
+    `fastest`: None without samples, and of `cheapest` without a price, or within the limits; `frontier`:
     those than which no other is both faster and cheaper, from the cheapest on.
     """
 
@@ -46,11 +46,17 @@ class Costs(Result):
     optimizer: str
     coverage: float
     max_hours: float | None
+    max_dollars: float | None
     answers: tuple[Cost, ...]
     left_out: Mapping[str, str]
     cheapest: Choice | None
     fastest: Choice | None
     frontier: tuple[Choice, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The longest time and the most money."""
+        return Limits(self.max_hours, self.max_dollars)
 
     def words(self) -> str:
         """The cheapest and the fastest."""
@@ -110,25 +116,29 @@ def compare(
         if c.fits is not False and o.total_s is not None
     ]
     paid = [c for c in choices if c.dollars is not None]
-    limit_s = 3600 * (answers[0].max_hours or math.inf)
     good = frontier([(c.total_s, c.dollars or 0.0) for c in paid])
     best = [c for c, is_best in zip(paid, good, strict=True) if is_best]
     first = answers[0]
+    limits = first.limits
     return Costs(
         network=graph.name,
         samples=first.samples,
         epochs=first.epochs,
         optimizer=first.optimizer,
         coverage=first.coverage,
-        max_hours=first.max_hours,
+        **asdict(limits),
         answers=tuple(answers),
         left_out=left_out,
         cheapest=min(
-            (c for c in paid if c.total_s <= limit_s),
+            (c for c in paid if limits.keeps(c.total_s, c.dollars)),
             key=lambda c: (c.dollars, c.total_s),
             default=None,
         ),
-        fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
+        fastest=min(
+            (c for c in choices if limits.of_money.keeps(c.total_s, c.dollars)),
+            key=lambda c: (c.total_s, c.dollars or 0.0),
+            default=None,
+        ),
         frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
     )
 

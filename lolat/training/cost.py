@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
 from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
-from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import (
     Offer,
     Prices,
@@ -48,18 +48,18 @@ class Cost(Result):
     of its time is in what is like what was measured, None where the model does not say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
-    `max_hours`, or None. `prices`: where the price is from; `price_list`: the list that was asked, if one
-    was. None or empty without a price, without samples, and where an iteration does not fit: then nothing
-    is priced. `memory_bytes`: of an iteration on each device; `available_bytes`: of a device, None if
-    unknown; `largest_batch`: the largest that fits into it. `cheaper`: of a largest batch, a cheaper card
-    of that name with less memory, and the batch for it.
+    `max_hours` and `max_dollars`, the fastest within `max_dollars`, or None. `prices`: where the price is
+    from; `price_list`: the list that was asked, if one was. None or empty without a price, without
+    samples, and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration
+    on each device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits
+    into it. `cheaper`: of a largest batch, a cheaper card of that name with less memory, and its batch.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
-        "max_hours", "prices", "price_list", "options", "cheapest", "fastest", "frontier", "cheaper",
-        "warnings",
+        "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
+        "cheaper", "warnings",
     )  # fmt: skip
 
     model: str
@@ -78,6 +78,7 @@ class Cost(Result):
     available_bytes: int | None
     largest_batch: int | None
     max_hours: float | None
+    max_dollars: float | None
     prices: str | None
     price_list: str | None
     options: tuple[TrainingPrediction, ...]
@@ -86,6 +87,11 @@ class Cost(Result):
     frontier: tuple[int, ...]
     cheaper: str | None
     warnings: tuple[str, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The longest time and the most money."""
+        return Limits(self.max_hours, self.max_dollars)
 
     @property
     def fits(self) -> bool | None:
@@ -148,6 +154,9 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     return ForwardTraining(document, source)
 
 
+NO_LIMITS = Limits()
+
+
 def cost(
     training: Training,
     network: Any,
@@ -158,7 +167,7 @@ def cost(
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
     memory_gib: float | None = None,
-    max_hours: float | None = None,
+    limits: Limits = NO_LIMITS,
     input_size: Any = None,
     largest: bool = False,
     device: str = "",
@@ -170,7 +179,7 @@ def cost(
     the largest that fits. `device`: the model as it was given. `written`: the device's training of a
     network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
-    check_limits(run.samples, price_per_hour, prices, max_hours)
+    check_limits(run.samples, price_per_hour, prices, **asdict(limits))
     available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
@@ -200,11 +209,11 @@ def cost(
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
-        max_hours=max_hours,
+        **asdict(limits),
         prices=rental.prices if rental else None,
         price_list=listed.prices if listed else None,
         options=options,
-        **(_best(options, max_hours) if fits else NOTHING),
+        **(_best(options, limits) if fits else NOTHING),
         cheaper=_cheaper(asked, rental, given, batch_for) if largest and rental else None,
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
@@ -214,13 +223,13 @@ def check_limits(
     samples: int | None = None,
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
-    max_hours: float | None = None,
-    **_: Any,
+    **limits: Any,
 ) -> None:
     """InputError for two prices, and for a limit where nothing is known that it limits."""
     check_price(price_per_hour, prices)
-    if max_hours is not None and samples is None:
-        raise InputError(f"{arg('max_hours')} without {arg('samples')}: expected both, or none")
+    for name in ("max_hours", "max_dollars"):
+        if limits.get(name) is not None and samples is None:
+            raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
 
 
 def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None) -> dict[str, Any]:
@@ -272,15 +281,16 @@ def _option(
 NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
 
 
-def _best(options: Sequence[TrainingPrediction], max_hours: float | None) -> dict[str, Any]:
+def _best(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
     """The numbers of devices of the cheapest within the time, the fastest, and those between them."""
     timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
     paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
-    cheap = [(o[1], o[0], o[2]) for o in paid if max_hours is None or o[0] <= 3600 * max_hours]
+    cheap = [(o[1], o[0], o[2]) for o in paid if limits.keeps(*o[:2])]
+    fast = [(o[0], o[1] or 0.0, o[2]) for o in timed if limits.of_money.keeps(*o[:2])]
     best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
     return {
         "cheapest": min(cheap)[2] if cheap else None,
-        "fastest": min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
+        "fastest": min(fast)[2] if fast else None,
         "frontier": tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
     }
 

@@ -62,6 +62,26 @@ class TrainingRun:
             )
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The longest time and the most money that a training may take; None: any."""
+
+    max_hours: float | None = None
+    max_dollars: float | None = None
+
+    @property
+    def of_money(self) -> Limits:
+        """That of money alone, within which the fastest is."""
+        return replace(self, max_hours=None)
+
+    def keeps(self, total_s: float, price: float | None) -> bool:
+        """Whether so many seconds and US$ are within them; without a price no limit of money is kept."""
+        in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
+        return in_time and (
+            self.max_dollars is None or (price is not None and price <= self.max_dollars)
+        )
+
+
 # ---- A device's training.
 
 

@@ -349,6 +349,36 @@ def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, ne
     assert "within 9 h: " in lolat.done(*ask, 9, "--prices", prices).out
 
 
+def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: str) -> None:
+    """By hand from the rows, at each price; with a longest time beside it both are kept."""
+    rows = [
+        (o.total_s or 0.0, o.dollars, c.device, o.devices)
+        for c in asked(prices).answers
+        for o in c.options
+        if o.dollars is not None
+    ]
+    models = [package.load(name) for name in GPUS]
+    for most in sorted(price for _, price, *_ in rows):
+        ask: dict[str, Any] = {"samples": 10_000, "prices": prices, "replicas": ()}
+        found = compare(models, network(), (None, None), 64, {}, **ask, max_dollars=most)
+        assert found.fastest is not None
+        best = min(row for row in rows if row[1] <= most)
+        assert (found.fastest.device, found.fastest.devices) == best[2:]
+        hours = best[0] / 3600 * 0.99
+        both = compare(
+            models, network(), (None, None), 64, {}, **ask, max_dollars=most, max_hours=hours
+        )
+        assert both.cheapest is None
+    ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
+    cheapest, dearest = (f(price for _, price, *_ in rows) for f in (min, max))
+    for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
+        lost = lolat(*ask_it, *on, "--max-dollars", cheapest / 2)
+        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
+        out = lolat.done(*ask_it, *on, "--max-dollars", 2 * dearest).out
+        assert f"Fastest within ${2 * dearest:g}: " in out
+        assert f"<= ${2 * dearest:g}" in out
+
+
 @pytest.mark.parametrize("one", [True, False])
 def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
     """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
