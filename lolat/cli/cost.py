@@ -129,7 +129,7 @@ def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
     costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
     raise AnswerIsNo(
         f"nothing here is{within_words(limits)} of {given}: the fastest takes "
-        f"{duration(min(timed)[0])}, {costs}; expected more devices (--replicas), or more of these"
+        f"{duration(min(timed)[0])}, {costs}; expected more devices (--replicas), or a higher limit"
     )
 
 
