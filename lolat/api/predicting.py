@@ -140,9 +140,8 @@ def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
     return found
 
 
-NO_TIMES = (
-    "a price, but no times of networks here; of its sheet: `lolat fit --name NAME --output FILE`"
-)
+NO_TIMES = "a price, but no times of networks here"
+OF_ITS_SHEET = f"{NO_TIMES}; of its sheet: `lolat fit --name NAME --output FILE`"
 
 
 def with_a_price(
@@ -160,7 +159,9 @@ def with_a_price(
     left_out = {m.label: why for m in others if m not in priced and gpu_of(m.document)}
     known = {o.accelerator for rental in rentals.values() if rental for o in rental.offers}
     unknown = {o.accelerator for o in listed.offers} - known - {""}
-    return priced, left_out | dict.fromkeys(sorted(unknown), NO_TIMES)
+    return priced, left_out | {
+        n: OF_ITS_SHEET if find_gpu(n) else NO_TIMES for n in sorted(unknown)
+    }
 
 
 def predict_all(

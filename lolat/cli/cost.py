@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
-from lolat.units import duration
+from lolat.units import dollars, duration
 
 if TYPE_CHECKING:
     from lolat.model import Model
     from lolat.training.cost import Cost
+    from lolat.training.model import Limits, TrainingPrediction
 
 
 @common.command(
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 @common.coverage_option
 @common.option(
     "--memory-gib", type=common.POSITIVE, metavar="GIB",
-    help="Of each device, among several the least; if not given, of its data sheet, or what was free when "
-    "a CPU was learned.",
+    help="What an iteration may take of each device; of several, those with less memory are left out. If "
+    "not given, by the data sheet, or what was free when a CPU was learned.",
 )  # fmt: skip
 @common.replicas_option(
     default=None, show_default=False,
@@ -53,6 +55,10 @@ if TYPE_CHECKING:
     help="The cheapest is of those within it; exit code 3 where there is none.",
 )  # fmt: skip
 @common.option(
+    "--max-dollars", type=common.POSITIVE, metavar="USD",
+    help="The fastest is of those within it; exit code 3 where there is none.",
+)  # fmt: skip
+@common.option(
     "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
 )
 @common.prices_option
@@ -60,7 +66,7 @@ if TYPE_CHECKING:
 @common.json_option
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
-    batch_size: int | str, max_hours: float | None,
+    batch_size: int | str,
     prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
     """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
@@ -79,7 +85,7 @@ def cost(
     if precision == common.BEST:
         on, model, precision = (on if model is None else (model,)), None, None
     network = networks[0]
-    question |= {"prices": prices_file, "max_hours": max_hours}
+    question |= {"prices": prices_file}
     if model is None:
         from lolat.api.predicting import ALL, devices, with_a_price
         from lolat.training.compare import compare
@@ -94,9 +100,8 @@ def cost(
         common.answer("costs", several, as_json, costs_lines(several))
         if all(answer.fits is False for answer in several.answers):
             raise AnswerIsNo("it fits on none of these devices", code="no-room")
-        if several.fastest is not None:
-            too_slow(max_hours, several.fastest.total_s)
-        return
+        fit = [o for a in several.answers if a.fits is not False for o in a.options]
+        return within(several.limits, fit)
     from lolat.cli.predict import opened
 
     loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
@@ -109,17 +114,23 @@ def cost(
         [] if precision or as_json else faster_lines(loaded, answer, network, batch_size, question)
     )
     common.answer("cost", answer, as_json, [*cost_lines(answer), *hint])
-    if answer.fastest is not None:
-        too_slow(max_hours, answer.option(answer.fastest).total_s or 0.0)
+    within(answer.limits, answer.options)
 
 
-def too_slow(max_hours: float | None, fastest_s: float) -> None:
-    """AnswerIsNo where the fastest takes longer than the limit."""
-    if max_hours is not None and fastest_s > 3600 * max_hours:
-        raise AnswerIsNo(
-            f"nothing here takes at most {max_hours:g} h of {arg('max_hours')}: the fastest takes "
-            f"{duration(fastest_s)}; expected more devices (--replicas), or a longer time"
-        )
+def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
+    """AnswerIsNo where none of some options keeps the limits."""
+    timed = [(o.total_s, o.dollars) for o in options if o.total_s is not None]
+    if not timed or any(limits.keeps(*each) for each in timed):
+        return
+    from lolat.report.cost import within_words
+
+    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
+    cheapest = min((price for _, price in timed if price is not None), default=None)
+    costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
+    raise AnswerIsNo(
+        f"nothing here is{within_words(limits)} of {given}: the fastest takes "
+        f"{duration(min(timed)[0])}, {costs}; expected more devices (--replicas), or a higher limit"
+    )
 
 
 def faster_lines(

@@ -19,7 +19,7 @@ from lolat.fitting.domain import MACS, Least, shares_of
 from lolat.fitting.intervals import as_dict, network_entry
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
-from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.fitting.predictors.kernels import NOTHING_MEASURED, Kernels, TrainingSteps
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
@@ -381,10 +381,6 @@ def facts_document(
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
     formula = started_by_a_host(fit_kernels(nothing, facts), nothing, facts)
-    remark = (
-        "nothing was measured on this device, all is from its data sheet; operations timed there "
-        "make it better (`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
-    )
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
-    return assembled(name, device, source, [remark], fitted)
+    return assembled(name, device, source, [NOTHING_MEASURED], fitted)

@@ -23,7 +23,7 @@ from lolat.fitting.gpus import available_bytes, precision_of
 from lolat.fitting.intervals import COVERAGE, half_width, machine
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.host import Steps
-from lolat.fitting.predictors.kernels import Kernels
+from lolat.fitting.predictors.kernels import NOTHING_MEASURED, Kernels
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
@@ -31,7 +31,7 @@ from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.graph.kinds import GATES
 from lolat.io.paths import list_models
 from lolat.model.prediction import Prediction, Query, no_room_words
-from lolat.model.running import ESTIMATED, mode_of
+from lolat.model.running import ESTIMATED, is_measured, mode_of
 from lolat.units import percent, plain
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks in a model file that was made of measurements of others, or changed by a data sheet."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[ESTIMATED]] if ESTIMATED in document else []
-    return *estimated, *(document.get("warnings", ()) if of_others else ())
+    remarks = document.get("warnings", ()) if of_others else ()
+    return *estimated, *(r for r in remarks if r != NOTHING_MEASURED)  # which the domain says
 
 
 # ---- A prediction
@@ -154,18 +155,18 @@ def predict_network(
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if steps is not None and isinstance(formula, Kernels):
-        outside = outside_of_tables(model, analysis, size, formula, steps)
+        found = formula.outside(steps, size, model.domain.least)
+        outside = outside_of_tables(model, analysis, size, found, steps)
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
     mode = mode_of(document)
-    memory, inside = analysis.memory(size, mode), outside.inside_share
-    inside = 0.0 if ESTIMATED in document else inside  # nothing was measured in this precision
+    memory = analysis.memory(size, mode)
+    inside = outside.inside_share if is_measured(document) else 0.0
     half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
-    date = where.get("date")
     return Prediction(
         network=graph.name,
         batch_size=size,
@@ -177,15 +178,15 @@ def predict_network(
         inside_share=inside,
         memory=memory,
         model=model.name,
-        learned=date if isinstance(date, str) else None,
+        learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
         input_shapes=tuple((size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(
-            *analysis.counts.warnings,
             *outside.remarks,
             *doubts,
             *other_framework(where, graph.framework, model.label),
             *of_its_source(document),
+            *analysis.counts.warnings,  # how it was read is less than how sure the answer is
         ),
         names=analysis.names,
         features=formula.features,
@@ -222,13 +223,12 @@ def _half(
 
 
 def outside_of_tables(
-    model: Model, analysis: Analysis, batch_size: int, formula: Kernels, steps: Steps
+    model: Model, analysis: Analysis, batch_size: int, outside: Outside, steps: Steps
 ) -> Outside:
-    """What is outside by the classes of a formula by operation, and what these do not tell: recurrent
+    """`outside`, by the classes of a formula by operation, and what these do not tell: recurrent
     layers, step by step, which no table of a device has; products of other kinds than those of the networks
     that were timed alone.
     """
-    outside = formula.outside(steps, batch_size, model.domain.least)
     remarks = [*outside.remarks]
     is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
     share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)

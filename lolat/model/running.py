@@ -91,7 +91,8 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
     changed = {**document, "predictors": predictors}
-    if wanted.dtype != mode.dtype and not (wanted.half and mode.half):  # other units
+    other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
+    if other_units and is_measured(document):
         assert gpu is not None  # or the precision was refused
         changed[ESTIMATED] = _estimated(mode, wanted, gpu)
     return _asked(model, changed, precision, launch)
@@ -143,6 +144,12 @@ def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
         if "predictors" in other and name_of(other) == device and mode_of(other) == wanted:
             return path
     return None
+
+
+def is_measured(document: Mapping[str, Any]) -> bool:
+    """Whether anything was measured on the device, in the precision of the document."""
+    kernels = document["predictors"].get(Kernels.name)
+    return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
 
 
 def name_of(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from lolat.report.prediction import grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
-from lolat.training.model import TrainingPrediction
+from lolat.training.model import Limits, TrainingPrediction
 from lolat.training.prices import MEMORY, Offer, Prices
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
@@ -37,7 +37,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     title = f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    iteration = f": {' · '.join(parts)}" if parts else ""
+    iteration = f", {digits(first.samples_per_s)} samples/s"
+    iteration += f": {' · '.join(parts)}" if parts else ""
     room = [no_room(cost)] if cost.fits is False else []
     before = [
         *room,
@@ -50,20 +51,29 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     if first.evaluation_s:
         before.append(f"the evaluation takes {duration(first.evaluation_s)} of an epoch")
     before += _link_lines(cost)
+    before += [cost.cheaper] if cost.cheaper else []
     if cost.samples is None:
-        before.append("Give --samples N for epochs, and with a price their cost.")
+        before.append(NO_SAMPLES)
     between = f"{percent(cost.coverage)} between"
     heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
-             between, "$", "$ between", _limit_head(cost.max_hours), ""]  # fmt: skip
+             between, "$", "$ between", _limit_head(cost.limits), ""]  # fmt: skip
     before += _card_lines(cost.options)
     is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
     rows = [_row(cost, option) for option in cost.options if is_table]
     after = []
     if cost.samples is not None and cost.fits is not False:
-        unknown = f"No price of {plain(cost.model)} with that memory is known: "
-        unknown += "give --price-per-hour or --prices."
+        unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, (heads, rows), after
+
+
+NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
+
+
+def no_price_words(devices: Sequence[str], cost: Cost) -> str:
+    """That the price list which was asked has none of some devices."""
+    found = f"No price of {', '.join(devices)} in {plain(cost.price_list or '')}"
+    return f"{found}: give another list (--prices), or --price-per-hour."
 
 
 def fit_words(cost: Cost) -> str:
@@ -138,33 +148,44 @@ def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
         "" if interval is None else " .. ".join(map(duration, interval)),
         "" if option.dollars is None else _money(option.dollars),
         "" if dollars_of is None else " .. ".join(map(_money, dollars_of)),
-        _keeps(option, cost.max_hours),
+        _keeps(option, cost.limits),
         f"{front} {', '.join(marks)}".rstrip() if len(cost.options) > 1 and total else "",
     ]
 
 
-def _limit_head(max_hours: float | None) -> str:
-    return "" if max_hours is None else f"<= {max_hours:g} h"
+def _limit_words(limits: Limits) -> str:
+    words = [] if limits.max_hours is None else [f"{limits.max_hours:g} h"]
+    return ", ".join(words + ([] if limits.max_dollars is None else [f"${limits.max_dollars:g}"]))
 
 
-def _keeps(option: TrainingPrediction, max_hours: float | None) -> str:
-    """Whether an option keeps the longest time, as `within_limit`; "" without one."""
-    if max_hours is None or option.total_s is None:
-        return ""
-    return within_limit(option.total_s, option.interval_s, 3600 * max_hours)
+def _limit_head(limits: Limits) -> str:
+    return "" if limits == Limits() else f"<= {_limit_words(limits)}"
 
 
-def _how_sure(option: TrainingPrediction, max_hours: float | None) -> str:
-    """After the cheapest within a time: that it is not certain to keep it."""
-    if _keeps(option, max_hours) != "likely":
+SURE = ("yes", "likely", "unlikely", "NO")
+
+
+def _keeps(option: TrainingPrediction, limits: Limits) -> str:
+    """Whether an option keeps the limits, the less sure of both, as `within_limit`; "" without any."""
+    words = []
+    if limits.max_hours is not None and option.total_s is not None:
+        words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
+    if limits.max_dollars is not None and option.dollars is not None:
+        words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+    return max(words, key=SURE.index, default="")
+
+
+def _how_sure(option: TrainingPrediction, limits: Limits) -> str:
+    """After the best within the limits: that it is not certain to keep them."""
+    if _keeps(option, limits) != "likely":
         return ""
     ends = option.interval_s
     return "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
 
 
-def within_words(max_hours: float | None) -> str:
-    """A longest time, after a word."""
-    return "" if max_hours is None else f" within {max_hours:g} h"
+def within_words(limits: Limits) -> str:
+    """Limits, after a word."""
+    return "" if limits == Limits() else f" within {_limit_words(limits)}"
 
 
 LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
@@ -172,17 +193,18 @@ LEFT_OUT = "without loading data, storage, data transfer, setting up the machine
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """The cheapest and the fastest, the options between them, and where the price is from."""
-    assert cost.fastest is not None
     if cost.cheapest != cost.fastest:
         if cost.cheapest is not None:
-            sure = _how_sure(cost.option(cost.cheapest), cost.max_hours)
-            yield f"Cheapest{within_words(cost.max_hours)}: {cost.summary(cost.cheapest)}{sure}"
-        yield f"Fastest:  {cost.summary(cost.fastest)}"
+            sure = _how_sure(cost.option(cost.cheapest), cost.limits)
+            yield f"Cheapest{within_words(cost.limits)}: {cost.summary(cost.cheapest)}{sure}"
+        if cost.fastest is not None:
+            sure = _how_sure(cost.option(cost.fastest), cost.limits.of_money)
+            yield f"Fastest{within_words(cost.limits.of_money)}:  {cost.summary(cost.fastest)}{sure}"
     if cost.cheapest != cost.fastest and len(cost.options) > 1:
         frontier = ", ".join(map(str, cost.frontier))
         yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
-    elif len(cost.options) > 1:
-        sure = _how_sure(cost.option(cost.fastest), cost.max_hours)
+    elif cost.fastest is not None and len(cost.options) > 1:
+        sure = _how_sure(cost.option(cost.fastest), cost.limits)
         yield f"Cheapest and fastest: {cost.summary(cost.fastest)}{sure}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
@@ -204,19 +226,26 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{run}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
-        key=lambda pair: (pair[1].dollars is None, pair[1].dollars or 0.0, pair[1].total_s or 0.0),
+        key=lambda pair: (
+            pair[1].dollars is None,
+            pair[1].dollars or 0.0,
+            pair[1].total_s or 0.0,
+            -pair[1].samples_per_s,
+        ),
     )
     yield ""
     yield from _comparison(costs, listed)
     yield ""
+    yield from [] if costs.samples else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
     for cost in costs.answers:
         if cost.fits is False:
             yield f"{plain(cost.device)}: {no_room(cost)}"
+    yield from dict.fromkeys(c.cheaper for c in costs.answers if c.cheaper)
     if unpriced := [
         plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
     ]:
-        yield f"No price of {', '.join(unpriced)} is known: --prices FILE has them, or --price-per-hour."
+        yield no_price_words(unpriced, costs.answers[0])
     yield from left_out_lines(costs.left_out)
     yield from grouped_notes(
         [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
@@ -226,10 +255,10 @@ def costs_lines(costs: Costs) -> Iterator[str]:
         [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
     )
     yield from _card_lines(o for _, o in listed)
-    if dated := {
-        f"{plain(r.source)}, read {r.date}" for _, o in listed if (r := o.rented) and r.date
-    }:
-        yield f"Prices by the second ({plural(len(dated), 'list')}; --json names each row's): {LEFT_OUT}."
+    dated = {(r.source, r.date) for _, o in listed if (r := o.rented) and r.date}
+    lists = f" ({plural(len(dated), 'list')}; --json names each row's)" if dated else ""
+    if any(o.dollars is not None for _, o in listed):
+        yield f"Prices by the second{lists}: {LEFT_OUT}."
 
 
 Listed = Sequence[tuple[Cost, TrainingPrediction]]
@@ -240,34 +269,45 @@ BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
 def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
     """The table: its rows, and what their marks say; in hours, as its columns are many."""
     between = f"{percent(costs.coverage)} between"
-    heads = ["device", "of it", "precision", "batch", "rented", "hours", between, "$",
-             _limit_head(costs.max_hours), ""]  # fmt: skip
+    heads = ["device", "of it", "precision", "batch", "rented", "" if costs.samples else "ms",
+             "samples/s", "hours", between, "$", _limit_head(costs.limits), ""]  # fmt: skip
     rows = [_costs_row(costs, *pair) for pair in listed]
-    yield from table_lines(heads, rows, left={0, 2, 4, 8, 9}, whole={0})
+    yield from table_lines(heads, rows, left={0, 2, 4, 10, 11}, whole={0})
     marks = {mark for row in rows for mark in row[-1]}
     told = {
         BEST: "no other row is both faster and cheaper",
         ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
-        OUTSIDE: "OUTSIDE: most of it is unlike what was measured there, or in that precision",
+        OUTSIDE: "OUTSIDE: most of it is like nothing that was measured there in that precision",
     }
     yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
+    if len(launches := _launches(costs)) > 1:
+        one = " or ".join(f"--launch {launch}" for launch in launches)
+        yield f"Not all are launched alike; all in one way: {one}"
 
 
 def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
-    """The cheapest, how sure it is within the longest time, and the fastest."""
-    if costs.cheapest is not None:
-        (best,) = (o for c, o in listed if _choice(c, o) == costs.cheapest)
-        sure = _how_sure(best, costs.max_hours)
-        yield f"Cheapest{within_words(costs.max_hours)}: {choice_words(costs.cheapest)}{sure}"
-    if costs.fastest is not None:
-        yield f"Fastest: {choice_words(costs.fastest)}"
+    """The cheapest and the fastest within the limits, and how sure they keep them."""
+    for name, choice, limits in (
+        ("Cheapest", costs.cheapest, costs.limits),
+        ("Fastest", costs.fastest, costs.limits.of_money),
+    ):
+        if choice is not None:
+            (best,) = (o for c, o in listed if _choice(c, o) == choice)
+            yield f"{name}{within_words(limits)}: {choice_words(choice)}{_how_sure(best, limits)}"
 
 
-def _way(cost: Cost) -> str:
-    """The precision, and the launch where it is not the usual one, unless the device's name says it."""
-    launch = cost.launch if cost.launch not in (None, EAGER) else None
-    named = launch is not None and launch in cost.device.split("-")
-    return ", ".join(filter(None, (cost.precision, None if named else launch)))
+def _launches(costs: Costs) -> list[str]:
+    """How the compared devices launch their operations."""
+    return sorted({c.launch for c in costs.answers if c.launch})
+
+
+def _way(cost: Cost, launches: Sequence[str]) -> str:
+    """The precision; the launch where the `launches` differ, or it is not the usual one and the device's
+    name does not say it.
+    """
+    launch = cost.launch or EAGER
+    named = len(launches) == 1 and (launch == EAGER or launch in cost.device.split("-"))
+    return ", ".join(filter(None, (cost.precision, None if named else cost.launch)))
 
 
 def _width(cost: Cost) -> float:
@@ -287,11 +327,12 @@ def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str
     is_so = (_choice(cost, option) in costs.frontier, cost.estimated, cost.in_domain is False)
     total, ends = option.total_s, option.interval_s or ()
     return [
-        plain(cost.device), str(option.devices), _way(cost), "" if alike else f"{cost.batch_size:,}",
-        _rented(option).removeprefix("1 x "),
+        plain(cost.device), str(option.devices), _way(cost, _launches(costs)),
+        "" if alike else f"{cost.batch_size:,}", _rented(option).removeprefix("1 x "),
+        "" if costs.samples else digits(option.iteration_ms), digits(option.samples_per_s),
         "" if total is None else digits(total / 3600),
         " .. ".join(digits(end / 3600) for end in ends),
-        "" if option.dollars is None else _money(option.dollars), _keeps(option, costs.max_hours),
+        "" if option.dollars is None else _money(option.dollars), _keeps(option, costs.limits),
         "".join(mark if so else " " for mark, so in zip(MARKS, is_so, strict=True)).rstrip(),
     ]  # fmt: skip
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lolat import readers
@@ -15,7 +14,8 @@ from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
-from lolat.training.cost import Cost, frontier
+from lolat.training.cost import Cost, check_limits, frontier
+from lolat.training.model import Limits
 from lolat.training.prices import rental_of
 from lolat.units import dollars, duration, plain, plural
 
@@ -36,7 +36,7 @@ class Costs(Result):
     """The same training on several devices, each in the precision in which it is fastest or a given one.
 
     `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
-    `fastest`: None without samples, and of `cheapest` without a price, or within `max_hours`; `frontier`:
+    `fastest`: None without samples, and of `cheapest` without a price, or within the limits; `frontier`:
     those than which no other is both faster and cheaper, from the cheapest on.
     """
 
@@ -46,11 +46,17 @@ class Costs(Result):
     optimizer: str
     coverage: float
     max_hours: float | None
+    max_dollars: float | None
     answers: tuple[Cost, ...]
     left_out: Mapping[str, str]
     cheapest: Choice | None
     fastest: Choice | None
     frontier: tuple[Choice, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The longest time and the most money."""
+        return Limits(self.max_hours, self.max_dollars)
 
     def words(self) -> str:
         """The cheapest and the fastest."""
@@ -96,6 +102,7 @@ def compare(
     `left_out`: devices that cannot answer, and why; `asked`: see `lolat.model.Model.cost`. InputError where
     no device can answer.
     """
+    check_limits(**asked)
     graph = readers.read(network, asked.pop("input_size", None))
     left_out = dict(left_out)
     answers = _answers(models, graph, way, batch_size, left_out, asked)
@@ -109,25 +116,29 @@ def compare(
         if c.fits is not False and o.total_s is not None
     ]
     paid = [c for c in choices if c.dollars is not None]
-    limit_s = 3600 * (answers[0].max_hours or math.inf)
     good = frontier([(c.total_s, c.dollars or 0.0) for c in paid])
     best = [c for c, is_best in zip(paid, good, strict=True) if is_best]
     first = answers[0]
+    limits = first.limits
     return Costs(
         network=graph.name,
         samples=first.samples,
         epochs=first.epochs,
         optimizer=first.optimizer,
         coverage=first.coverage,
-        max_hours=first.max_hours,
+        **asdict(limits),
         answers=tuple(answers),
         left_out=left_out,
         cheapest=min(
-            (c for c in paid if c.total_s <= limit_s),
+            (c for c in paid if limits.keeps(c.total_s, c.dollars)),
             key=lambda c: (c.dollars, c.total_s),
             default=None,
         ),
-        fastest=min(choices, key=lambda c: (c.total_s, c.dollars or 0.0), default=None),
+        fastest=min(
+            (c for c in choices if limits.of_money.keeps(c.total_s, c.dollars)),
+            key=lambda c: (c.total_s, c.dollars or 0.0),
+            default=None,
+        ),
         frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
     )
 
@@ -141,19 +152,15 @@ def _answers(
     asked: dict[str, Any],
 ) -> list[Cost]:
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
-    least = asked.pop("memory_gib", None)
+    least = asked.get("memory_gib")
     found: list[Cost] = []
     if launch := way[1]:  # of a GPU that was measured so no other model is asked
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for model in models:
-        own = _memory_gib(model)
-        if why := _too_small(model, own, least, asked.get("prices")):
+        if why := _too_small(model, least, asked.get("prices")):
             left_out[model.label] = why
             continue
-        # At least so much is asked for: a card with more keeps its own.
-        has_it = own is not None and least is not None and own >= least
-        asked["memory_gib"] = None if has_it else least
         costs, refused = [], ""
         for precision in way[:1] if way[0] else (None, *TRIED):
             try:
@@ -173,16 +180,10 @@ def _launch(model: Model) -> str | None:
     return mode_of(model.document).launch if "predictors" in model.document else None
 
 
-def _memory_gib(model: Model) -> float | None:
-    """The memory of a model's GPU by its data sheet; None where that is not known."""
-    gpu = gpu_of(model.document)
-    return None if gpu is None else gpu.memory_gib
-
-
-def _too_small(
-    model: Model, own_gib: float | None, least_gib: float | None, prices: Any
-) -> str | None:
+def _too_small(model: Model, least_gib: float | None, prices: Any) -> str | None:
     """Why a device is left out that has less memory than is asked for, and is not rented with more."""
+    gpu = gpu_of(model.document)
+    own_gib = None if gpu is None else gpu.memory_gib
     if own_gib is None or least_gib is None or own_gib >= least_gib:
         return None
     if rental_of(model.document, None, prices, least_gib) is not None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from lolat import readers
+from lolat.errors import InputError, arg
 from lolat.fitting.gpus import GIB, available_bytes, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.modes import Mode
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
 from lolat.model.predicting import AUTO as AUTO
@@ -21,10 +24,13 @@ from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
 from lolat.training.learning import MeasuredTraining
 from lolat.training.link import Link, assumed_link
-from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import (
+    Offer,
     Prices,
     Rental,
+    Rented,
+    check_price,
     device_of,
     instances_of,
     price_list,
@@ -42,15 +48,18 @@ class Cost(Result):
     of its time is in what is like what was measured, None where the model does not say.
     `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
     than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
-    `max_hours`, or None. `prices`: where the price is from. None or empty without a price, without samples,
-    and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration on each
-    device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits into it.
+    `max_hours` and `max_dollars`, the fastest within `max_dollars`, or None. `prices`: where the price is
+    from; `price_list`: the list that was asked, if one was. None or empty without a price, without
+    samples, and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration
+    on each device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits
+    into it. `cheaper`: of a largest batch, a cheaper card of that name with less memory, and its batch.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
-        "max_hours", "prices", "options", "cheapest", "fastest", "frontier", "warnings",
+        "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
+        "cheaper", "warnings",
     )  # fmt: skip
 
     model: str
@@ -69,12 +78,20 @@ class Cost(Result):
     available_bytes: int | None
     largest_batch: int | None
     max_hours: float | None
+    max_dollars: float | None
     prices: str | None
+    price_list: str | None
     options: tuple[TrainingPrediction, ...]
     cheapest: int | None
     fastest: int | None
     frontier: tuple[int, ...]
+    cheaper: str | None
     warnings: tuple[str, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The longest time and the most money."""
+        return Limits(self.max_hours, self.max_dollars)
 
     @property
     def fits(self) -> bool | None:
@@ -103,12 +120,14 @@ class Cost(Result):
         return ", ".join(words)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of devices: times in ms and s, money in US$."""
+        """A row for each number of devices: times in ms and s, money in US$, both ends of each interval."""
         rows = []
         for option in self.options:
             row: dict[str, Any] = plain_data(option)
             row |= {f"{name}_ms": ms for name, ms in row.pop("parts_ms").items()}
             row |= row.pop("rented") or {}
+            row["total_low_s"], row["total_high_s"] = row.pop("interval_s") or (None, None)
+            row["dollars_low"], row["dollars_high"] = row.pop("dollars_interval") or (None, None)
             rows.append({k: v for k, v in row.items() if not isinstance(v, list)})
         return rows
 
@@ -135,6 +154,9 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     return ForwardTraining(document, source)
 
 
+NO_LIMITS = Limits()
+
+
 def cost(
     training: Training,
     network: Any,
@@ -145,32 +167,33 @@ def cost(
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
     memory_gib: float | None = None,
-    max_hours: float | None = None,
+    limits: Limits = NO_LIMITS,
     input_size: Any = None,
     largest: bool = False,
     device: str = "",
     written: Callable[[Graph], Training] | None = None,
 ) -> Cost:
-    """Time, memory and money of training a network on each number of devices in `replicas`.
+    """Time, memory and money of training a network on so many devices as each of `replicas`.
 
-    `replicas`: none: as many as one instance of the price list has. `largest`: the largest batch that fits
-    into the device is taken, not that of `run`. `device`: the model as it was given. `written`: the
-    device's training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
+    `replicas`: none: as many as one instance of the price list has. `largest`: not the batch of `run` but
+    the largest that fits. `device`: the model as it was given. `written`: the device's training of a
+    network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
+    check_limits(run.samples, price_per_hour, prices, **asdict(limits))
     available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
     if largest and available is None:
         raise no_memory(device or training.name)
-    listed = price_list(prices) if price_per_hour is None else None
-    asked = training.document, price_per_hour, listed, memory_gib
-    if largest:
-        replicas = replicas or instances_of(rental_of(*asked))
-    run.check_batch(1 if largest else max(replicas, default=1))
     link = None if link_gbps is None else Link(link_gbps)
+    listed = price_list(prices) if price_per_hour is None else None
+    asked, given = (training.document, price_per_hour, listed, memory_gib), replicas
+    replicas = replicas or (instances_of(rental_of(*asked)) if largest else ())
+    run.check_batch(1 if largest else max(replicas, default=1))
     graph = readers.read(network, input_size)  # last, as it takes long
     training = training if written is None else written(graph)
     mode = mode_of(training.document) if "predictors" in training.document else None
     optimizer = optimizer_named(run.optimizer)
-    most = None if available is None else largest_batch(graph, optimizer, available, mode)
+    batch_for = partial(largest_batch, graph, optimizer, mode=mode)
+    most = None if available is None else batch_for(available)
     if most and largest:
         run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
     memory = memory_bytes(graph, run.batch_size, optimizer, mode)
@@ -178,58 +201,96 @@ def cost(
     rental = rental_of(*asked, memory)  # of this iteration: a card with less memory may hold it
     replicas = replicas or instances_of(rental)
     rental = rental if fits else None  # what does not run has no price
-    options = [_option(training, graph, run, k, link, rental) for k in replicas]
+    options = tuple(_option(training, graph, run, k, link, rental) for k in replicas)
     return Cost(
         model=training.name,
         device=device or training.name,
-        precision=None if mode is None else precision_of(mode.dtype),
-        launch=None if mode is None else mode.launch,
-        network=graph.name,
-        **_about(training, graph, run),
+        **_about(training, graph, run, mode),
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
-        max_hours=max_hours,
+        **asdict(limits),
         prices=rental.prices if rental else None,
-        options=tuple(options),
-        **(_best(options, max_hours) if fits else NOTHING),
+        price_list=listed.prices if listed else None,
+        options=options,
+        **(_best(options, limits) if fits else NOTHING),
+        cheaper=_cheaper(asked, rental, given, batch_for) if largest and rental else None,
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
 
 
-def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
+def check_limits(
+    samples: int | None = None,
+    price_per_hour: float | None = None,
+    prices: str | Prices | None = None,
+    **limits: Any,
+) -> None:
+    """InputError for two prices, and for a limit where nothing is known that it limits."""
+    check_price(price_per_hour, prices)
+    for name in ("max_hours", "max_dollars"):
+        if limits.get(name) is not None and samples is None:
+            raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
+
+
+def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None) -> dict[str, Any]:
     """What an answer repeats of its question, and on what it rests."""
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
     inside = training.in_domain(graph, run.batch_size)
     asked = {name: getattr(run, name) for name in names}
+    way = (None, None) if mode is None else (precision_of(mode.dtype), mode.launch)
+    asked |= {"network": graph.name, "precision": way[0], "launch": way[1]}
     return {**asked, "estimated": training.estimated, "in_domain": inside}
+
+
+def _cheaper(
+    asked: tuple[Any, ...], rental: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
+) -> str | None:  # fmt: skip
+    """See `Cost.cheaper`; `asked`: of `rental_of`, `batch_for`: the largest batch in some bytes."""
+    document, price_per_hour, listed, memory_gib = asked
+    if price_per_hour is not None or memory_gib:
+        return None
+    # With cards into which this batch does not fit.
+    every = rental_of(document, None, listed, step_bytes=0) or rental
+    return every.cheaper_than(rental, replicas or instances_of(every), batch_for)
 
 
 def _option(
     training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
     rental: Rental | None,
 ) -> TrainingPrediction:  # fmt: skip
-    """The training on so many devices, with its price where there is a rental; `link`: a given one."""
-    if link is None and devices > 1:
-        link = (
-            rental.link(devices) if rental else assumed_link(device_of(training.document), devices)
-        )
-    option = predict(training, graph, run, devices, link)
-    return _priced(option, rental) if rental else option
+    """The training on so many devices, with its price where there is a rental: of what can be rented, with
+    the link that it has, the cheapest for the whole training; `link`: a given one.
+    """
+    if rental is None:
+        if link is None and devices > 1:
+            link = assumed_link(device_of(training.document), devices)
+        return predict(training, graph, run, devices, link)
+
+    def on(offer: Offer) -> TrainingPrediction:
+        its = link or (rental.link(devices, offer) if devices > 1 else None)
+        return _priced(predict(training, graph, run, devices, its), rental.rented(devices, offer))
+
+    def price(option: TrainingPrediction) -> tuple[float, int]:
+        assert option.rented is not None
+        time = option.total_s or option.iteration_ms
+        return time * option.rented.price_per_hour, option.rented.instances
+
+    return min(map(on, rental.offers_for(devices)), key=price)
 
 
 NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
 
 
-def _best(options: Sequence[TrainingPrediction], max_hours: float | None) -> dict[str, Any]:
+def _best(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
     """The numbers of devices of the cheapest within the time, the fastest, and those between them."""
     timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
     paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
-    cheap = [(o[1], o[0], o[2]) for o in paid if max_hours is None or o[0] <= 3600 * max_hours]
+    cheap = [(o[1], o[0], o[2]) for o in paid if limits.keeps(*o[:2])]
+    fast = [(o[0], o[1] or 0.0, o[2]) for o in timed if limits.of_money.keeps(*o[:2])]
     best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
     return {
         "cheapest": min(cheap)[2] if cheap else None,
-        "fastest": min((o[0], o[1] or 0.0, o[2]) for o in timed)[2] if timed else None,
+        "fastest": min(fast)[2] if fast else None,
         "frontier": tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
     }
 
@@ -239,9 +300,8 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
 
 
-def _priced(option: TrainingPrediction, rental: Rental) -> TrainingPrediction:
+def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
     """An option with what is rented and the price of its time, by the second."""
-    rented = rental.rented(option.devices)
     times_s = None if option.total_s is None else (option.total_s, *(option.interval_s or ()))
     if times_s is None:
         return replace(option, rented=rented)

@@ -71,13 +71,13 @@ class EpochTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        remarks, no_row = list(graph.warnings), "no row that the model was fitted on"
+        remarks, no_row = list[str](), "no row that the model was fitted on"
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
         if unknown := self._unknown(graph):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
-        return tuple(remarks)
+        return *remarks, *graph.warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; of sizes the model does not say it."""

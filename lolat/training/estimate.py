@@ -25,7 +25,12 @@ import numpy as np
 from lolat.fitting.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Outside, widened
 from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
 from lolat.fitting.predictors.host import Steps
-from lolat.fitting.predictors.kernels import LEAST_STEPS, Kernels, TrainingSteps
+from lolat.fitting.predictors.kernels import (
+    LEAST_STEPS,
+    NOTHING_MEASURED,
+    Kernels,
+    TrainingSteps,
+)
 from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
 from lolat.graph.counts import count
@@ -33,7 +38,7 @@ from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.file import OF_TRAINING, how_to_add
 from lolat.model.predicting import of_its_source, other_framework, outside_of_tables
-from lolat.model.running import ESTIMATED
+from lolat.model.running import is_measured
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
@@ -176,7 +181,7 @@ class EstimatedTraining(Training):
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
-        remarks = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         remarks += self._outside(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
@@ -190,15 +195,12 @@ class EstimatedTraining(Training):
                 f"{measured} measured on this device: the backward pass is estimated from the forward one"
             )
         remarks += other_framework(self.document["environment"], graph.framework)
-        return *remarks, *of_its_source(self.document)
+        return *remarks, *of_its_source(self.document), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`: nothing is inside in a precision that the data sheet tells."""
-        if ESTIMATED in self.document:
-            return False
-        if not self.trained.measured:
-            return None
-        return 1.0 - self._outside(graph, batch_size).share >= MOSTLY_SHARE
+        """See `Training`: nothing is inside where the data sheet alone tells it, or the precision."""
+        inside = 1.0 - self._outside(graph, batch_size).share >= MOSTLY_SHARE
+        return inside and is_measured(self.document)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
@@ -210,21 +212,21 @@ class EstimatedTraining(Training):
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _outside(self, graph: Graph, batch_size: int) -> Outside:
-        """What of an iteration is like nothing that was measured; of one that is estimated from inference
-        also what a forward pass has of that.
+        """What of an iteration is like nothing that was measured; what a forward pass has of that, too, as
+        only inference has the smallest that was measured, and its kinds of products.
         """
+        if not self.formula.measured:
+            return Outside(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())
-        if not self.estimated:
-            return Outside(unlike=share)
-        forward, _ = self._steps(graph, batch_size, training=False)
-        found = outside_of_tables(self.latency, analyze(graph), batch_size, self.formula, forward)
+        forward, unlike = self._steps(graph, batch_size, training=False)
+        found = Outside(unlike=sum(unlike.values()))
+        found = outside_of_tables(self.latency, analyze(graph), batch_size, found, forward)
         least, number = self.latency.domain.least, int(forward.moves.sum())
-        if smaller := least.remark(batch_size, forward.device_ms, number):
-            remarks = (f"a forward pass is {smaller}",)
-            return Outside(
-                unlike=1.0 - found.unmeasured, unmeasured=found.unmeasured, remarks=remarks
-            )
-        return Outside(unlike=max(share, found.unlike), unmeasured=found.unmeasured)
+        smaller = least.remark(batch_size, forward.device_ms, number)
+        reasons = [smaller and f"a forward pass is {smaller}", self.formula.launched_otherwise]
+        unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
+        remarks = *found.remarks, *filter(None, reasons)
+        return Outside(unlike=unlike_share, unmeasured=found.unmeasured, remarks=remarks)
 
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True

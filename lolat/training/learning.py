@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.fitting.domain import MOSTLY_SHARE, Outside, widened
 from lolat.fitting.intervals import Evidence, effective_ops, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
@@ -21,6 +22,7 @@ from lolat.model.file import Noise
 from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
+from lolat.units import percent
 
 # ---- What is measured, one point each, all times in ms.
 
@@ -305,20 +307,39 @@ class MeasuredTraining(Training):
         framework = other_framework(self.document["environment"], graph.framework)
         unknown = ", ".join(self._unmeasured_kinds(graph))
         remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
-        return *graph.warnings, *framework, *remarks
+        inside = self._inside(graph, batch_size)
+        if inside is not None and inside < MOSTLY_SHARE:
+            remarks.append(
+                f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
+                "was measured in inference"
+            )
+        return *framework, *remarks, *graph.warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; of sizes the model does not say it."""
-        return False if self._unmeasured_kinds(graph) else None
+        """See `Training`; of sizes and proportions as inference has it."""
+        inside = self._inside(graph, batch_size)
+        if self._unmeasured_kinds(graph):
+            return False
+        return None if inside is None else inside >= MOSTLY_SHARE
+
+    def _inside(self, graph: Graph, batch_size: int) -> float | None:
+        """The share of a forward pass inside of what was measured of inference; None: not known."""
+        has_latencies = "predictors" in self.document
+        return self.latency.predict(graph, batch_size).inside_share if has_latencies else None
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`: of blocks left out of the fit; more for operations that no measured block had."""
+        """See `Training`: of blocks left out of the fit; more for operations that no measured block had,
+        and for what is outside in inference.
+        """
         rows = pass_rows(graph, batch_size)
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
-        return self.section.half_width(number, coverage, self.section.noise.floor) * wider
+        half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
+        inside = self._inside(graph, batch_size)
+        outside = Outside() if inside is None else Outside(beyond=1.0 - inside)
+        return half if outside.negligible else widened(half, outside)
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

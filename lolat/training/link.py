@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,11 @@ LATENCY_MS = 0.005
 MACHINE = 8
 """Devices that one machine holds, unless an offer says it: what most servers for GPUs are built for."""
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
+OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
+"""How many times longer or shorter an exchange may take. Over a network that is assumed: those of clouds
+have 10 to 400 Gbit/s. Within a machine: the same link reached 0.77 and 0.82 of its peak, and 0.44 to 0.63
+on PCI Express, in the reports above, and machines differ. Over a link that is given: how much of it the
+exchange really gets was not measured."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,17 @@ class Link:
     def __post_init__(self) -> None:
         if not 0.0 < self.gbps < math.inf:
             raise InputError(f"{arg('link_gbps')} {self.gbps:g}: expected more than 0, such as 10")
+
+    @property
+    def off(self) -> float:
+        """By what factor its exchanges may be off, either way."""
+        if self.name is None:
+            return OFF_GIVEN
+        return OFF_WITHIN if self.name in PEAKS else OFF_BETWEEN
+
+    def slower(self, factor: float) -> Link:
+        """A link on which every message takes `factor` times as long."""
+        return replace(self, gbps=self.gbps / factor, latency_ms=self.latency_ms * factor)
 
     def message_ms(self, size_bytes: float) -> float:
         """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""

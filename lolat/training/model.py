@@ -62,6 +62,26 @@ class TrainingRun:
             )
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The longest time and the most money that a training may take; None: any."""
+
+    max_hours: float | None = None
+    max_dollars: float | None = None
+
+    @property
+    def of_money(self) -> Limits:
+        """That of money alone, within which the fastest is."""
+        return replace(self, max_hours=None)
+
+    def keeps(self, total_s: float, price: float | None) -> bool:
+        """Whether so many seconds and US$ are within them; without a price no limit of money is kept."""
+        in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
+        return in_time and (
+            self.max_dollars is None or (price is not None and price <= self.max_dollars)
+        )
+
+
 # ---- A device's training.
 
 
@@ -140,9 +160,10 @@ class TrainingPrediction:
 
     `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
     (what is waited for); they add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass,
-    part of no sum. `epoch_s`: an epoch after the first, `evaluation_s` in it for the validation samples;
-    `startup_s`: what the first epoch takes more; `total_s`: all epochs and that, `interval_s` of it.
-    `dollars`: of `total_s`, by what is `rented`. None: not asked for, or the model cannot tell.
+    part of no sum. `samples_per_s`: of all devices together, in full iterations. `epoch_s`: an epoch after
+    the first, `evaluation_s` in it for the validation samples; `startup_s`: what the first epoch takes
+    more; `total_s`: all epochs and that, `interval_s` of it. `dollars`: of `total_s`, by what is `rented`.
+    None: not asked for, or the model cannot tell.
     """
 
     devices: int
@@ -151,6 +172,7 @@ class TrainingPrediction:
     iteration_ms: float
     parts_ms: dict[str, float | None]
     hidden_ms: float
+    samples_per_s: float
     iterations: int | None = None
     epoch_s: float | None = None
     evaluation_s: float | None = None
@@ -176,21 +198,26 @@ def predict(
     optimizer = optimizer_named(run.optimizer)
     alone = model.iteration(graph, run.batch_size, optimizer)
     waited_ms = hidden_ms = 0.0
+    ends_ms = (0.0, 0.0)
     if devices > 1:
         assert link is not None
         sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
         if alone.backward is not None:
             sizes, backward_ms = gradients(graph, alone.backward)
-        waited_ms, hidden_ms = exchange_ms(sizes, backward_ms, devices, link)
-    parts_ms = alone.parts() | {"exchange": waited_ms}
+        (waited_ms, hidden_ms), (short, _), (long, _) = (
+            exchange_ms(sizes, backward_ms, devices, link.slower(factor))
+            for factor in (1.0, 1.0 / link.off, link.off)
+        )
+        ends_ms = short, long
+    parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
-        alone.total + waited_ms, parts_ms, hidden_ms,
+        total_ms, parts_ms, hidden_ms, 1e3 * devices * run.batch_size / max(total_ms, 1e-9),
         warnings=model.warnings(graph, run.batch_size, optimizer),
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, alone.total)
+    return _with_epochs(prediction, model, graph, run, alone.total, ends_ms)
 
 
 def _with_epochs(
@@ -199,11 +226,13 @@ def _with_epochs(
     graph: Graph,
     run: TrainingRun,
     alone_ms: float,
+    ends_ms: tuple[float, float],
 ) -> TrainingPrediction:
     """With the times of epochs; the last iteration of each has what is left of a device's samples.
 
-    `alone_ms`: an iteration without its exchange. An exchange is taken as certain, as it follows from the
-    link: it is added to both ends of the interval of the rest.
+    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for that on a link which is as
+    fast, and as slow, as it may be. The lower ends of computing and of exchanging are added, and the upper
+    ones. A sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
@@ -227,10 +256,11 @@ def _with_epochs(
     iterations = -(-run.samples // (prediction.devices * run.batch_size))
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
+    low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)
     interval_s = None
     try:
         factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
-        interval_s = (alone_s / factor + exchanges_s, alone_s * factor + exchanges_s)
+        interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
     except InputError:
         warnings.append(
             f"no interval: too few points were left out of the fit for {100 * run.coverage:g} % coverage"

@@ -8,17 +8,17 @@ differs from provider to provider. A row is an instance type in a region, with t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
 from lolat.io.tables import Row, read_table
 from lolat.training.link import MACHINE, Link, assumed_link
-from lolat.units import plain
+from lolat.units import dollars, plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices, to have an answer without a network; its rows say where they are from, and the day."""
@@ -98,7 +98,7 @@ def _offer(row: Row, file_name: str) -> Offer | None:
 
 
 def _amount(row: Row, column: str) -> float | None:
-    return row.number(column, 0.0) if row.get(column) else None
+    return row.number(column, 0.0, expected="a number from 0") if row.get(column) else None
 
 
 # ---- Names of accelerators.
@@ -167,9 +167,10 @@ class Rental:
     prices: str
     memory_gib: float | None = None
 
-    def offer_for(self, devices: int) -> Offer:
-        """The instance type for `devices` devices: the cheapest with just as many, as these are linked
-        best; else the cheapest way with several, or with some left idle (the fewest instances).
+    def offers_for(self, devices: int) -> list[Offer]:
+        """The instance types for `devices` devices, the cheapest an hour first: the cheapest with just as
+        many, as these are linked best; else for each link the cheapest way with several, or with some left
+        idle (the fewest instances).
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -177,11 +178,15 @@ class Rental:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, offer.instance_type
 
-        return min(exact or self.offers, key=price)
+        if exact:
+            return [min(exact, key=price)]
+        dearest_first = sorted(self.offers, key=price, reverse=True)
+        by_link = {self.link(devices, offer): offer for offer in dearest_first}
+        return sorted(by_link.values(), key=price)
 
-    def rented(self, devices: int) -> Rented:
-        """What is rented for `devices` devices."""
-        offer = self.offer_for(devices)
+    def rented(self, devices: int, offer: Offer | None = None) -> Rented:
+        """What is rented for `devices` devices: of an offer, or of the cheapest."""
+        offer = offer or self.offers_for(devices)[0]
         instances = -(-devices // offer.devices)
         its, own = _memory_gib(offer.accelerator), self.memory_gib
         alike = its is None or own is None or ALMOST <= its / own <= 1.0 / ALMOST
@@ -191,6 +196,29 @@ class Rental:
             instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
 
+    def cheaper_than(
+        self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
+    ) -> str | None:
+        """What of cards with less memory is cheaper than anything of `other`, for each device of one of
+        `replicas`, in words with the batch for it; None where nothing is. `batch_for`: bytes -> batch.
+        """
+
+        def each(rental: Rental, devices: int) -> float:
+            return rental.rented(devices).price_per_hour / devices
+
+        best = min(replicas, key=lambda k: each(self, k))
+        offer = self.offers_for(best)[0]
+        gpu = find_gpu(offer.accelerator)
+        if gpu is None or each(self, best) >= min(each(other, k) for k in replicas):
+            return None
+        batch = batch_for(gpu.usable_bytes or 0)
+        said = (
+            f"{plain(offer.instance_type)} ({offer.devices} x {plain(offer.accelerator)} with "
+            f"{gpu.memory_gib:g} GiB, {dollars(offer.price)} an hour) is cheaper, and holds a batch of "
+            f"{batch:,}: --batch-size {batch}"
+        )
+        return said if batch else None
+
     def replicas_per_hour(self, replicas: int, devices: int) -> float:
         """US$ an hour of so many replicas on `devices` devices each, which need a link of their own only:
         the cheapest number of instances that hold them.
@@ -198,9 +226,8 @@ class Rental:
         apart = replicas * self.rented(devices).price_per_hour
         return min(apart, self.rented(replicas * devices).price_per_hour)
 
-    def link(self, devices: int) -> Link:
-        """The link of what is rented, assumed from its names and the device's."""
-        offer = self.offer_for(devices)
+    def link(self, devices: int, offer: Offer) -> Link:
+        """The link of so many devices of an offer, assumed from its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE
         names = f"{self.device} {offer.accelerator} {offer.instance_type}"
         return assumed_link(names, devices, machine)
@@ -221,6 +248,12 @@ def device_of(document: Mapping[str, Any]) -> str:
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 
 
+def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
+    """InputError where a price is given beside a price list."""
+    if price_per_hour is not None and prices is not None:
+        raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
+
+
 def rental_of(
     document: Mapping[str, Any],
     price_per_hour: float | None,
@@ -229,8 +262,10 @@ def rental_of(
     step_bytes: float | None = None,
 ) -> Rental | None:
     """What is rented for a model's device: at the price given for one, or by a price list (see
-    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`.
+    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`. InputError
+    where both are given.
     """
+    check_price(price_per_hour, prices)
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
         return Rental(device_of(document), (offer,), GIVEN)
@@ -239,6 +274,7 @@ def rental_of(
 
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+FORM = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by less
 
 
@@ -261,7 +297,11 @@ def find_rental(
     enough = None if memory_gib else step_bytes
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
     # "Tesla V100-SXM2-16GB" is a V100; an A100-80GB does what an A100 of 40 GB does.
-    names = [n for n in listed if is_named(n, device) or is_named(MEMORY.sub("", n), device)]
+    names = [
+        n for n in listed
+        if is_named(n, device) or is_named(short := MEMORY.sub("", n), device)
+        or (is_named(FORM.sub("", short), device) and _as_many(n, gpu))
+    ]  # fmt: skip
     if needed:
         names = [
             n for n in names
@@ -278,6 +318,12 @@ def find_rental(
     if not offers:
         return None
     return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own)
+
+
+def _as_many(accelerator: str, gpu: Gpu | None) -> bool:
+    """Whether a GPU of that name has as many multiprocessors: a H100 PCIe has fewer than a H100 SXM."""
+    other = find_gpu(accelerator)
+    return other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
 
 
 def _memory_gib(accelerator: str) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import lolat as package
@@ -15,6 +17,7 @@ from lolat.errors import InputError
 from lolat.fitting.gpus import find_gpu
 from lolat.graph import Graph
 from lolat.training.compare import Costs, compare
+from lolat.units import digits
 from tests import synthetic
 from tests.cli.commands import Command, one_line
 
@@ -136,6 +139,10 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     Path(prices).write_text(f"{PRICES}x,5,GPU-X,1\n")
     _, unpriced = with_a_price(models, prices)
     assert [name for name, why in unpriced.items() if "no times" in why] == ["GPU-X"]
+    assert "lolat fit" not in unpriced["GPU-X"]  # no data sheet of it comes along
+    Path(prices).write_text(f"{PRICES}x,5,MI210,1\n")
+    _, unpriced = with_a_price(models, prices)
+    assert "`lolat fit --name NAME" in unpriced["MI210"]
 
 
 # ---- The commands
@@ -251,15 +258,18 @@ def test_what_is_rented_has_the_memory_that_is_asked(
     assert (rented and rented.instance_type) == instance
 
 
-def test_a_card_with_more_memory_than_is_asked_keeps_its_own(tmp_path: Path) -> None:
-    """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has its own batch."""
+def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
+    """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has the largest batch of 40."""
     models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
     path = tmp_path / "p.csv"
     path.write_text(f"{PRICES}h,9,H100,1\n")
     found = compare(models, network(), ("fp32", None), "auto", {}, memory_gib=40, prices=str(path))
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
-    assert answer.batch_size == models[1].cost(network(), "auto", prices=str(path)).batch_size
+    more = models[1].cost(network(), answer.batch_size + 1)
+    assert answer.memory_bytes <= 40 * 2**30 < more.memory_bytes
+    alone = models[1].cost(network(), "auto", prices=str(path), memory_gib=40)
+    assert alone.batch_size == answer.batch_size
     assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
 
 
@@ -339,6 +349,36 @@ def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, ne
     assert "within 9 h: " in lolat.done(*ask, 9, "--prices", prices).out
 
 
+def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: str) -> None:
+    """By hand from the rows, at each price; with a longest time beside it both are kept."""
+    rows = [
+        (o.total_s or 0.0, o.dollars, c.device, o.devices)
+        for c in asked(prices).answers
+        for o in c.options
+        if o.dollars is not None
+    ]
+    models = [package.load(name) for name in GPUS]
+    for most in sorted(price for _, price, *_ in rows):
+        ask: dict[str, Any] = {"samples": 10_000, "prices": prices, "replicas": ()}
+        found = compare(models, network(), (None, None), 64, {}, **ask, max_dollars=most)
+        assert found.fastest is not None
+        best = min(row for row in rows if row[1] <= most)
+        assert (found.fastest.device, found.fastest.devices) == best[2:]
+        hours = best[0] / 3600 * 0.99
+        both = compare(
+            models, network(), (None, None), 64, {}, **ask, max_dollars=most, max_hours=hours
+        )
+        assert both.cheapest is None
+    ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
+    cheapest, dearest = (f(price for _, price, *_ in rows) for f in (min, max))
+    for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
+        lost = lolat(*ask_it, *on, "--max-dollars", cheapest / 2)
+        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
+        out = lolat.done(*ask_it, *on, "--max-dollars", 2 * dearest).out
+        assert f"Fastest within ${2 * dearest:g}: " in out
+        assert f"<= ${2 * dearest:g}" in out
+
+
 @pytest.mark.parametrize("one", [True, False])
 def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
     """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
@@ -361,7 +401,7 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
 def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
     """By what each device says when it is asked alone; the table is no wider than a page."""
     on = {"rtx-3090-amp": "", "rtx-4090-amp": "~", "v100-fp32": "~!"}
-    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**4)
+    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**3)
     lines = lolat.done("cost", "--on", ",".join(on), *ask).out.splitlines()
     table = [line for line in lines[: lines.index("", 2)] if line.startswith((*on, "device"))]
     assert len(table) > len(on)
@@ -376,6 +416,28 @@ def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
     assert [line[0] for line in lines if line[:2] in ("* ", "~ ", "! ")] == ["*", "~", "!"]
     alone = lolat.json("cost", "--on", "rtx-3090-amp,v100-fp32", *ask)["answers"]
     assert [(a["estimated"], a["in_domain"]) for a in alone] == [(False, True), (True, False)]
+
+
+def test_samples_a_second(lolat: Command, net: str) -> None:
+    """All devices' batches over an iteration's seconds; without samples each row has both figures."""
+    ask = (net, "--batch-size", 64)
+    found = json.loads(lolat("cost", "a100-fp32", *ask, "--replicas", "1,4", "--json").out)
+    for option in found["options"]:
+        by_hand = 64 * option["devices"] / (option["iteration_ms"] / 1e3)
+        assert option["samples_per_s"] == pytest.approx(by_hand)
+    said = lolat.done("cost", "a100-fp32", *ask).out
+    assert f" an iteration, {digits(found['options'][0]['samples_per_s'])} samples/s" in said
+    on = ("cost", "--on", "a100-fp32,t4-fp32", "--precision", "fp32", *ask, "--replicas", "1,4")
+    lines = lolat.done(*on).out.splitlines()
+    assert "Give --samples N for epochs, and with a price their cost." in lines
+    heads = lines[2].split()
+    assert heads[-2:] == ["ms", "samples/s"]
+    options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]
+    rows = [line for line in lines if line.startswith(("a100-fp32 ", "t4-fp32 "))]
+    assert len(rows) == len(options) == 4
+    for o in options:
+        figures = rf" {digits(o['iteration_ms'])} +{digits(o['samples_per_s'])}(?!\S)"
+        assert [row for row in rows if re.search(figures, row)]
 
 
 def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) -> None:
@@ -448,6 +510,51 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
         compare(models, network(), ("amp", launch), 8, {}).answers[0] for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
+
+
+def test_own_prices_say_what_they_leave_out_and_what_is_not_among_them(
+    lolat: Command, prices: str, net: str
+) -> None:
+    ask = (net, "--batch-size", 8, "--samples", 10_000)
+    assert (
+        "without loading data"
+        in lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
+    )
+    assert f"No price of t4-fp32 in {prices}: " in (
+        lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
+    )
+    assert f"No price of t4 with that memory in {prices}: " in (
+        lolat.done("cost", "t4", *ask, "--prices", prices).out
+    )
+
+
+def test_what_the_answer_rests_on_comes_before_what_was_read() -> None:
+    """Of a device whose training was never measured."""
+    graph = network()
+    read = msgspec.structs.replace(graph, warnings=("read as images",))
+    for name in ("v100-fp32", "epyc-2t-onnxruntime", "epyc-2t-torch"):
+        found = package.load(name).cost(read, 8).warnings
+        assert found[-1] == "read as images"
+        assert len(found) > 1 or name == "epyc-2t-torch"
+    assert package.load("v100-fp32").run_as("amp").predict(read).warnings[-1] == "read as images"
+
+
+def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
+    """In every row where they differ; in none where all are as usual, or one was asked for."""
+    names = {"rtx-4090-amp-compiled": "compiled", "a100-fp32": "eager", "rtx-5090-amp": "eager"}
+    ask = ("cost", net, "--batch-size", 256, "--precision", "amp", "--on")
+    lines = lolat.done(*ask, ",".join(names)).out.splitlines()
+    for name, launch in names.items():
+        rows = [line for line in lines if line.startswith(f"{name} ")]
+        assert rows
+        assert all(f" amp, {launch} " in row for row in rows)
+    (said,) = (line for line in lines if line.startswith("Not all are launched alike"))
+    for launch in ("compiled", "eager"):
+        assert f"--launch {launch}" in said
+        one = lolat.done(*ask, ",".join(names), "--launch", launch).out
+        assert "launched alike" not in one
+        assert ("amp, eager" in one) is False
+    assert "amp, " not in lolat.done(*ask, "a100-fp32,rtx-5090-amp").out
 
 
 def test_adamw_counts_as_adam() -> None:

@@ -164,6 +164,24 @@ def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
     assert asked(known(), 4, link_gbps=25).options[0].link is None
 
 
+@pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
+def test_without_an_instance_of_just_as_many_the_job_decides(
+    tmp_path: Path, sample_ms: float
+) -> None:
+    """Three devices: apart, over a network, or in a machine of four; each priced in a list of its own."""
+    rows = ["one,3.0,V100,1", "four,13,V100,4"]
+    model, found = known(), []
+    model.sample_ms = sample_ms
+    for number, listed in enumerate(([rows[0]], [rows[1]], rows)):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(["InstanceType,Price,AcceleratorName,AcceleratorCount", *listed]))
+        found.append(asked(model, 3, prices=str(path)).options[0])
+    apart, machine, both = found
+    assert (apart.link, machine.link) == ("the network between machines", "NVLink 2")
+    assert both.dollars == min(apart.dollars or 0.0, machine.dollars or 0.0)
+    assert (both.link == machine.link) is (sample_ms < 1.0)  # where exchanging takes the time
+
+
 def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
     """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
     path = tmp_path / "p.csv"
@@ -214,6 +232,35 @@ def test_a_card_with_less_memory_is_not_rented_where_the_step_does_not_fit(tmp_p
         assert rented.instance_type == instance
 
 
+def test_a_largest_batch_tells_a_cheaper_card_with_less_memory(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """At $0.75 a card and hour, against $2.50; with its batch it is what is rented."""
+    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+    path.write_text(SMALLER)
+    net.write_text(json.dumps(synthetic.network().to_dict()))
+    ask = (net, "--samples", 10**7, "--prices", path, "--replicas", "1,8", "--batch-size")
+    model, graph = package.load("v100-fp32"), synthetic.network()
+    most = model.cost(graph, 1, memory_gib=16 * 0.94 - 0.5).largest_batch
+    said = "eight (8 x V100 with 16 GiB, $6.00 an hour) is cheaper, and holds a batch of "
+    for device in (("v100-fp32",), ("--on", "v100-fp32,t4-fp32", "--precision", "fp32")):
+        lines = lolat.done("cost", *device, *ask, "auto").out.splitlines()
+        assert f"{said}{most:,}: --batch-size {most}" in lines
+        assert " eight (V100) (16 GiB) " in lolat.done("cost", *device, *ask, most).out
+        assert said not in lolat.done("cost", *device, *ask, most + 1).out
+    one = (
+        "cost",
+        "v100-fp32",
+        *ask[:-2],
+        1,
+        "--batch-size",
+        "auto",
+    )  # seven of eight would be idle
+    assert said[:9] not in lolat.done(*one).out
+    path.write_text(SMALLER.replace("eight,6,", "eight,60,"))
+    assert said[:9] not in lolat.done("cost", "v100-fp32", *ask, "auto").out
+
+
 def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path) -> None:
     path, net = tmp_path / "p.csv", tmp_path / "net.json"
     path.write_text(SMALLER)
@@ -258,9 +305,12 @@ def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None
     names = [o["rented"]["instance_type"] for o in answer["options"]]
     assert names == ["paperspace_V100-32GB", "paperspace_V100-32GBx4"]
     assert [row["devices"] for row in found.rows()] == [1, 4]
-    assert all(
-        isinstance(v, str | float | int | None) for row in found.rows() for v in row.values()
-    )
+    for row, option in zip(found.rows(), found.options, strict=True):
+        assert all(isinstance(v, str | float | int | None) for v in row.values())
+        assert (row["total_low_s"], row["total_high_s"]) == option.interval_s
+        assert (row["dollars_low"], row["dollars_high"]) == option.dollars_interval
+    (row,) = package.load(sheet).cost("keras:MobileNet", 32).rows()
+    assert (row["total_low_s"], row["dollars_high"]) == (None, None)
 
 
 # ---- `lolat prices`.

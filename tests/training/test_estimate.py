@@ -14,6 +14,7 @@ import pytest
 import lolat
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.graph.work import CLASSES
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import Model
@@ -36,7 +37,7 @@ MEASURED = ["dense", "elements"]
 
 
 def model(classes: dict[str, Any] | None = None, **entry: Any) -> Any:
-    return training_of(known.document(classes, **entry), "m.json")
+    return training_of(known.document(classes, **{"measured": CLASSES, **entry}), "m.json")
 
 
 def asked(trained: Any, graph: Graph, *run: Any, **more: Any) -> TrainingPrediction:
@@ -144,17 +145,42 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
 
 @pytest.mark.parametrize("trained", [[], TRAINED])
 def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: list[float]) -> None:
-    """Of training steps that were measured themselves the passes of inference say nothing."""
+    """Also of one whose training steps were measured: the smallest of these is not known."""
     made = known.document(measured=[*MEASURED, "norm"], training_residuals=trained)
     made["domain"] = {"least": {"batch_size": 17.0}}
     of_table = training_of(made, "m.json")
     small, large = (asked(of_table, known.network(), size, samples=80) for size in (8, 16))
     half = TRAINED[18] if trained else UNMEASURED * known.RESIDUALS[17]
     assert large.interval_s == ends(large, half)
-    assert small.interval_s == ends(small, half if trained else wider(half, 1.0))
+    assert small.interval_s == ends(small, wider(half, 1.0))
     inside = [of_table.in_domain(known.network(), size) for size in (8, 16)]
-    assert inside == [bool(trained), True]
-    assert any("from 17" in text for text in small.warnings) is not bool(trained)
+    assert inside == [False, True]
+    assert any("from 17" in text for text in small.warnings)
+    assert not any("from 17" in text for text in large.warnings)
+
+
+def test_a_data_sheet_alone_is_outside() -> None:
+    """As wide as where all is unlike what was measured; a forward pass and an iteration say the same."""
+    sheet = model(measured=[])
+    found = asked(sheet, known.network(), 8, samples=80)
+    latency = sheet.latency.predict(known.network(), 8)
+    assert found.interval_s == ends(found, wider(UNMEASURED * known.RESIDUALS[17], 1.0))
+    assert sheet.in_domain(known.network(), 8) is latency.in_domain is False
+    said = [
+        w for w in latency.warnings if w.startswith("nothing was measured on this device: its ")
+    ]
+    assert len(said) == 1
+    assert found.warnings == (*said, SAID)
+
+
+def test_what_was_launched_in_another_way_is_outside() -> None:
+    """Of a model of operations that were started one by one, asked for a compiler."""
+    eager = lolat.load("v100-fp32")
+    for launch, inside in (("eager", True), ("compiled", False)):
+        way = eager.run_as(None, launch)
+        product = way.cost(known.network(), 512)
+        assert product.in_domain is inside
+        assert any("launched in another way" in text for text in product.warnings) is not inside
 
 
 # ---- From latencies of inference: by hand, and against devices that were left out.

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
@@ -261,3 +262,19 @@ def test_a_damaged_section_is_refused() -> None:
     with pytest.raises(ModelFileError, match=r"^m.json: .*\$.training.backward_ms"):
         model(backward_ms={"flops": -1.0})
     assert largest_batch(network(), OPTIMIZERS["sgd"], 0) == 0
+
+
+@pytest.mark.parametrize("device", ["epyc-2t-torch", "rtx-3090-amp"])
+def test_training_hears_the_domain_of_inference(device: str) -> None:
+    """Of devices whose training was measured: inside and outside as `predict` says, and wider outside."""
+    measured, widths = lolat.load(device), {}
+    for wide, size, batch_size in ((16, 28, 16), (64, 56, 512), (4096, 8, 1)):
+        graph = synthetic.network(width=wide, size=size)
+        found = measured.cost(graph, batch_size, samples=10**4)
+        inside = measured.predict(graph, batch_size).in_domain
+        assert found.in_domain is inside
+        ends = found.options[0].interval_s
+        assert ends is not None
+        widths.setdefault(inside, []).append(ends[1] / ends[0])
+        assert bool(found.warnings) is not inside
+    assert max(widths[True]) < min(widths[False])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import lolat
 from lolat.errors import InputError
 from lolat.training.prices import (
     Offer,
@@ -62,7 +63,7 @@ def test_rows_that_are_no_machine_are_left_out(read: Read) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
-        ("4.4", "-4.4", "line 2: price"),
+        ("4.4", "-4.4", "line 2: price is '-4.4'; expected a number from 0"),
         ("8.0,92", "-8.0,92", "line 2: acceleratorcount"),
         ("Price,", "Cost,", "Price"),
     ],
@@ -97,6 +98,20 @@ def test_a_name_that_begins_like_another_is_not_it() -> None:
     names = {"a100-pcie-40gb": None, "L40S": None, "NVIDIA L4": "L4", "A10": "A10", "p40": None,
              "NVIDIA GeForce RTX 4090": "RTX4090", "cpu": None}  # fmt: skip
     assert {device: accelerator_of(device, OTHERS) for device in names} == names
+
+
+@pytest.mark.parametrize(
+    ("listed", "models"),
+    [("NVIDIA H100 80GB HBM3", {"h100-fp32"}), ("A100-SXM4-80GB", {"a100-fp32"}),
+     ("NVIDIA A100-SXM4-40GB", {"a100-fp32"}), ("Tesla P100-PCIE-16GB", {"p100-fp32"}),
+     ("Tesla V100-SXM2-32GB", {"v100-fp32"}), ("H100-PCIe", set()), ("NVIDIA L4", set()),
+     ("MI300X", set())],
+)  # fmt: skip
+def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
+    """A H100 PCIe has 114 multiprocessors, a SXM, which the model is of, 132 (NVIDIA's data sheets)."""
+    prices = Prices("list", (Offer("one", listed, 1, 1.0),))
+    every = [lolat.load(f"{n}-fp32") for n in ("h100", "a100", "p100", "v100", "t4", "p4")]
+    assert {m.label for m in every if find_rental(m.document, prices)} == models
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,10 @@ forward; others once. As 711 training steps of convolutional networks and transf
 it, by PyTorch 1.12 in AMP."""
 SLOWER_BACK_IN_HALF = {c.DENSE: 1.3, c.BATCHED: 1.5}
 """The same in half precision; in float32 transformers on a V100 need no more."""
+NOTHING_MEASURED = (
+    "nothing was measured on this device: its data sheet alone; operations timed there make it better "
+    "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
+)
 FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
 PARTS = ("rate", "bandwidth")
@@ -220,7 +224,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, least)]
         if unlike is None:
-            return Outside(float(bool(remarks)), remarks=tuple(remarks), known=bool(remarks))
+            known = bool(remarks)
+            return Outside(float(known), remarks=(NOTHING_MEASURED, *remarks), known=known)
         waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
         share = (1.0 - waiting) * sum(unlike.values())
         outside = Outside(1.0 - share if remarks else waiting, unlike=share)
@@ -252,26 +257,32 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             "taken to be as the GPUs that LoLat knows have them",
         )
 
+    @property
+    def launched_otherwise(self) -> str:
+        """A remark where operations are launched in another way than they were measured; "" where not."""
+        if self.host is None or self.host.launch == self.mode.launch:
+            return ""
+        return (
+            f"what was measured was launched in another way ({self.host.launch}); {self.mode.launch} is "
+            "estimated from it"
+        )
+
     def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
         """Why a network as a whole is outside the measured domain."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
-        if host is not None and steps.host_ms is not None:
-            if steps.host_bound:
-                helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
-                graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
-                took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
-                yield (
-                    f"host-bound: the host takes {took} to start its {operations} operations and {views} "
-                    f"views, the device {runs} to run them (to start one takes "
-                    f"{1e3 * host.start_ms:.0f} µs, {host.source}, a factor of {host.factor:g} "
-                    f"either way); a faster device does not help, a larger batch does{graph}"
-                )
-            if host.launch != self.mode.launch:
-                yield (
-                    f"what was measured was launched in another way ({host.launch}); {self.mode.launch} is "
-                    "estimated from it"
-                )
+        if host is not None and steps.host_ms is not None and steps.host_bound:
+            helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
+            graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
+            took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
+            yield (
+                f"host-bound: the host takes {took} to start its {operations} operations and {views} views, "
+                f"the device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+                f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
+                f"larger batch does{graph}"
+            )
+        if self.launched_otherwise:
+            yield self.launched_otherwise
         if smaller := least.remark(batch_size, steps.device_ms, operations):
             yield smaller
 
