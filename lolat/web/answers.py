@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from shlex import join
 from typing import Any
 
@@ -128,8 +129,16 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     except AnswerIsNo as no:
         title, more = "not within the limits", [form.words(no)]
         answer = device.model.llm(decoder, **asked | NO_LIMITS)
-    before, (heads, lines), after = llm_parts(answer)
     row = answer.chosen
+    if not row.fits and row.tpot_ms is not None:  # of no row: then none is the best
+        row = max(answer.served, key=lambda r: r.largest_concurrency / r.concurrency)
+        answer = replace(answer, chosen=row, free_users=None)
+        title = title or "none without waiting"
+        more.append(
+            "No row of the table has room for all its users at once: some wait for their first token. "
+            f"The nearest is {load_words(row)}, with room for {row.largest_concurrency:,}."
+        )
+    before, (heads, lines), after = llm_parts(answer)
     if row.tpot_ms is None:
         title = title or "its weights do not fit"
     else:

@@ -124,6 +124,16 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     assert page.errors() == {}
 
 
+def test_where_all_rows_wait_none_is_recommended(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL, concurrency="5000", tensor_parallel="1,2")
+    one, two = lolat.load(gpu).llm("llama-3.1-8b", 1024, 512, 5000, (1, 2)).served
+    assert 0 < one.largest_concurrency < two.largest_concurrency < 5000
+    assert "a gpu (vllm) none without waiting No row of the table has room" in page.answer()
+    nearest = f"The nearest is 5,000 users on 2 GPUs, with room for {two.largest_concurrency:,}."
+    assert nearest in page.answer()
+    assert "Where the time of a token goes, 5,000 users on 2 GPUs" in page.answer()
+
+
 WRONG = [
     ({"config": "gpt-5"}, "config"), ({"config": "/etc/passwd"}, "config"), ({"config": ""}, "config"),
     ({"config": "upload:gone.json"}, "config"), ({"concurrency": "0"}, "concurrency"),
