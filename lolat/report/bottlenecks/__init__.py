@@ -135,7 +135,7 @@ def page(prediction: Prediction) -> str:
         cols="".join(f'<col class="{classes}">' for *_, classes in COLUMNS),
         head="".join(_head(*column) for column in COLUMNS),
         bodies="".join(_body(shown, depth) for depth in foldings.values()),
-        changes=sections.changes(shown),
+        changes=sections.at_one_size(shown, sections.changes(shown)),
         doubts=of_sizes(sections.doubts),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
         style=_file("page.css"),
@@ -180,7 +180,7 @@ def _detail(prediction: Prediction, row: Row) -> str:
     """The content of a row that is open; "" of the call, and of networks of MANY blocks."""
     if not row.terms_ms or len(prediction.names) > MANY:
         return ""
-    return sections.detail(prediction, row)
+    return sections.at_one_size(prediction, sections.detail(prediction, row))
 
 
 def embedded(data: Any) -> str:

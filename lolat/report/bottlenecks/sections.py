@@ -113,6 +113,15 @@ def _domain(answer: Prediction) -> str:
     return f'<p class="outside">{escape(words)}: {link}</p>'
 
 
+def at_one_size(answer: Prediction, content: str) -> str:
+    """Content of the batch size that was asked for; the script hides it while the slider is elsewhere."""
+    size = answer.batch_size
+    words = f"Worked out at batch size {size} alone: set the slider to {size} to see it."
+    return (
+        f'<div class="at-start">{content}</div><p class="at-other dim" hidden>{escape(words)}</p>'
+    )
+
+
 # ---- A row that is open, at the batch size that was asked for.
 
 
