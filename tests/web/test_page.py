@@ -23,7 +23,7 @@ from lolat.io import paths as places
 from lolat.model.budget import budget
 from lolat.model.file import put
 from lolat.model.prediction import domain_words
-from lolat.units import dollars, duration, milliseconds
+from lolat.units import dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -75,6 +75,16 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
     page.get(MINE)
     assert 'id="compared"' not in page.raw  # nothing to compare
+
+
+def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
+    page.get(MINE + "&batch_size=2,8")
+    macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
+    assert f"batch 2, 8 · at batch 2: {quantity(macs.counts['flops'], 'MACs')} ·" in page.answer()
+    assert f"a laptop {milliseconds(macs.latency_ms)} at batch 2 90 % sure" in page.answer()
+    assert "Where the time goes, at batch 2" in page.answer()
+    page.get(MINE + "&batch_size=8")
+    assert "at batch" not in page.answer()
 
 
 def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
