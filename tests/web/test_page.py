@@ -297,6 +297,22 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
     assert ticked() == ["here"]
 
 
+def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "shipped_folder", lambda: places.repository_root() / "models")
+    listed = CliRunner().invoke(commands, ["models"], catch_exceptions=False).stdout
+    rows, _, layers = listed.partition("Single layers of 2018, for `lolat mlp`: ")
+    with site([]) as page:
+        offered = {
+            key
+            for view in TABS
+            for key in re.findall(r'name="model" id="[^"]*" value="([^"]+)"', page.get(view=view))
+        }
+    assert {*layers.split(", ")} & offered == set()
+    assert {line.split()[0] for line in rows.splitlines()[1:]} == offered
+
+
 def test_models_of_one_name_are_told_apart_and_read_again(write: Write) -> None:
     local, shipped = write("local", "gpu"), write("shipped", "gpu")
     assert len(places.list_models()) == 2
