@@ -255,13 +255,20 @@ class Form:
         _, self.own_fields, self.subject = TABS[self.view]
         self.fields = {f.name: f for f in (*self.subject.fields, *self.own_fields)}
         self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
-        ticked = dict.fromkeys(text for name, text in query if name == "model" and text in devices)
+        # The form has an empty one of its own: at first there is none.
+        given = dict.fromkeys(text for name, text in query if name == "model")
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
-        self.ticked = [key for key in ticked if key in self.devices] or usually
-        # What other tabs are asked about goes on with the form, for their links.
-        others = dict.fromkeys(f.name for t in TABS.values() for f in t.subject.fields)
-        self.kept = [("model", key) for key in ticked if key not in self.devices]
+        self.ticked = [key for key in given if key in self.devices] if given else usually
+        self.refused = [key for key in given if key and key not in self.devices]
+        # What other tabs are asked goes on with the form, for their links.
+        self.elsewhere = {
+            key: devices[key] for name, key in query if name == "elsewhere" and key in devices
+        }
+        others = dict.fromkeys(
+            f.name for t in TABS.values() for f in (*t.subject.fields, *t.fields)
+        )
+        self.kept = [("elsewhere", key) for key in self.elsewhere]
         self.kept += [
             (n, self.typed[n]) for n in others if n in self.typed and n not in self.fields
         ]
@@ -271,14 +278,22 @@ class Form:
         return self.typed.get(name, self.fields[name].default).strip()
 
     def question(self) -> dict[str, Any] | None:
-        """The value of each field, or None where one is wrong: then `errors` says which."""
+        """The value of each field, or None where one is wrong: then `errors` says which. It says too which
+        devices are not there: the others answer.
+        """
         values = {}
         for name, field in self.fields.items():
             try:
                 values[name] = field.value(self.text(name))
             except InputError as error:
                 self.errors[name] = self.words(error)
-        return None if self.errors else values
+        question = None if self.errors or not self.ticked else values
+        if self.refused:
+            names = ", ".join(map(repr, map(shortened, self.refused)))
+            self.errors["model"] = f"{names}: not in the list of this tab; choose others there"
+        elif self.devices and not self.ticked:
+            self.errors["model"] = "none is chosen; choose at least one"
+        return question
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in the place of the arguments' names."""
@@ -305,16 +320,22 @@ class Form:
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
         texts = {name: self.text(name) for name in self.fields} | changes
-        pairs = [("view", self.view), *(("model", key) for key in self.ticked)]
+        devices = [*self.ticked, *self.refused] or [""]
+        pairs = [("view", self.view), *(("model", key) for key in devices)]
         # An empty field is left out where it is empty at first.
         pairs += [(n, t) for n, t in texts.items() if t or self.fields[n].default]
         return "/?" + urlencode(pairs, safe=",:")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """Of each view its title and its address, with the same devices, network and language model."""
-        shared = {f.name: self.text(f.name) for f in self.subject.fields}
-        kept = [*(("model", key) for key in self.ticked), *shared.items(), *self.kept]
-        return {
-            view: (tab.title, "/?" + urlencode([("view", view), *kept], safe=",:"))
-            for view, tab in TABS.items()
-        }
+        """Of each view its title and its address, with the same devices, and what is typed in fields that
+        it has too.
+        """
+        typed = {n: self.text(n) for n, f in self.fields.items()
+                 if f in self.subject.fields or self.text(n) != f.default}  # fmt: skip
+        kept = [*typed.items(), *(pair for pair in self.kept if pair[0] != "elsewhere")]
+        known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
+        found = {}
+        for view, tab in TABS.items():
+            at = [("model" if d.answers(view) else "elsewhere", key) for key, d in known.items()]
+            found[view] = tab.title, "/?" + urlencode([("view", view), *at, *kept], safe=",:")
+        return found

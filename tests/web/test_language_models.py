@@ -220,13 +220,17 @@ def test_each_tab_keeps_what_the_others_ask_about(page: Site) -> None:
     addresses = [html.unescape(a) for a in re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)]
     page.get(addresses[list(TABS).index("llm")].removeprefix("/"))
     hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.raw)
-    assert hidden[1:] == [("model", "board"), ("network", "Mine"), ("input_size", "64")]
+    assert hidden[1:] == [
+        ("model", ""), ("elsewhere", "board"), ("network", "Mine"), ("input_size", "64"),
+        ("batch_size", "3"),
+    ]  # fmt: skip
     page.get("?" + "&".join("=".join(pair) for pair in hidden) + "&model=gpu&config=qwen3-8b")
     (address, *_) = re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)
     page.get(html.unescape(address).removeprefix("/"))
     assert "board a board" in page.answer()
     assert "Mine 64x64x3" in page.answer()
     assert page.value("config") == "qwen3-8b"  # for the way back
+    assert page.value("batch_size") == "3"
 
 
 def test_every_field_is_an_option_of_the_command() -> None:

@@ -261,7 +261,8 @@ def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
         "replicas": "1,2",
     }
     asked = "?model=gpu" if view == "llm" else f"{BOTH}&input_size=64,64,3"
-    page.get(f"{asked}&view={view}", **values)
+    there = {f.name for f in TABS[view].fields}
+    page.get(f"{asked}&view={view}", **{n: text for n, text in values.items() if n in there})
     assert page.errors() == {}
     first, link = page.raw, page.link()
     assert page.get(link.removeprefix("/")) == first
@@ -276,9 +277,48 @@ def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path:
     page.get(
         "?model=phone&model=laptop&network=Mine"
     )  # the one does not stand in the way of the other
-    assert "no latencies of inference" in page.errors()["model"]
+    assert "phone No answer: " in page.answer()
+    assert page.answer().count("no latencies of inference") == 1
+    assert page.errors() == {}
     assert "laptop a laptop" in page.answer()
     assert 'value="broken"' not in page.raw
+    page.get("?model=phone&network=Mine")  # but where there is no answer at all
+    assert "no latencies of inference" in page.errors()["model"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("model=", "none is chosen"),
+        ("model=gone", "'gone': not in the list"),
+        ("model=gpu", "'gpu': not in the list"),  # language models alone
+        ("model=laptop&model=gone", "'gone': not in the list"),
+    ],
+)
+def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, words: str) -> None:
+    page.get(f"?{asked}&network=Mine")
+    assert list(page.errors()) == ["model"]
+    assert words in page.errors()["model"]
+    assert len(page.commands()) == asked.count("laptop")
+    shown = page.answer()
+    page.get(page.link().removeprefix("/"))
+    assert page.answer() == shown
+
+
+def test_settings_survive_a_change_of_tab(page: Site) -> None:
+    page.get("?model=board&network=Mine&batch_size=8&precision=fp32")
+    for view in ("training", "budget", "latency"):
+        (address,) = re.findall(rf'<a href="/(\?view={view}&[^"]*)"', page.raw)
+        page.get(html.unescape(address))
+        assert page.value("batch_size") == "8"
+        assert '<option value="fp32" selected>' in page.raw
+        assert "board a board" in page.answer()
+
+
+def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:
+    page.get(MINE + "&precision=fp7")
+    assert "'fp7' is not known" in page.errors()["precision"]
+    assert "<option selected>fp7</option>" in page.raw  # or a browser would choose the first one
 
 
 def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write: Write) -> None:
