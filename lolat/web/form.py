@@ -19,7 +19,7 @@ from lolat.training.cost import AUTO
 from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, did_you_mean, plain, shortened
 from lolat.web.devices import Device
-from lolat.web.networks import UPLOAD
+from lolat.web.networks import UPLOAD, sent_name
 
 # ---- The value of a text in a field; InputError where it has none.
 
@@ -315,7 +315,7 @@ class Form:
     def network(self) -> str:
         """NETWORK or CONFIG of a command; of a file that was sent its name."""
         named: str = self.subject.named.value(self.text(self.subject.named.name))
-        return named.removeprefix(UPLOAD)
+        return sent_name(named)
 
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
@@ -324,6 +324,7 @@ class Form:
         pairs = [("view", self.view), *(("model", key) for key in devices)]
         # An empty field is left out where it is empty at first.
         pairs += [(n, t) for n, t in texts.items() if t or self.fields[n].default]
+        pairs += self.kept
         return "/?" + urlencode(pairs, safe=",:")
 
     def tabs(self) -> dict[str, tuple[str, str]]:

@@ -92,7 +92,8 @@ class Pages:
                 self.decoders.get(spec) if form.view == "llm" else self.networks.get(spec, size)
             )
         except LolatError as error:
-            form.errors[named] = form.words(error)
+            field = next((name for name in error.arguments if name in form.fields), named)
+            form.errors[field] = form.words(error)
             return None
         is_file = spec.startswith(UPLOAD)
         at_size = None if is_file else lambda side: self.networks.get(spec, (side,))

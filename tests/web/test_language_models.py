@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import re
@@ -171,7 +172,8 @@ def test_a_configuration_is_sent(
     row = lolat.load(gpu).llm(CONFIG, concurrency=7).chosen
     assert f"{called} · 1.35 G parameters" in page.answer()
     assert f"{milliseconds(row.tpot_ms or 0.0)} a token" in page.answer()
-    assert page.value("config") == f"upload:{name}"
+    digits = hashlib.sha256(json.dumps(CONFIG).encode()).hexdigest()[:6]
+    assert page.value("config") == f"upload:{name}@{digits}"
     assert page.get(page.link().removeprefix("/")) == page.raw
     (tmp_path / name).write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@
   async function ask() {
     const mine = ++asked;
     byId("answer").setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ..."), 1000);
+    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ...", "waiting"), 1000);
     try {
       const reply = await fetch(`/?${query()}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -32,9 +32,9 @@
     }
   }
 
-  function tell(text) {
+  function tell(text, kind = "notice") {
     const notice = document.createElement("p");
-    notice.className = "notice";
+    notice.className = kind;
     notice.textContent = text;
     byId("status").replaceChildren(notice);
   }
@@ -135,6 +135,8 @@
     if (button) copy(button);
   });
   settle();
+  byId("send").hidden = true; // a file that is chosen is sent at once
+  if (location.pathname !== "/") history.replaceState(null, "", byId("answer").dataset.link); // of a form that was sent
   // What was typed before this ran, or what a browser puts back when a page is loaded again.
   const differs = (field) => {
     if (field.type === "checkbox") return field.checked !== field.defaultChecked;
