@@ -325,7 +325,7 @@ class Form:
         # An empty field is left out where it is empty at first.
         pairs += [(n, t) for n, t in texts.items() if t or self.fields[n].default]
         pairs += self.kept
-        return "/?" + urlencode(pairs, safe=",:")
+        return "/?" + urlencode(pairs, safe=",:@")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
         """Of each view its title and its address, with the same devices, and what is typed in fields that
@@ -338,5 +338,5 @@ class Form:
         found = {}
         for view, tab in TABS.items():
             at = [("model" if d.answers(view) else "elsewhere", key) for key, d in known.items()]
-            found[view] = tab.title, "/?" + urlencode([("view", view), *at, *kept], safe=",:")
+            found[view] = tab.title, "/?" + urlencode([("view", view), *at, *kept], safe=",:@")
         return found

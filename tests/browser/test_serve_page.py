@@ -94,6 +94,8 @@ def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path:
     page.give("#f-upload", words)
     page.wait(f"{DONE} && {shown}.includes('words.onnx') && !{shown}.startsWith('Reading')")
     assert page.value("#f-batch_size") == "7"
+    assert page.run("location.pathname") == "/"  # loaded again it asks the same
+    assert "batch_size=7" in page.run("location.search")
     page.run("0")  # browsers remark on a page with such a status, which this one is to have
     page.events = [e for e in page.events if "status of 400" not in str(e)]
 
@@ -108,6 +110,17 @@ def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
     answered(page, "batch 5")
     assert page.run(error) == ""
     assert page.attribute("#f-batch_size", "aria-invalid") is None
+
+
+def test_who_waits_is_not_told_of_an_error(page: Chromium) -> None:
+    """After an error, while an answer takes its time; no button beside the field sends nothing."""
+    assert page.run("document.getElementById('send').offsetParent === null")
+    page.write("#f-batch_size", "x")
+    answered(page, "One field needs another value")
+    page.run("window.fetch = () => new Promise(() => 0); 0")
+    page.write("#f-batch_size", "5")
+    page.wait(f"{ANSWER}.includes('Still at it')")
+    assert page.run("document.querySelector('#answer .notice') === null")
 
 
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
