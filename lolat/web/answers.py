@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from shlex import join
 from typing import Any
@@ -101,17 +101,26 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     }
 
 
-NARROW = frozenset(["iteration", "exchange", "hidden", "epoch"])
+LEFT_OUT = frozenset(["iteration", "exchange", "hidden", "epoch"])
 """Columns that the page leaves out, as it has less room than a terminal."""
+SPARE = frozenset(["rented", "$/hour"])
+"""Columns that a narrow card leaves out."""
 
 
 def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table without the columns that are empty."""
+    """A table without the columns that are empty; what a figure lies between stands below the figure."""
     shown = [
-        i for i in range(len(heads)) if heads[i] not in NARROW and any(line[i] for line in lines)
+        i for i in range(len(heads)) if heads[i] not in LEFT_OUT and any(line[i] for line in lines)
     ]
-    cells = [[escape(line[i]) for i in shown] for line in lines]
-    return table(caption, [heads[i] for i in shown], cells)
+    below = {i for i in shown if heads[i].endswith("between")}
+
+    def cells(texts: Sequence[str]) -> Iterator[str]:
+        for i in (i for i in shown if i not in below):
+            cell = escape(texts[i])
+            cell += f"<small>{escape(texts[i + 1])}</small>" if i + 1 in below else ""
+            yield f'<span class="spare">{cell}</span>' if heads[i] in SPARE else cell
+
+    return table(caption, [*cells(heads)], [[*cells(line)] for line in lines])
 
 
 # ---- Language models.

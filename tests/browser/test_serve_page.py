@@ -183,6 +183,19 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize("width", [390, 900, 1280])
+def test_the_table_of_a_training_run_is_seen_whole(
+    page: Chromium, address: str, width: int
+) -> None:
+    page.size(width)
+    page.visit(address + VIEWS["training"])
+    page.wait(DONE)
+    cut = "[...document.querySelectorAll('.card .wide')].map(t => t.scrollWidth - t.clientWidth)"
+    assert page.run(cut) == [0, 0]
+    seen = page.run("document.querySelector('.card table').innerText")
+    assert page.run(BIG).partition(",")[0] in seen  # the total time of one device
+
+
 def test_on_paper_there_is_the_answer_alone(page: Chromium, address: str) -> None:
     page.visit(address + VIEWS["latency"])
     page.media(kind="print")

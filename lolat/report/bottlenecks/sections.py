@@ -47,15 +47,15 @@ def by_family(row: Row) -> dict[str, float]:
 def table(
     caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], foot: Sequence[str] = ()
 ) -> str:
-    """A table with a caption, of cells that are HTML; the first cell of a row is its head."""
+    """A table with a caption, of heads and cells that are HTML; the first cell of a row is its head."""
 
     def line(cells: Sequence[str]) -> str:
         others = "".join(f"<td>{cell}</td>" for cell in cells[1:])
         return f'<tr><th scope="row">{cells[0]}</th>{others}</tr>'
 
     first, *others = heads
-    top = element("th", first, scope="col", class_="left")
-    top += "".join(element("th", head, scope="col") for head in others)
+    top = f'<th scope="col" class="left">{first}</th>'
+    top += "".join(f'<th scope="col">{head}</th>' for head in others)
     end = f"<tfoot>{line(foot)}</tfoot>" if foot else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
