@@ -209,8 +209,8 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
 
 
 def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, Prediction]]]]:
-    """Of each batch size the longest time, and (number, card, prediction) of each device, the fastest
-    first, and last what does not fit; nothing where there is nothing to compare.
+    """Of each batch size the longest time of all intervals, and (number, card, prediction) of each device,
+    the fastest first, and last what does not fit; nothing where there is nothing to compare.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -219,7 +219,8 @@ def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, 
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
-        groups.append((predictions[0].batch_size, lines[-1][2].latency_ms or 1.0, lines))
+        longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
+        groups.append((predictions[0].batch_size, longest, lines))
     return groups
 
 

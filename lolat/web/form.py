@@ -66,7 +66,7 @@ def spec_of(name: str) -> str:
     if not NETWORK.fullmatch(name):
         raise InputError(
             f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
-            "ResNet50, timm:NAME or torchvision:NAME; a file is sent with the button below"
+            "ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below"
         )
     return name if ":" in name else f"keras:{name}"
 
@@ -77,8 +77,8 @@ def language_model(name: str) -> str:
         return name
     near = did_you_mean(name.casefold(), {n: n for n in published()}, "choose one of the list")
     raise InputError(
-        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is sent "
-        "with the button below"
+        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is given "
+        "in the field below"
     )
 
 

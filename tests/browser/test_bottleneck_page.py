@@ -178,6 +178,7 @@ def test_a_filter(opened: Any) -> None:
     assert "3 of 9 rows" in status
     choose(page, "filter", "nothing like that", "input")
     assert column(page, "b") == []
+    assert page.text("#status").startswith("No row has “nothing like that”")
     choose(page, "filter", "", "input")
     assert len(column(page, "b")) == 9
 

@@ -73,6 +73,12 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)"', table)]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
+    ends = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', table)
+    low, high = models[rows[0][0]].predict(synthetic.network(), 1).interval_ms or (0, 0)
+    x, width = map(float, ends[0])
+    scale = 100 * bars[0] / times[0]  # a unit of the drawing, per ms
+    assert (x, x + width) == pytest.approx((low * scale, high * scale), rel=0.01)
+    assert max(float(x) + float(w) for x, w in ends) == pytest.approx(100, abs=0.01)
     page.get(MINE)
     assert 'id="compared"' not in page.raw  # nothing to compare
 

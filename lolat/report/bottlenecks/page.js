@@ -85,7 +85,7 @@
       if (row.detail) row.detail.hidden = !fits || row.button.getAttribute("aria-expanded") !== "true";
       shown += fits;
     }
-    byId("status").textContent = `Batch size ${data.sizes[state.size]}: ${shown} of ${rows.length} rows.`;
+    byId("status").textContent = wanted && !shown ? `No row has “${wanted}” in its name or its layers.` : `Batch size ${data.sizes[state.size]}: ${shown} of ${rows.length} rows.`;
   }
 
   // ---- controls; however many events come, the page changes once a frame ----
