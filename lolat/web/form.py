@@ -102,9 +102,8 @@ class Field:
     def value(self, text: str) -> Any:
         """The value of a text in it; InputError where it has none, or is none of `choices`."""
         if self.choices is not None and text not in self.choices:
-            raise InputError(
-                f"{shortened(text)!r} is not known; choose one of {', '.join(self.choices)}"
-            )
+            known = ", ".join(value or words for value, words in self.choices.items())
+            raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
         return self.parse(text)
 
 
