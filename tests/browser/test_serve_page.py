@@ -62,6 +62,13 @@ def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
     assert "an estimate" in said  # of a device whose training was not measured
 
 
+def test_a_tab_takes_along_what_was_typed_just_before(page: Chromium) -> None:
+    page.write("#f-batch_size", "48")
+    page.run("document.querySelector('.tabs a:nth-of-type(3)').click()")
+    answered(page, "batch 48 on each device")
+    assert page.value("#f-batch_size") == "48"
+
+
 def test_the_command_copied_gives_the_same_dollars(
     page: Chromium, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
