@@ -23,9 +23,13 @@ def milliseconds(value: float) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """Two times given in ms, without the unit where it is ms: 26.4 .. 31.9, 52 min 10 s .. 1 h 04 min."""
+    """Two times given in ms, of one unit, which is left out where it is ms: 26.4 .. 31.9, 9.09 s .. 16.1 s,
+    52 min 10 s .. 1 h 04 min.
+    """
     if high < LONGEST_MS:
         return f"{digits(low)} .. {digits(high)}"
+    if low < LONGEST_MS:
+        return f"{digits(low / 1e3)} s .. {milliseconds(high)}"
     return f"{milliseconds(low)} .. {milliseconds(high)}"
 
 

@@ -65,7 +65,7 @@ def test_what_is_no_number(text: str) -> None:
 def test_an_interval_has_the_units_of_its_ends() -> None:
     assert between(26.41, 31.94) == "26.4 .. 31.9"
     assert between(9000, 9999) == "9000 .. 9999"
-    assert between(9000, 13_000) == "9000 ms .. 13.0 s"
+    assert between(9000, 13_000) == "9.00 s .. 13.0 s"
     assert between(3_130_000, 3_870_000) == "52 min 10 s .. 1 h 04 min"
 
 

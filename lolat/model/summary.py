@@ -9,9 +9,11 @@ from typing import Any
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.graph.counts import KINDS, MEANINGS
+from lolat.graph.modes import COMPILED
 from lolat.model import Model
 from lolat.model.file import knows
 from lolat.model.rates import Rates, rates_of
+from lolat.model.running import mode_of
 from lolat.model.state import State, ago, moment
 from lolat.units import milliseconds, percent, plain
 
@@ -92,6 +94,9 @@ def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
 def headline(model: Model) -> str:
     """A model in one line: its name, device, framework, when it was learned, its noise."""
     where: Mapping[str, Any] = model.document["environment"]
+    if "predictors" in model.document:  # it may be asked in another way than it was measured
+        mode = mode_of(model.document)
+        where = {**where, "half": mode.half, "compile": mode.launch == COMPILED}
     parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
     if when := moment(where.get("date")):
         parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")

@@ -28,6 +28,9 @@ FORMS = (
     "returns a Keras or PyTorch network)"
 )
 
+OF_TRANSFORMERS = "configuration"
+"""The code of the error of a `.json` file that is a configuration of transformers."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -119,12 +122,13 @@ def _of_document(path: str, size: Any) -> Graph:
         document = read_json(path, expected)
         if isinstance(document, dict) and "model_type" in document:
             expected = f"expected transformers:{shortened(path)}"
-            raise InputError("it is a configuration of transformers")
+            raise InputError("it is a configuration of transformers", code=OF_TRANSFORMERS)
         graph = Graph.from_dict(document)
     except InputError as error:
         whole = expected in error.message
         words = error.message if whole else f"{shortened(path)}: {error.message}; {expected}"
-        raise NetworkError(words) from error
+        code = error.code if error.code == OF_TRANSFORMERS else ""
+        raise NetworkError(words, code=code) from error
     return _of_its_size(graph, size, path)
 
 

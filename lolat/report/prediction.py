@@ -57,6 +57,11 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from note_lines(prediction.warnings)
 
 
+def head_lines(prediction: Prediction) -> tuple[str, str]:
+    """The question: network, batch, input, how it runs; the device: its table, framework, age, noise."""
+    return prediction.title, headline(prediction.query.model)
+
+
 def room_lines(prediction: Prediction) -> Iterator[str]:
     """That the network does not fit into the device's memory, where that is so."""
     if prediction.fits is False:
@@ -83,10 +88,8 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
 
     `depth`: fold by modules, so many names deep.
     """
-    query = prediction.query
     yield from room_lines(prediction)
-    yield prediction.title
-    yield headline(query.model)
+    yield from head_lines(prediction)
     yield latency(prediction)
     yield totals(prediction)
     yield memory_words(prediction.memory)

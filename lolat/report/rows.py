@@ -11,7 +11,7 @@ from statistics import median
 from lolat.graph.counts import MEANINGS
 from lolat.graph.naming import SPAN
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.units import plain
+from lolat.units import digits, plain
 
 # ---- Words
 
@@ -44,7 +44,7 @@ MOST_BOTTLENECKS = 3
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
-    """The blocks that stand out: at most three, the longest first.
+    """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
     time than of the MACs, and not for starting operations, which has nothing to do with MACs.
@@ -57,9 +57,9 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
         slow = blocks[i].bound_by != "ops" and share >= 1.25 * blocks[i].counts["flops"] / macs
         return share >= (1.5 if slow else 2.0) * usual
 
-    return [
-        blocks[i] for i in range(min(len(blocks), MOST_BOTTLENECKS)) if blocks[1:] and stands_out(i)
-    ]
+    most = range(min(len(blocks), MOST_BOTTLENECKS) if blocks[1:] else 0)
+    times = {digits(blocks[i].latency_ms) for i in most if stands_out(i)}
+    return [block for block in blocks if digits(block.latency_ms) in times]
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:
@@ -91,9 +91,11 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         why = compute
     elif most == MEMORY:
         why = f"{'it moves' if one else 'they move'} data more than {compute}"
-    names = enumeration([named_parts(b.name)[0] for b in top])
-    if len({b.bound_by for b in top}) > 1:
-        each = (f"{named_parts(b.name)[0]} {TERMS.get(b.bound_by, b.bound_by)}" for b in top)
+    shown, more = top[:MOST_BOTTLENECKS], len(top) - MOST_BOTTLENECKS
+    others = [f"{more} more as long as one of them"] * (more > 0)
+    names = enumeration([*(named_parts(b.name)[0] for b in shown), *others])
+    if len({b.bound_by for b in shown}) > 1:
+        each = (f"{named_parts(b.name)[0]} {TERMS.get(b.bound_by, b.bound_by)}" for b in shown)
         why = f"most is, of {', of '.join(each)}"
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "

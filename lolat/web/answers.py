@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from shlex import join
 from typing import Any
 
@@ -101,17 +102,26 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     }
 
 
-NARROW = frozenset(["iteration", "exchange", "hidden", "epoch"])
+LEFT_OUT = frozenset(["iteration", "exchange", "hidden", "epoch"])
 """Columns that the page leaves out, as it has less room than a terminal."""
+SPARE = frozenset(["rented", "$/hour"])
+"""Columns that a narrow card leaves out."""
 
 
 def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table without the columns that are empty."""
+    """A table without the columns that are empty; what a figure lies between stands below the figure."""
     shown = [
-        i for i in range(len(heads)) if heads[i] not in NARROW and any(line[i] for line in lines)
+        i for i in range(len(heads)) if heads[i] not in LEFT_OUT and any(line[i] for line in lines)
     ]
-    cells = [[escape(line[i]) for i in shown] for line in lines]
-    return table(caption, [heads[i] for i in shown], cells)
+    below = {i for i in shown if heads[i].endswith("between")}
+
+    def cells(texts: Sequence[str]) -> Iterator[str]:
+        for i in (i for i in shown if i not in below):
+            cell = escape(texts[i])
+            cell += f"<small>{escape(texts[i + 1])}</small>" if i + 1 in below else ""
+            yield f'<span class="spare">{cell}</span>' if heads[i] in SPARE else cell
+
+    return table(caption, [*cells(heads)], [[*cells(line)] for line in lines])
 
 
 # ---- Language models.
@@ -129,8 +139,16 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     except AnswerIsNo as no:
         title, more = "not within the limits", [form.words(no)]
         answer = device.model.llm(decoder, **asked | NO_LIMITS)
-    before, (heads, lines), after = llm_parts(answer)
     row = answer.chosen
+    if not row.fits and row.tpot_ms is not None:  # of no row: then none is the best
+        row = max(answer.served, key=lambda r: r.largest_concurrency / r.concurrency)
+        answer = replace(answer, chosen=row, free_users=None)
+        title = title or "none without waiting"
+        more.append(
+            "No row of the table has room for all its users at once: some wait for their first token. "
+            f"The nearest is {load_words(row)}, with room for {row.largest_concurrency:,}."
+        )
+    before, (heads, lines), after = llm_parts(answer)
     if row.tpot_ms is None:
         title = title or "its weights do not fit"
     else:
@@ -202,8 +220,8 @@ def served_beside(cards: list[Card]) -> str:
 
 
 def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, Prediction]]]]:
-    """Of each batch size the longest time, and (number, card, prediction) of each device, the fastest
-    first, and last what does not fit; nothing where there is nothing to compare.
+    """Of each batch size the longest time of all intervals, and (number, card, prediction) of each device,
+    the fastest first, and last what does not fit; nothing where there is nothing to compare.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -212,7 +230,8 @@ def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, 
     for predictions in of_size:
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
-        groups.append((predictions[0].batch_size, lines[-1][2].latency_ms or 1.0, lines))
+        longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
+        groups.append((predictions[0].batch_size, longest, lines))
     return groups
 
 

@@ -30,10 +30,13 @@ class Device:
         return plain(self.model.device)
 
     def answers(self, view: str) -> bool:
-        """Whether it is offered on a tab: one that knows language models alone on no other."""
+        """Whether it is offered on a tab: one that knows language models alone on no other, one of single
+        layers on none.
+        """
+        known = answers_for(self.model.document)
         if view == "llm":
-            return "llm" in self.model.document
-        return answers_for(self.model.document) != ("language models",)
+            return "language models" in known
+        return "layers" not in known and known != ("language models",)
 
     @property
     def argument(self) -> str:

@@ -19,7 +19,7 @@ from lolat.training.cost import AUTO
 from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, did_you_mean, plain, shortened
 from lolat.web.devices import Device
-from lolat.web.networks import UPLOAD
+from lolat.web.networks import UPLOAD, sent_name
 
 # ---- The value of a text in a field; InputError where it has none.
 
@@ -66,7 +66,7 @@ def spec_of(name: str) -> str:
     if not NETWORK.fullmatch(name):
         raise InputError(
             f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
-            "ResNet50, timm:NAME or torchvision:NAME; a file is sent with the button below"
+            "ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below"
         )
     return name if ":" in name else f"keras:{name}"
 
@@ -77,8 +77,8 @@ def language_model(name: str) -> str:
         return name
     near = did_you_mean(name.casefold(), {n: n for n in published()}, "choose one of the list")
     raise InputError(
-        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is sent "
-        "with the button below"
+        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is given "
+        "in the field below"
     )
 
 
@@ -102,9 +102,8 @@ class Field:
     def value(self, text: str) -> Any:
         """The value of a text in it; InputError where it has none, or is none of `choices`."""
         if self.choices is not None and text not in self.choices:
-            raise InputError(
-                f"{shortened(text)!r} is not known; choose one of {', '.join(self.choices)}"
-            )
+            known = ", ".join(value or words for value, words in self.choices.items())
+            raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
         return self.parse(text)
 
 
@@ -255,13 +254,20 @@ class Form:
         _, self.own_fields, self.subject = TABS[self.view]
         self.fields = {f.name: f for f in (*self.subject.fields, *self.own_fields)}
         self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
-        ticked = dict.fromkeys(text for name, text in query if name == "model" and text in devices)
+        # The form has an empty one of its own: at first there is none.
+        given = dict.fromkeys(text for name, text in query if name == "model")
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
-        self.ticked = [key for key in ticked if key in self.devices] or usually
-        # What other tabs are asked about goes on with the form, for their links.
-        others = dict.fromkeys(f.name for t in TABS.values() for f in t.subject.fields)
-        self.kept = [("model", key) for key in ticked if key not in self.devices]
+        self.ticked = [key for key in given if key in self.devices] if given else usually
+        self.refused = [key for key in given if key and key not in self.devices]
+        # What other tabs are asked goes on with the form, for their links.
+        self.elsewhere = {
+            key: devices[key] for name, key in query if name == "elsewhere" and key in devices
+        }
+        others = dict.fromkeys(
+            f.name for t in TABS.values() for f in (*t.subject.fields, *t.fields)
+        )
+        self.kept = [("elsewhere", key) for key in self.elsewhere]
         self.kept += [
             (n, self.typed[n]) for n in others if n in self.typed and n not in self.fields
         ]
@@ -271,14 +277,22 @@ class Form:
         return self.typed.get(name, self.fields[name].default).strip()
 
     def question(self) -> dict[str, Any] | None:
-        """The value of each field, or None where one is wrong: then `errors` says which."""
+        """The value of each field, or None where one is wrong: then `errors` says which. It says too which
+        devices are not there: the others answer.
+        """
         values = {}
         for name, field in self.fields.items():
             try:
                 values[name] = field.value(self.text(name))
             except InputError as error:
                 self.errors[name] = self.words(error)
-        return None if self.errors else values
+        question = None if self.errors or not self.ticked else values
+        if self.refused:
+            names = ", ".join(map(repr, map(shortened, self.refused)))
+            self.errors["model"] = f"{names}: not in the list of this tab; choose others there"
+        elif self.devices and not self.ticked:
+            self.errors["model"] = "none is chosen; choose at least one"
+        return question
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in the place of the arguments' names."""
@@ -300,21 +314,28 @@ class Form:
     def network(self) -> str:
         """NETWORK or CONFIG of a command; of a file that was sent its name."""
         named: str = self.subject.named.value(self.text(self.subject.named.name))
-        return named.removeprefix(UPLOAD)
+        return sent_name(named)
 
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
         texts = {name: self.text(name) for name in self.fields} | changes
-        pairs = [("view", self.view), *(("model", key) for key in self.ticked)]
+        devices = [*self.ticked, *self.refused] or [""]
+        pairs = [("view", self.view), *(("model", key) for key in devices)]
         # An empty field is left out where it is empty at first.
         pairs += [(n, t) for n, t in texts.items() if t or self.fields[n].default]
-        return "/?" + urlencode(pairs, safe=",:")
+        pairs += self.kept
+        return "/?" + urlencode(pairs, safe=",:@")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """Of each view its title and its address, with the same devices, network and language model."""
-        shared = {f.name: self.text(f.name) for f in self.subject.fields}
-        kept = [*(("model", key) for key in self.ticked), *shared.items(), *self.kept]
-        return {
-            view: (tab.title, "/?" + urlencode([("view", view), *kept], safe=",:"))
-            for view, tab in TABS.items()
-        }
+        """Of each view its title and its address, with the same devices, and what is typed in fields that
+        it has too.
+        """
+        typed = {n: self.text(n) for n, f in self.fields.items()
+                 if f in self.subject.fields or self.text(n) != f.default}  # fmt: skip
+        kept = [*typed.items(), *(pair for pair in self.kept if pair[0] != "elsewhere")]
+        known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
+        found = {}
+        for view, tab in TABS.items():
+            at = [("model" if d.answers(view) else "elsewhere", key) for key, d in known.items()]
+            found[view] = tab.title, "/?" + urlencode([("view", view), *at, *kept], safe=",:@")
+        return found

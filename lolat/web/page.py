@@ -14,7 +14,7 @@ from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
-from lolat.web.devices import devices
+from lolat.web.devices import Device, devices
 from lolat.web.form import OF_LANGUAGE_MODEL, OF_NETWORK, Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
@@ -92,25 +92,27 @@ class Pages:
                 self.decoders.get(spec) if form.view == "llm" else self.networks.get(spec, size)
             )
         except LolatError as error:
-            form.errors[named] = form.words(error)
+            field = next((name for name in error.arguments if name in form.fields), named)
+            form.errors[field] = form.words(error)
             return None
         is_file = spec.startswith(UPLOAD)
-        cards = []
-        for key in form.ticked:
+        at_size = None if is_file else lambda side: self.networks.get(spec, (side,))
+        cards, failed = [], list[tuple[Device, LolatError]]()
+        for device in (form.devices[key] for key in form.ticked):
             try:
-                cards.append(
-                    answers.card(form, question, form.devices[key], subject,
-                                 None if is_file else lambda side: self.networks.get(spec, (side,)))
-                )  # fmt: skip
+                cards.append(answers.card(form, question, device, subject, at_size))
             except LolatError as error:
-                field = next((name for name in error.arguments if name in form.fields), "model")
-                form.errors[field] = f"{plain(key)}: {form.words(error)}"
+                failed.append((device, error))
         if not cards:
+            for device, why in failed:
+                field = next((name for name in why.arguments if name in form.fields), "model")
+                form.errors[field] = f"{plain(device.key)}: {form.words(why)}"
             return None
         is_latency = form.view == "latency"
         return {
             "subject": subject,
             "cards": cards,
+            "failed": [(device, form.words(why)) for device, why in failed],
             "is_file": is_file,
             "compared": answers.compared(cards) if is_latency else [],
             "served": answers.served_beside(cards),

@@ -56,6 +56,10 @@ class Answers:
         """The page."""
         return _page(self.pages.page(request.query_params.multi_items()))
 
+    def again(self, request: Request) -> Response:
+        """The page, for who loads the address of a form again."""
+        return RedirectResponse("/", 303)
+
     def report(self, request: Request) -> Response:
         """A page that is one file, with its own policy, as its script and its style are in it."""
         page = self.pages.report(request.query_params.multi_items())
@@ -87,7 +91,7 @@ class Answers:
                 )
             spec = self.pages.put(asked, file.file, file.filename)
         except LolatError as error:
-            return _page(self.pages.page(query, str(error)), 400)
+            return _page(self.pages.page(query, asked.words(error)), 400)
         return RedirectResponse(asked.link(**{subject.named.name: spec}), 303)
 
 
@@ -99,6 +103,7 @@ def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> 
         Route("/", answers.home),
         Route("/report", answers.report),
         Route("/upload", answers.upload, methods=["POST"]),
+        Route("/upload", answers.again),
         Mount("/static", static),
     ]
     only_here = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)

@@ -178,6 +178,7 @@ def test_a_filter(opened: Any) -> None:
     assert "3 of 9 rows" in status
     choose(page, "filter", "nothing like that", "input")
     assert column(page, "b") == []
+    assert page.text("#status").startswith("No row has “nothing like that”")
     choose(page, "filter", "", "input")
     assert len(column(page, "b")) == 9
 
@@ -225,6 +226,22 @@ def test_an_open_row_adds_up(opened: Any) -> None:
     assert [line[0].removesuffix(" *") for line in lines(page, 2)] == [
         c.change for c in found.counterfactuals
     ]
+
+
+def test_nothing_of_another_batch_size_stands_on_the_page(opened: Any) -> None:
+    """What is worked out at the batch size that was asked for is away while the slider is elsewhere."""
+    page = opened(MODEL.predict(network(), 8))
+    page.do("document.querySelectorAll('tbody button')[1].click()")
+    said = "document.body.innerText"
+    assert page.run(said).count("batch size 8") > 3
+    choose(page, "batch", 0, "input")
+    rest = page.run(said).replace("Worked out at batch size 8 alone", "")
+    assert "batch size 8" not in rest
+    assert "together" not in rest
+    assert page.run(said).count("Worked out at batch size 8 alone: set the slider to 8") == 2
+    choose(page, "batch", 3, "input")
+    assert "Worked out" not in page.run(said)
+    assert "together" in page.run(said)
 
 
 def test_what_a_change_of_the_network_would_save(opened: Any) -> None:

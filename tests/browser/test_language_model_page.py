@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette")
@@ -82,16 +84,37 @@ def test_the_curve_is_drawn_in_the_colors_of_the_page(page: Chromium) -> None:
     page.wait("document.querySelector('.curve canvas').getBoundingClientRect().right <= 500")
 
 
-def test_the_point_next_to_the_pointer_is_told(page: Chromium) -> None:
-    over = "document.querySelector('.u-over').getBoundingClientRect()"
+def test_each_line_tells_what_it_has_at_the_time_of_the_pointer(page: Chromium) -> None:
+    """Its point, or what lies between its two points next to it; nothing outside of them."""
+    rows = "[...document.querySelectorAll('.u-legend .u-series')].map(r => r.innerText.trim())"
+    assert all(row and not row.endswith(":") for row in page.run(rows))
+    lines = page.run("JSON.parse(document.querySelector('.curve').dataset.curve).lines")
     page.run(
         "document.querySelector('.curve').scrollIntoView({ block: 'center', behavior: 'instant' })"
     )
+    over = "document.querySelector('.u-over').getBoundingClientRect()"
     x, y, width = page.run(f"(() => {{ const r = {over}; return [r.x, r.y, r.width]; }})()")
-    page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x + width / 2, y=y + 50)
-    told = "document.querySelector('.u-legend').innerText"
-    page.wait(f"/tokens.s, \\d+ users/.test({told})")
-    assert page.run(told).count("users") == 4
+    seen = set()
+    for part in (0.02, 0.3, 0.5, 0.7, 0.98):
+        page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x + part * width, y=y + 50)
+        page.do("")
+        values = page.run(
+            "[...document.querySelectorAll('.u-legend .u-value')].map(v => v.textContent)"
+        )
+        every = [ms for line in lines for ms, *_ in line["points"]]
+        shown = float(values[0].removesuffix(" ms"))
+        ms = min(every, key=lambda one: abs(one - shown))
+        for line, value in zip(lines, values[1:], strict=True):
+            times, rates, users = zip(*line["points"], strict=True)
+            seen.add(value == "\u2013")
+            assert (value == "\u2013") == (not times[0] <= ms <= times[-1])
+            if value != "\u2013":
+                rate, of = re.fullmatch(r"(\d+) tokens/s, (\d+) users?", value).groups()
+                at = np.log(ms), np.log(times)
+                assert float(rate) == pytest.approx(np.interp(*at, rates), abs=0.51)
+                assert float(of) == pytest.approx(np.interp(*at, users), abs=0.51)
+            assert " 1 users" not in value
+    assert seen == {True, False}
 
 
 def test_a_configuration_is_dropped(page: Chromium, tmp_path: Path) -> None:

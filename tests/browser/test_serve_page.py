@@ -62,6 +62,13 @@ def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
     assert "an estimate" in said  # of a device whose training was not measured
 
 
+def test_a_tab_takes_along_what_was_typed_just_before(page: Chromium) -> None:
+    page.write("#f-batch_size", "48")
+    page.run("document.querySelector('.tabs a:nth-of-type(3)').click()")
+    answered(page, "batch 48 on each device")
+    assert page.value("#f-batch_size") == "48"
+
+
 def test_the_command_copied_gives_the_same_dollars(
     page: Chromium, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +101,8 @@ def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path:
     page.give("#f-upload", words)
     page.wait(f"{DONE} && {shown}.includes('words.onnx') && !{shown}.startsWith('Reading')")
     assert page.value("#f-batch_size") == "7"
+    assert page.run("location.pathname") == "/"  # loaded again it asks the same
+    assert "batch_size=7" in page.run("location.search")
     page.run("0")  # browsers remark on a page with such a status, which this one is to have
     page.events = [e for e in page.events if "status of 400" not in str(e)]
 
@@ -108,6 +117,17 @@ def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
     answered(page, "batch 5")
     assert page.run(error) == ""
     assert page.attribute("#f-batch_size", "aria-invalid") is None
+
+
+def test_who_waits_is_not_told_of_an_error(page: Chromium) -> None:
+    """After an error, while an answer takes its time; no button beside the field sends nothing."""
+    assert page.run("document.getElementById('send').offsetParent === null")
+    page.write("#f-batch_size", "x")
+    answered(page, "One field needs another value")
+    page.run("window.fetch = () => new Promise(() => 0); 0")
+    page.write("#f-batch_size", "5")
+    page.wait(f"{ANSWER}.includes('Still at it')")
+    assert page.run("document.querySelector('#answer .notice') === null")
 
 
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
@@ -168,6 +188,19 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
         assert width == 800 or violations(page) == []
     ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("width", [390, 900, 1280])
+def test_the_table_of_a_training_run_is_seen_whole(
+    page: Chromium, address: str, width: int
+) -> None:
+    page.size(width)
+    page.visit(address + VIEWS["training"])
+    page.wait(DONE)
+    cut = "[...document.querySelectorAll('.card .wide')].map(t => t.scrollWidth - t.clientWidth)"
+    assert page.run(cut) == [0, 0]
+    seen = page.run("document.querySelector('.card table').innerText")
+    assert page.run(BIG).partition(",")[0] in seen  # the total time of one device
 
 
 def test_on_paper_there_is_the_answer_alone(page: Chromium, address: str) -> None:

@@ -111,3 +111,18 @@ def test_the_page_loads_nothing() -> None:
         assert (attributes.get("href") or "#").startswith("#")
     for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttp", "innerHTML", "eval("):
         assert word not in text
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_the_header_is_that_of_the_terminal(precision: str) -> None:
+    """Of a device that was measured in half precision, asked in others."""
+    answer = lolat.load("rtx-4090-amp").run_as(precision).predict(synthetic.network(), 16)
+    header = re.sub(
+        r"<[^>]+>", " ", page(answer).partition("<header>")[2].partition("</header>")[0]
+    )
+    question, device = answer.report().splitlines()[:2]
+    assert question == f"hand made · batch 16 · 56x56x3 · {precision}, PyTorch, eager"
+    assert device.startswith("rtx-4090-amp: RTX 4090 (from 1419 networks, amp) · torch ")
+    assert ("half precision" in device) == (precision == "fp16")
+    assert question.removeprefix("hand made · ") in header
+    assert device in header

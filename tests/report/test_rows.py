@@ -102,6 +102,16 @@ def test_the_longest_blocks_are_the_bottlenecks() -> None:
     assert names(found) == ["a", "b", "c"]  # three at most, the longest first
 
 
+def test_of_blocks_that_take_equally_long_all_are_bottlenecks() -> None:
+    """Six of 1 ms, of 10 ms in 20 blocks and 0.1 of the call."""
+    equal = {f"block2{letter}": {"flops": 1.0} for letter in "bcdefg"}
+    found = prediction(equal | {f"b{i}": {"flops": 4.0 / 14} for i in range(14)})
+    assert names(found) == [*equal]
+    assert bottleneck_sentence(found).startswith(
+        "Bottlenecks: block2b, block2c, block2d and 3 more as long as one of them take 59 % of the time"
+    )
+
+
 def test_where_none_stands_out_none_is_named_a_bottleneck() -> None:
     even = prediction(EVEN | {"b9": {"flops": 1.2}})
     assert names(even) == []

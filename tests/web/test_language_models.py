@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import re
@@ -140,6 +141,16 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
     assert page.errors() == {}
 
 
+def test_where_all_rows_wait_none_is_recommended(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL, concurrency="5000", tensor_parallel="1,2")
+    one, two = lolat.load(gpu).llm("llama-3.1-8b", 1024, 512, 5000, (1, 2)).served
+    assert 0 < one.largest_concurrency < two.largest_concurrency < 5000
+    assert "a gpu (vllm) none without waiting No row of the table has room" in page.answer()
+    nearest = f"The nearest is 5,000 users on 2 GPUs, with room for {two.largest_concurrency:,}."
+    assert nearest in page.answer()
+    assert "Where the time of a token goes, 5,000 users on 2 GPUs" in page.answer()
+
+
 WRONG = [
     ({"config": "gpt-5"}, "config"), ({"config": "/etc/passwd"}, "config"), ({"config": ""}, "config"),
     ({"config": "upload:gone.json"}, "config"), ({"concurrency": "0"}, "concurrency"),
@@ -177,7 +188,8 @@ def test_a_configuration_is_sent(
     row = lolat.load(gpu).llm(CONFIG, concurrency=7).chosen
     assert f"{called} · 1.35 G parameters" in page.answer()
     assert f"{milliseconds(row.tpot_ms or 0.0)} a token" in page.answer()
-    assert page.value("config") == f"upload:{name}"
+    digits = hashlib.sha256(json.dumps(CONFIG).encode()).hexdigest()[:6]
+    assert page.value("config") == f"upload:{name}@{digits}"
     assert page.get(page.link().removeprefix("/")) == page.raw
     (tmp_path / name).write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
@@ -226,13 +238,17 @@ def test_each_tab_keeps_what_the_others_ask_about(page: Site) -> None:
     addresses = [html.unescape(a) for a in re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)]
     page.get(addresses[list(TABS).index("llm")].removeprefix("/"))
     hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.raw)
-    assert hidden[1:] == [("model", "board"), ("network", "Mine"), ("input_size", "64")]
+    assert hidden[1:] == [
+        ("model", ""), ("elsewhere", "board"), ("network", "Mine"), ("input_size", "64"),
+        ("batch_size", "3"),
+    ]  # fmt: skip
     page.get("?" + "&".join("=".join(pair) for pair in hidden) + "&model=gpu&config=qwen3-8b")
     (address, *_) = re.findall(r'<a href="(/\?view=[^"]*)"', page.raw)
     page.get(html.unescape(address).removeprefix("/"))
     assert "board a board" in page.answer()
     assert "Mine 64x64x3" in page.answer()
     assert page.value("config") == "qwen3-8b"  # for the way back
+    assert page.value("batch_size") == "3"
 
 
 def test_every_field_is_an_option_of_the_command() -> None:

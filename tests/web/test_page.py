@@ -23,7 +23,7 @@ from lolat.io import paths as places
 from lolat.model.budget import budget
 from lolat.model.file import put
 from lolat.model.prediction import domain_words
-from lolat.units import dollars, duration, milliseconds
+from lolat.units import dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -73,8 +73,24 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)"', table)]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
+    ends = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', table)
+    low, high = models[rows[0][0]].predict(synthetic.network(), 1).interval_ms or (0, 0)
+    x, width = map(float, ends[0])
+    scale = 100 * bars[0] / times[0]  # a unit of the drawing, per ms
+    assert (x, x + width) == pytest.approx((low * scale, high * scale), rel=0.01)
+    assert max(float(x) + float(w) for x, w in ends) == pytest.approx(100, abs=0.01)
     page.get(MINE)
     assert 'id="compared"' not in page.raw  # nothing to compare
+
+
+def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
+    page.get(MINE + "&batch_size=2,8")
+    macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
+    assert f"batch 2, 8 · at batch 2: {quantity(macs.counts['flops'], 'MACs')} ·" in page.answer()
+    assert f"a laptop {milliseconds(macs.latency_ms)} at batch 2 90 % sure" in page.answer()
+    assert "Where the time goes, at batch 2" in page.answer()
+    page.get(MINE + "&batch_size=8")
+    assert "at batch" not in page.answer()
 
 
 def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
@@ -266,9 +282,49 @@ def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path:
     page.get(
         "?model=phone&model=laptop&network=Mine"
     )  # the one does not stand in the way of the other
-    assert "no latencies of inference" in page.errors()["model"]
+    assert "phone No answer: " in page.answer()
+    assert page.answer().count("no latencies of inference") == 1
+    assert page.errors() == {}
     assert "laptop a laptop" in page.answer()
     assert 'value="broken"' not in page.raw
+    page.get("?model=phone&network=Mine")  # but where there is no answer at all
+    assert "no latencies of inference" in page.errors()["model"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("model=", "none is chosen"),
+        ("model=gone", "'gone': not in the list"),
+        ("model=gpu", "'gpu': not in the list"),  # language models alone
+        ("model=laptop&model=gone", "'gone': not in the list"),
+    ],
+)
+def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, words: str) -> None:
+    page.get(f"?{asked}&network=Mine")
+    assert list(page.errors()) == ["model"]
+    assert words in page.errors()["model"]
+    assert len(page.commands()) == asked.count("laptop")
+    shown = page.answer()
+    page.get(page.link().removeprefix("/"))
+    assert page.answer() == shown
+
+
+def test_settings_survive_a_change_of_tab(page: Site) -> None:
+    page.get("?model=board&network=Mine&batch_size=8&precision=fp32")
+    for view in ("training", "budget", "latency"):
+        (address,) = re.findall(rf'<a href="/(\?view={view}&[^"]*)"', page.raw)
+        page.get(html.unescape(address))
+        assert page.value("batch_size") == "8"
+        assert '<option value="fp32" selected>' in page.raw
+        assert "board a board" in page.answer()
+
+
+def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:
+    page.get(MINE + "&precision=fp7")
+    error = page.errors()["precision"]
+    assert error.startswith("'fp7' is not known; choose one of as measured, fp32, ")
+    assert "<option selected>fp7</option>" in page.raw  # or a browser would choose the first one
 
 
 def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write: Write) -> None:
@@ -285,6 +341,22 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
     assert ticked(laptop) == ["laptop"]
     write("local", "here")
     assert ticked() == ["here"]
+
+
+def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "shipped_folder", lambda: places.repository_root() / "models")
+    listed = CliRunner().invoke(commands, ["models"], catch_exceptions=False).stdout
+    rows, _, layers = listed.partition("Single layers of 2018, for `lolat mlp`: ")
+    with site([]) as page:
+        offered = {
+            key
+            for view in TABS
+            for key in re.findall(r'name="model" id="[^"]*" value="([^"]+)"', page.get(view=view))
+        }
+    assert {*layers.split(", ")} & offered == set()
+    assert {line.split()[0] for line in rows.splitlines()[1:]} == offered
 
 
 def test_models_of_one_name_are_told_apart_and_read_again(write: Write) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from lolat.readers import read_now
 from tests.web.pages import ORIGIN, FakeReader, Site
+from tests.web.test_networks import onnx_file
 
 
 @pytest.fixture
@@ -40,13 +43,60 @@ def test_a_file_becomes_a_view_of_its_network(page: Site, folder: Path) -> None:
     assert "my net 64x64x3" in page.answer()
     assert "20 epochs of 999 samples" in page.commands()[0] or "--samples 999" in page.commands()[0]
     assert " 'my net.onnx' --input-size 64 " in page.commands()[0]
-    assert page.value("network") == "upload:my net.onnx"
+    digits = hashlib.sha256(b"\x08\x01").hexdigest()[:6]
+    assert page.value("network") == f"upload:my net.onnx@{digits}"
     assert page.get(page.link().removeprefix("/")) == page.raw
     ((path, size),) = page.reader.calls
     assert (path.rpartition("/")[2], size) == ("file.onnx", (64,))
     assert list(folder.iterdir()) == []
     page.get(page.link().removeprefix("/").replace("input_size=64", "input_size=65"))
-    assert "give the file again" in page.errors()["network"]
+    error = page.errors()["input_size"]
+    assert error.startswith('"Input size": my net.onnx was read with inputs of 64x64x3; ')
+    assert "give the file again" in error
+    page.get(page.link().removeprefix("/").replace("input_size=65", "input_size=64,64"))
+    assert "my net 64x64x3" in page.answer()  # the same in other words
+
+
+def test_two_files_of_one_name_are_two(page: Site) -> None:
+    send(page, "net.onnx", b"one", input_size="32")
+    first = page.link().removeprefix("/")
+    send(page, "net.onnx", b"two", input_size="64")
+    assert "net 64x64x3" in page.answer()
+    page.get(first)
+    assert "net 32x32x3" in page.answer()
+    assert " net.onnx " in page.commands()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "command"),
+    [
+        (
+            "config.json",
+            b'{"model_type": "bert"}',
+            "`lolat read transformers:config.json --output ",
+        ),
+        ("mynets.py", b"def small(): ...", "`lolat read mynets:FUNCTION --output mynets.json`"),
+    ],
+)
+def test_a_network_that_code_makes_is_read_in_a_terminal(
+    page: Site, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, command: str
+) -> None:
+    monkeypatch.setattr(page.reader, "read", lambda path, size: read_now(path, size))
+    assert send(page, name, content, view="latency").status_code == 400
+    assert command in page.errors()["upload"]
+
+
+def test_an_error_of_a_file_names_file_and_field(page: Site, tmp_path: Path) -> None:
+    path = onnx_file(tmp_path / "fixed.onnx")
+    page.reader.read = read_now  # type: ignore[method-assign]
+    send(page, "mine.onnx", path.read_bytes(), input_size="99")
+    assert "the inputs of 'mine.onnx' are x: 3x8x8; " in page.errors()["upload"]
+    assert 'leave "Input size" out' in page.errors()["upload"]
+
+
+def test_the_address_of_a_form_that_was_sent_is_a_page(page: Site) -> None:
+    found = page.client.get("/upload", follow_redirects=False)
+    assert (found.status_code, found.headers["location"]) == (303, "/")
 
 
 @pytest.mark.parametrize("name", ["../../x.onnx", "/etc/x.onnx", "C:\\nets\\x.onnx"])

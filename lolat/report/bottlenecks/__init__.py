@@ -18,11 +18,11 @@ from typing import Any
 from lolat.errors import InputError
 from lolat.io.results import element, escape
 from lolat.model.prediction import CALL, Prediction
-from lolat.model.summary import headline
 from lolat.report.bottlenecks import sections
 from lolat.report.bottlenecks.sections import FAMILIES, by_family, words_of
+from lolat.report.prediction import head_lines
 from lolat.report.rows import GLOSSARY, TERMS, Row, bottlenecks, modules, rows
-from lolat.units import digits, percent, plural, quantity
+from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))
 """Batch sizes of the slider, with the one that was asked for."""
@@ -120,7 +120,8 @@ def page(prediction: Prediction) -> str:
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
-        place=element("p", f"on {headline(prediction.query.model)}", class_="place"),
+        place=of_sizes(lambda p: element("p", head_lines(p)[0].removeprefix(f"{plain(name)} · "))),
+        device=element("p", head_lines(shown)[1], class_="place"),
         answers=of_sizes(sections.answer),
         steps=str(len(sizes) - 1),
         start=str(start),
@@ -134,7 +135,7 @@ def page(prediction: Prediction) -> str:
         cols="".join(f'<col class="{classes}">' for *_, classes in COLUMNS),
         head="".join(_head(*column) for column in COLUMNS),
         bodies="".join(_body(shown, depth) for depth in foldings.values()),
-        changes=sections.changes(shown),
+        changes=sections.at_one_size(shown, sections.changes(shown)),
         doubts=of_sizes(sections.doubts),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
         style=_file("page.css"),
@@ -179,7 +180,7 @@ def _detail(prediction: Prediction, row: Row) -> str:
     """The content of a row that is open; "" of the call, and of networks of MANY blocks."""
     if not row.terms_ms or len(prediction.names) > MANY:
         return ""
-    return sections.detail(prediction, row)
+    return sections.at_one_size(prediction, sections.detail(prediction, row))
 
 
 def embedded(data: Any) -> str:

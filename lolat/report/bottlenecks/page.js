@@ -40,6 +40,9 @@
       row.tr.classList.toggle("marked", row.numbers.marked);
     });
     for (const part of document.querySelectorAll(".of-size")) part.hidden = Number(part.dataset.size) !== state.size;
+    const elsewhere = state.size !== data.start;
+    for (const part of document.querySelectorAll(".at-start")) part.hidden = elsewhere;
+    for (const part of document.querySelectorAll(".at-other")) part.hidden = !elsewhere;
     byId("size").textContent = data.sizes[state.size];
     byId("batch").setAttribute("aria-valuetext", `batch size ${data.sizes[state.size]}`);
   }
@@ -82,7 +85,7 @@
       if (row.detail) row.detail.hidden = !fits || row.button.getAttribute("aria-expanded") !== "true";
       shown += fits;
     }
-    byId("status").textContent = `Batch size ${data.sizes[state.size]}: ${shown} of ${rows.length} rows.`;
+    byId("status").textContent = wanted && !shown ? `No row has “${wanted}” in its name or its layers.` : `Batch size ${data.sizes[state.size]}: ${shown} of ${rows.length} rows.`;
   }
 
   // ---- controls; however many events come, the page changes once a frame ----

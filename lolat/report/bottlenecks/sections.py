@@ -47,15 +47,15 @@ def by_family(row: Row) -> dict[str, float]:
 def table(
     caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], foot: Sequence[str] = ()
 ) -> str:
-    """A table with a caption, of cells that are HTML; the first cell of a row is its head."""
+    """A table with a caption, of heads and cells that are HTML; the first cell of a row is its head."""
 
     def line(cells: Sequence[str]) -> str:
         others = "".join(f"<td>{cell}</td>" for cell in cells[1:])
         return f'<tr><th scope="row">{cells[0]}</th>{others}</tr>'
 
     first, *others = heads
-    top = element("th", first, scope="col", class_="left")
-    top += "".join(element("th", head, scope="col") for head in others)
+    top = f'<th scope="col" class="left">{first}</th>'
+    top += "".join(f'<th scope="col">{head}</th>' for head in others)
     end = f"<tfoot>{line(foot)}</tfoot>" if foot else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
@@ -111,6 +111,15 @@ def _domain(answer: Prediction) -> str:
         return element("p", words, class_="dim")
     link = '<a href="#sure">see how sure this is</a>'
     return f'<p class="outside">{escape(words)}: {link}</p>'
+
+
+def at_one_size(answer: Prediction, content: str) -> str:
+    """Content of the batch size that was asked for; the script hides it while the slider is elsewhere."""
+    size = answer.batch_size
+    words = f"Worked out at batch size {size} alone: set the slider to {size} to see it."
+    return (
+        f'<div class="at-start">{content}</div><p class="at-other dim" hidden>{escape(words)}</p>'
+    )
 
 
 # ---- A row that is open, at the batch size that was asked for.

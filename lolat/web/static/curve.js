@@ -11,29 +11,27 @@ window.drawCurves = () => {
     const color = (name) => getComputedStyle(box).getPropertyValue(`--${name}`).trim();
     const font = `12px ${getComputedStyle(box).fontFamily}`;
     const column = (line, n) => line.points.map((point) => point[n]);
-    // All lines over the times of all; `users` has the same places.
-    const data = uPlot.join(lines.map((line) => [column(line, 0), column(line, 1)]));
-    const users = uPlot.join(lines.map((line) => [column(line, 0), column(line, 2)]));
+    const data = uPlot.join(lines.map((line) => [column(line, 0), column(line, 1)])); // over the times of all
     const axis = (label) => ({
       label, stroke: color("dim"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false },
       font, labelFont: font, labelSize: 18, labelGap: 2,
     });
     const series = lines.map((line, n) => ({
       label: line.name, stroke: color(`s${n % 6}`), width: 2, spanGaps: true, points: { show: true, size: 5, fill: color(`s${n % 6}`) },
-      value: (_, rate, of, at) => (rate == null ? "" : `${Math.round(rate)} tokens/s, ${users[of][at]} users`),
+      value: (self, _, of, at) => (at == null ? "" : told(lines[of - 1].points, self.data[0][at])),
     }));
     const chart = new uPlot({
       width: box.clientWidth, height: 320, padding: [18, 18, 0, 0],
-      cursor: { y: false, drag: { x: false }, dataIdx: nearest },
+      cursor: { y: false, drag: { x: false }, dataIdx: (_, of, at) => at },
       scales: {
         x: { time: false, distr: 3, range: (_, low, high) => [low / 1.1, 1.1 * high] },
         y: { range: (_, low, high) => [0, 1.1 * high] },
       },
       axes: [
-        { ...axis("ms per output token"), size: 28, splits: ticks, filter: (_, found) => found },
+        { ...axis("ms per output token (logarithmic)"), size: 28, splits: ticks, filter: (_, found) => found },
         { ...axis("tokens/s of a GPU"), size: 56 },
       ],
-      series: [{ label: "time per token", value: (_, ms) => (ms == null ? "" : `${ms.toFixed(1)} ms`) }, ...series],
+      series: [{ label: "time per token", value: (_, ms) => (ms == null ? "point at the chart" : `${ms.toFixed(1)} ms`) }, ...series],
       legend: { markers: { fill: (_, n) => color(`s${(n - 1) % 6}`) } },
       hooks: { draw: [mark] },
     }, data, box);
@@ -43,11 +41,14 @@ window.drawCurves = () => {
       return TICKS.filter((ms) => low <= ms && ms <= high);
     }
 
-    /** Each line shows its own point next to the pointer. */
-    function nearest(self, of, at, ms) {
-      if (of === 0) return at;
-      const distance = (i) => (self.data[of][i] == null ? Infinity : Math.abs(self.data[0][i] - ms));
-      return self.data[0].reduce((best, _, i) => (distance(i) < distance(best) ? i : best), at);
+    /** What a line says at a time: between its points as it is drawn there, and nothing beyond them. */
+    function told(points, ms) {
+      const next = points.findIndex((point) => point[0] >= ms);
+      if (next < 0 || (next === 0 && points[0][0] > ms)) return "\u2013";
+      const [to, from] = [points[next], points[Math.max(next - 1, 0)]];
+      const part = to[0] === ms ? 1 : Math.log(ms / from[0]) / Math.log(to[0] / from[0]);
+      const [rate, users] = [1, 2].map((n) => Math.round(from[n] + part * (to[n] - from[n])));
+      return `${rate} tokens/s, ${users} user${users === 1 ? "" : "s"}`;
     }
 
     /** The names of the lines at their ends; the rows of the answer as rings, the chosen one filled; the limit. */

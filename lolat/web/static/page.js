@@ -5,6 +5,7 @@
   const form = document.getElementById("form");
   const byId = (id) => document.getElementById(id);
   let due = 0;
+  let told = `${query()}`; // the fields that the page, its tabs too, is of
   let asked = 0; // of the last question; an answer to an older one is not shown
 
   /** The fields as a query. */
@@ -18,12 +19,14 @@
 
   async function ask() {
     const mine = ++asked;
+    const question = `${query()}`;
     byId("answer").setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ..."), 1000);
+    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ...", "waiting"), 1000);
     try {
-      const reply = await fetch(`/?${query()}`);
+      const reply = await fetch(`/?${question}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
       if (mine === asked) show(page);
+      told = question;
     } catch {
       if (mine === asked) tell("The server does not answer; was it ended? Start it again: lolat serve");
     } finally {
@@ -32,9 +35,9 @@
     }
   }
 
-  function tell(text) {
+  function tell(text, kind = "notice") {
     const notice = document.createElement("p");
-    notice.className = "notice";
+    notice.className = kind;
     notice.textContent = text;
     byId("status").replaceChildren(notice);
   }
@@ -130,11 +133,20 @@
     slider.hidden = false;
     place();
   }
+  // A tab takes along what was typed just before, which its address does not have yet.
+  byId("tabs").addEventListener("click", (event) => {
+    const at = [...byId("tabs").children].indexOf(event.target);
+    if (at < 0 || told === `${query()}` || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    ask().then(() => location.assign(byId("tabs").children[at].href));
+  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);
   });
   settle();
+  byId("send").hidden = true; // a file that is chosen is sent at once
+  if (location.pathname !== "/") history.replaceState(null, "", byId("answer").dataset.link); // of a form that was sent
   // What was typed before this ran, or what a browser puts back when a page is loaded again.
   const differs = (field) => {
     if (field.type === "checkbox") return field.checked !== field.defaultChecked;
