@@ -96,8 +96,7 @@ def fit(
     then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted (done, all,
-    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models were
-    and are.
+    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -105,9 +104,8 @@ def fit(
     contents = [(path, _content(path)) for path in paths]
     kinds, stem = [content for _, content in contents], Path(output or "model").stem
     tell = warn or _nobody
-    if {KERNELS, SERVED} & {*kinds} or (
-        not kinds and facts is not None and _of_language_models(facts)
-    ):
+    is_sheet = not kinds and facts is not None and _of_language_models(facts)
+    if {KERNELS, SERVED} & {*kinds} or is_sheet:
         return _language_models(contents, output, name, facts, tell)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if not paths and facts is None and name is not None:
@@ -116,7 +114,8 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
-        document |= {} if kinds or facts is not None else _listed_section(name, stem)
+        elif not kinds:
+            document |= _listed_section(name, stem)
     elif facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",

@@ -213,7 +213,7 @@ class EstimatedTraining(Training):
 
     def _outside(self, graph: Graph, batch_size: int) -> Outside:
         """What of an iteration is like nothing that was measured; what a forward pass has of that, too, as
-        only inference has the smallest that was measured, and its kinds of products.
+        only inference has its kinds of products, and, where no training was measured, the smallest.
         """
         if not self.formula.measured:
             return Outside(unlike=1.0, remarks=(NOTHING_MEASURED,))
@@ -222,7 +222,7 @@ class EstimatedTraining(Training):
         found = Outside(unlike=sum(unlike.values()))
         found = outside_of_tables(self.latency, analyze(graph), batch_size, found, forward)
         least, number = self.latency.domain.least, int(forward.moves.sum())
-        smaller = least.remark(batch_size, forward.device_ms, number)
+        smaller = least.remark(batch_size, forward.device_ms, number) if self.estimated else ""
         reasons = [smaller and f"a forward pass is {smaller}", self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)

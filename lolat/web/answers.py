@@ -146,7 +146,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
         title = title or "none without waiting"
         more.append(
             "No row of the table has room for all its users at once: some wait for their first token. "
-            f"The nearest is {load_words(row)}, with room for {row.largest_concurrency:,}."
+            f"The nearest is {row.load_words}, with room for {row.largest_concurrency:,}."
         )
     before, (heads, lines), after = llm_parts(answer)
     if row.tpot_ms is None:

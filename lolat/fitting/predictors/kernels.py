@@ -276,8 +276,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
             yield (
-                f"host-bound: the host takes {took} to start its {operations} operations and {views} views, "
-                f"the device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+                f"host-bound: the host takes {took} to start its {operations} operations and {views} "
+                f"views, the device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
                 f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
                 f"larger batch does{graph}"
             )
