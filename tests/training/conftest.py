@@ -9,6 +9,7 @@ import pytest
 
 from tests import synthetic
 from tests.cli.commands import Command
+from tests.training.several import PRICES, network
 
 
 @pytest.fixture
@@ -21,3 +22,17 @@ def model_file(tmp_path: Path) -> Path:
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(synthetic.document()))
     return path
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> str:
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES)
+    return str(path)
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(network().to_dict()))
+    return f"{path}"

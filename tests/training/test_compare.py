@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,43 +12,8 @@ import lolat as package
 from lolat.api.predicting import devices, with_a_price
 from lolat.errors import InputError
 from lolat.fitting.gpus import find_gpu
-from lolat.graph import Graph
-from lolat.training.compare import Costs, compare
-from lolat.units import digits
-from tests import synthetic
-from tests.cli.commands import Command, one_line
-
-PRICES = """InstanceType,Price,AcceleratorName,AcceleratorCount
-v,2,V100-32GB,1
-vv,4,V100-32GB,2
-a,3,A100,1
-"""
-GPUS = ("v100-fp32", "a100-fp32", "p4-fp32")
-
-
-@pytest.fixture
-def prices(tmp_path: Path) -> str:
-    path = tmp_path / "prices.csv"
-    path.write_text(PRICES)
-    return str(path)
-
-
-def network() -> Graph:
-    return synthetic.network(width=64, size=56)
-
-
-def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
-    models = [package.load(name) for name in GPUS]
-    return compare(
-        models,
-        network(),
-        (precision, None),
-        batch_size,
-        {},
-        samples=10_000,
-        prices=prices,
-        replicas=(),
-    )
+from lolat.training.compare import compare
+from tests.training.several import GPUS, PRICES, asked, network
 
 
 def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
@@ -145,57 +107,6 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     assert "`lolat fit --name NAME" in unpriced["MI210"]
 
 
-# ---- The commands
-
-
-@pytest.fixture
-def net(tmp_path: Path) -> str:
-    path = tmp_path / "net.json"
-    path.write_text(json.dumps(network().to_dict()))
-    return f"{path}"
-
-
-def test_the_command_compares(lolat: Command, prices: str, net: str) -> None:
-    on = ("--on", "v100-fp32,a100-fp32", "--batch-size", 64, "--samples", 10_000)
-    answer = lolat.json("cost", net, *on, "--prices", prices)
-    assert [c["device"] for c in answer["answers"]] == ["v100-fp32", "a100-fp32"]
-    lines = lolat.done("cost", net, *on, "--prices", prices).out.splitlines()
-    assert any(line.startswith("Cheapest: ") for line in lines)
-    assert lolat("cost", "v100-fp32", net, "--on", "a100-fp32", "--batch-size", 8).code == 2
-
-
-def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
-    done = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7)
-    assert (done.code, done.out) == (3, "")
-    assert "DOES NOT FIT" in done.err
-    found = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7, "--json")
-    answer = json.loads(found.out)
-    assert (answer["fits"], answer["cheapest"], answer["options"][0]["dollars"]) == (
-        False,
-        None,
-        None,
-    )
-    said = lolat.done("predict", "p4-fp32", net, "--batch-size", 10**6).out.splitlines()
-    assert said[0].startswith("DOES NOT FIT: it takes ")
-
-
-def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
-    found = lolat.json("budget", "p4-fp32", net, "--max-ms", 10**9, "--vary", "batch")
-    model = package.load("p4-fp32")
-    fits = [model.predict(network(), int(found["answer"]) + more).fits for more in (0, 1)]
-    assert fits == [True, False]
-
-
-def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str) -> None:
-    found = lolat.json("predict", net, "--on", "v100-fp32,a100-fp32", "--precision", "fp16")
-    assert [(p["device"], p["precision"]) for p in found["answers"]] == [
-        ("v100-fp32", "fp16"), ("a100-fp32", "fp16"),
-    ]  # fmt: skip
-
-
-# ---- What a new user meets
-
-
 def test_the_name_of_a_gpu_names_its_model() -> None:
     models, _ = devices(["a100,rtx-4090"])
     assert [m.label for m in models] == ["a100-fp32", "rtx-4090-amp"]  # eager, not compiled
@@ -207,40 +118,6 @@ def test_the_names_of_price_lists_name_models() -> None:
     labels = [m.label for m in models]
     assert labels == ["a100-fp32", "rtx-4090-amp", "v100-fp32", "rtx-3090-amp"]
     assert package.load("A100-FP32").device == package.load("a100-fp32").device
-
-
-def test_unknown_names_are_told_at_once(lolat: Command, net: str, tmp_path: Path) -> None:
-    """With what makes a model of a GPU's data sheet, which it does, or with what they resemble."""
-    done = lolat("predict", net, "--on", "A100,H200,L4,rtx-4091")
-    assert (done.code, done.out) == (2, "")
-    said = one_line(done.err)
-    assert all(f"{name}: no such model" in said for name in ("H200", "L4", "rtx-4091"))
-    assert "A100" not in said
-    assert "did you mean rtx-4090-amp" in said
-    for gpu in ("h200", "l4"):
-        assert f"`lolat fit --name {gpu} --output {gpu}.json`" in said
-        lolat.done("fit", "--name", gpu, "--output", tmp_path / f"{gpu}.json")
-        assert lolat("predict", tmp_path / f"{gpu}.json", net).code == 0
-    alone = one_line(lolat("predict", "L4", net).err)
-    assert "`lolat fit --name l4 --output l4.json`" in alone
-    assert "lolat fit" not in one_line(lolat("predict", "here/l4.json", net).err)  # a file
-
-
-def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
-    found = lolat.json("predict", net, "--on", "a100,t4", "--precision", "bf16")
-    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
-    assert "T4" in found["left_out"]["t4-fp32"]
-    assert "T4" in lolat.done("predict", net, "--on", "a100,t4", "--precision", "bf16").out
-
-
-def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
-    ask = ("predict", net, "--batch-size", 64, "--on", "a100,p4", "--precision")
-    best = lolat.json(*ask, "best")["answers"]
-    plain = lolat.json(*ask, "fp32")["answers"]
-    others = [package.load("a100-fp32").run_as(p).predict(network(), 64) for p in ("amp", "fp16")]
-    assert best[0]["latency_ms"] <= min(o.latency_ms for o in others)
-    assert best[0]["latency_ms"] < plain[0]["latency_ms"]
-    assert (best[1]["precision"], best[1]["latency_ms"]) == ("fp32", plain[1]["latency_ms"])
 
 
 @pytest.mark.parametrize(
@@ -279,253 +156,12 @@ def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
     assert [c.device for c in found.answers] == [names[0]]
 
 
-def test_nothing_fits_on_any(lolat: Command, net: str) -> None:
-    done = lolat("cost", net, "--on", "p4,t4", "--batch-size", 10**6)
-    assert done.code == 3
-    assert "DOES NOT FIT" in done.out
-
-
-def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
-    ask = ("cost", "a100", net, "--batch-size", 64, "--samples", 10_000)
-    alone, amp = (package.load("a100-fp32").run_as(p).cost(network(), 64) for p in (None, "amp"))
-    ratio = amp.options[0].iteration_ms / alone.options[0].iteration_ms
-    said = [x for x in lolat.done(*ask).out.splitlines() if "--precision amp" in x]
-    assert len(said) == (ratio < 0.8)
-    assert not any(
-        "In mixed" in x for x in lolat.done(*ask, "--precision", "fp32").out.splitlines()
-    )
-
-
-def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
-    """Above, within and below the interval of each device."""
-    found = [package.load(f"{name}-fp32").predict(network(), 64) for name in ("a100", "p4")]
-    (low, high), p4_ms = found[1].interval_ms or (0.0, 0.0), found[1].latency_ms
-    words = ((high, "yes"), ((p4_ms + high) / 2, "likely"), ((low + p4_ms) / 2, "unlikely"))
-    for limit, word in (*words, (low / 2, "NO")):
-        done = lolat("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms", limit)
-        assert done.code == (0 if word in ("yes", "likely") else 3)
-        (row,) = (line for line in done.out.splitlines() if " p4-fp32 " in line)
-        assert f"  {word}  " in row
-        sure = lolat(
-            "predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms", limit, "--sure", 90
-        )
-        (row,) = (line for line in sure.out.splitlines() if " p4-fp32 " in line)
-        assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
-
-
-def test_samples_as_people_write_them(lolat: Command, net: str) -> None:
-    def samples(written: str) -> int:
-        found = json.loads(
-            lolat("cost", "p4", net, "--batch-size", 8, "--samples", written, "--json").out
-        )
-        return int(found["samples"])
-
-    assert [samples(written) for written in ("12000", "1.2e4", "12_000")] == [12_000] * 3
-    for wrong in ("1.5", "1e-3", "many", "inf", "nan", "0e0"):
-        assert lolat("cost", "p4", net, "--batch-size", 8, "--samples", wrong).code == 2
-
-
-def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, net: str) -> None:
-    """By hand from the rows: between the fastest and the cheapest, and below the fastest."""
-    every = asked(prices)
-    paid = [
-        (o.dollars, o.total_s, c.device, o.devices)
-        for c in every.answers
-        for o in c.options
-        if o.dollars is not None and o.total_s is not None
-    ]
-    assert every.fastest is not None
-    for hours in sorted({seconds / 3600 for _, seconds, *_ in paid}):
-        within = [row for row in paid if row[1] <= 3600 * hours]
-        models = [package.load(name) for name in GPUS]
-        ask = {"samples": 10_000, "prices": prices, "replicas": (), "max_hours": hours}
-        found = compare(models, network(), (None, None), 64, {}, **ask)
-        assert found.cheapest is not None
-        assert (found.cheapest.device, found.cheapest.devices) == min(within)[2:]
-    too_short = every.fastest.total_s / 3600 * 0.9
-    ask = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--max-hours")
-    for more in (("--on", "v100,a100"), ()):
-        assert lolat(*ask, too_short, *more, "--prices", prices).code == 3
-    assert "within 9 h: " in lolat.done(*ask, 9, "--prices", prices).out
-
-
-def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: str) -> None:
-    """By hand from the rows, at each price; with a longest time beside it both are kept."""
-    rows = [
-        (o.total_s or 0.0, o.dollars, c.device, o.devices)
-        for c in asked(prices).answers
-        for o in c.options
-        if o.dollars is not None
-    ]
-    models = [package.load(name) for name in GPUS]
-    for most in sorted(price for _, price, *_ in rows):
-        ask: dict[str, Any] = {"samples": 10_000, "prices": prices, "replicas": ()}
-        found = compare(models, network(), (None, None), 64, {}, **ask, max_dollars=most)
-        assert found.fastest is not None
-        best = min(row for row in rows if row[1] <= most)
-        assert (found.fastest.device, found.fastest.devices) == best[2:]
-        hours = best[0] / 3600 * 0.99
-        both = compare(
-            models, network(), (None, None), 64, {}, **ask, max_dollars=most, max_hours=hours
-        )
-        assert both.cheapest is None
-    ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
-    cheapest, dearest = (f(price for _, price, *_ in rows) for f in (min, max))
-    for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
-        lost = lolat(*ask_it, *on, "--max-dollars", cheapest / 2)
-        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
-        out = lolat.done(*ask_it, *on, "--max-dollars", 2 * dearest).out
-        assert f"Fastest within ${2 * dearest:g}: " in out
-        assert f"<= ${2 * dearest:g}" in out
-
-
-@pytest.mark.parametrize("one", [True, False])
-def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
-    """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
-    of = ("a100-fp32",) if one else ("--on", "a100,t4", "--precision", "fp32")
-    ask = ("cost", *of, net, "--batch-size", 64, "--samples", 10**7, "--prices", prices)
-    found = json.loads(lolat(*ask, "--json").out)
-    (option,) = (found if one else found["answers"][0])["options"]
-    (low, high), total = option["interval_s"], option["total_s"]
-    limits = {"yes": 1.01 * high, "likely": (total + high) / 2, "unlikely": (low + total) / 2,
-              "NO": 0.99 * low}  # fmt: skip
-    for word, limit_s in limits.items():
-        lines = lolat(*ask, "--max-hours", limit_s / 3600).out.splitlines()
-        start = "      1 " if one else "a100-fp32 "
-        assert [line for line in lines if line.startswith(start) and f" {word}" in line]
-        cheapest = [line for line in lines if line.startswith("Cheapest")]
-        assert len(cheapest) == (word in ("yes", "likely") and not one)
-        assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
-
-
-def test_each_row_says_on_what_it_rests(lolat: Command, net: str) -> None:
-    """By what each device says when it is asked alone; the table is no wider than a page."""
-    on = {"rtx-3090-amp": "", "rtx-4090-amp": "~", "v100-fp32": "~!"}
-    ask = (net, "--batch-size", 512, "--samples", 10**7, "--max-hours", 10**3)
-    lines = lolat.done("cost", "--on", ",".join(on), *ask).out.splitlines()
-    table = [line for line in lines[: lines.index("", 2)] if line.startswith((*on, "device"))]
-    assert len(table) > len(on)
-    assert max(map(len, table)) <= 110
-    for name, marks in on.items():
-        said = lolat.done("cost", name, *ask, "--precision", "amp").err
-        assert ("estimated from the forward one" in said) == ("~" in marks)
-        assert ("is from the data sheet" in said) == ("!" in marks)
-        for row in table:
-            if row.startswith(f"{name} "):
-                assert row.split()[-1].strip("*") in ([marks] if marks else ["", "yes"])
-    assert [line[0] for line in lines if line[:2] in ("* ", "~ ", "! ")] == ["*", "~", "!"]
-    alone = lolat.json("cost", "--on", "rtx-3090-amp,v100-fp32", *ask)["answers"]
-    assert [(a["estimated"], a["in_domain"]) for a in alone] == [(False, True), (True, False)]
-
-
-def test_samples_a_second(lolat: Command, net: str) -> None:
-    """All devices' batches over an iteration's seconds; without samples each row has both figures."""
-    ask = (net, "--batch-size", 64)
-    found = json.loads(lolat("cost", "a100-fp32", *ask, "--replicas", "1,4", "--json").out)
-    for option in found["options"]:
-        by_hand = 64 * option["devices"] / (option["iteration_ms"] / 1e3)
-        assert option["samples_per_s"] == pytest.approx(by_hand)
-    said = lolat.done("cost", "a100-fp32", *ask).out
-    assert f" an iteration, {digits(found['options'][0]['samples_per_s'])} samples/s" in said
-    on = ("cost", "--on", "a100-fp32,t4-fp32", "--precision", "fp32", *ask, "--replicas", "1,4")
-    lines = lolat.done(*on).out.splitlines()
-    assert "Give --samples N for epochs, and with a price their cost." in lines
-    heads = lines[2].split()
-    assert heads[-2:] == ["ms", "samples/s"]
-    options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]
-    rows = [line for line in lines if line.startswith(("a100-fp32 ", "t4-fp32 "))]
-    assert len(rows) == len(options) == 4
-    for o in options:
-        figures = rf" {digits(o['iteration_ms'])} +{digits(o['samples_per_s'])}(?!\S)"
-        assert [row for row in rows if re.search(figures, row)]
-
-
-def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) -> None:
-    """US$ an hour of one device x hours of a million samples, one after the other."""
-    Path(prices).write_text(f"{PRICES}h,9,H100,1\n")
-    ask = ("predict", net, "--on", "v100,a100,t4", "--batch-size", 16, "--prices", prices)
-    answers = {p["device"]: p for p in lolat.json(*ask)["answers"]}
-    for name, hourly in (("v100-fp32", 2.0), ("a100-fp32", 3.0)):
-        hours = answers[name]["latency_ms"] / 16 * 1e6 / 1e3 / 3600
-        assert answers[name]["price_per_hour"] == hourly
-        assert answers[name]["dollars_per_million"] == pytest.approx(hourly * hours)
-    assert "dollars_per_million" not in answers["t4-fp32"]
-    cheapest = min(("v100-fp32", "a100-fp32"), key=lambda n: answers[n]["dollars_per_million"])
-    limit = max(a["interval_ms"][1] for a in answers.values())
-    assert f"Cheapest within {limit:g} ms: {cheapest}, $" in (
-        lolat.done(*ask, "--max-ms", limit).out
-    )
-    # Each device with its own batch: one is the cheapest, not one of each batch.
-    auto = ("predict", net, "--on", "v100,a100", "--batch-size", "auto", "--prices", prices)
-    rows = lolat.json(*auto, "--max-ms", limit)["answers"]
-    assert len({row["batch_size"] for row in rows}) == 2
-    best = min(rows, key=lambda row: row["dollars_per_million"])
-    (line,) = (x for x in lolat("predict", *auto[1:], "--max-ms", limit).out.splitlines()
-               if x.startswith("Cheapest"))  # fmt: skip
-    assert f": {best['device']} at batch {best['batch_size']}, $" in line
-    too_many = lolat.json(*ask[:4], "--batch-size", 10**6)["answers"]
-    assert all("dollars_per_million" not in p for p in too_many if p["fits"] is False)
-
-
-@pytest.mark.parametrize("more", [(), ("--sure", 90)])
-def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple[Any, ...]) -> None:
-    """The answer's end is within it, and that of one sample more is not; memory alone holds more."""
-    model = package.load("a100-fp32")
-
-    def end_ms(batch_size: int) -> float:
-        found = model.predict(network(), batch_size)
-        assert found.interval_ms is not None
-        return found.interval_ms[1] if more else found.latency_ms
-
-    ask = ("predict", "a100", net, "--batch-size", "auto")
-    limit = 10 * end_ms(1)
-    found = lolat.json(*ask, "--max-ms", limit, *more)["batch_size"]
-    assert end_ms(found) <= limit < end_ms(found + 1)
-    most = lolat.json(*ask)["batch_size"]
-    assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
-    short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
-    assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
-
-
-def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
-    lolat: Command, net: str
-) -> None:
-    """Of the largest batch; alone it is an error, and so are several of which none is left."""
-    ask, unknown = ("--batch-size", "auto"), "i7-12700h-compiled,i9-10940x-compiled"
-    done = lolat.done("predict", net, "--on", f"a100,{unknown}", *ask, "--precision", "best")
-    (line,) = (x for x in done.out.splitlines() if "memory is not known" in x)
-    assert line.startswith("i7-12700h-compiled, i9-10940x-compiled: ")
-    found = lolat.json("predict", net, "--on", f"a100,{unknown}", *ask)
-    assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
-    assert list(found["left_out"]) == unknown.split(",")
-    for on in (unknown, "i7-12700h-compiled"):
-        lost = lolat("predict", net, "--on", on, *ask)
-        assert (lost.code, lost.out) == (2, "")
-        assert "is not known" in lost.err
-
-
 def test_the_launch_is_asked_of_each(prices: str) -> None:
     models = [package.load("rtx-4090-amp-compiled")]
     eager, compiled = (
         compare(models, network(), ("amp", launch), 8, {}).answers[0] for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
-
-
-def test_own_prices_say_what_they_leave_out_and_what_is_not_among_them(
-    lolat: Command, prices: str, net: str
-) -> None:
-    ask = (net, "--batch-size", 8, "--samples", 10_000)
-    assert (
-        "without loading data"
-        in lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
-    )
-    assert f"No price of t4-fp32 in {prices}: " in (
-        lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
-    )
-    assert f"No price of t4 with that memory in {prices}: " in (
-        lolat.done("cost", "t4", *ask, "--prices", prices).out
-    )
 
 
 def test_what_the_answer_rests_on_comes_before_what_was_read() -> None:
@@ -539,45 +175,11 @@ def test_what_the_answer_rests_on_comes_before_what_was_read() -> None:
     assert package.load("v100-fp32").run_as("amp").predict(read).warnings[-1] == "read as images"
 
 
-def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
-    """In every row where they differ; in none where all are as usual, or one was asked for."""
-    names = {"rtx-4090-amp-compiled": "compiled", "a100-fp32": "eager", "rtx-5090-amp": "eager"}
-    ask = ("cost", net, "--batch-size", 256, "--precision", "amp", "--on")
-    lines = lolat.done(*ask, ",".join(names)).out.splitlines()
-    for name, launch in names.items():
-        rows = [line for line in lines if line.startswith(f"{name} ")]
-        assert rows
-        assert all(f" amp, {launch} " in row for row in rows)
-    (said,) = (line for line in lines if line.startswith("Not all are launched alike"))
-    for launch in ("compiled", "eager"):
-        assert f"--launch {launch}" in said
-        one = lolat.done(*ask, ",".join(names), "--launch", launch).out
-        assert "launched alike" not in one
-        assert ("amp, eager" in one) is False
-    assert "amp, " not in lolat.done(*ask, "a100-fp32,rtx-5090-amp").out
-
-
 def test_adamw_counts_as_adam() -> None:
     model = package.load("v100-fp32")
     adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
     assert (adam.optimizer, adamw.optimizer) == ("adam", "adamw")
     assert adam == replace(adamw, optimizer="adam")
-
-
-def test_the_optimizer_is_told_as_it_was_given(lolat: Command, net: str) -> None:
-    ask = ("cost", "v100-fp32", net, "--batch-size", 8, "--optimizer", "AdamW")
-    assert " · adamw · " in lolat.done(*ask).out.splitlines()[0]
-    assert json.loads(lolat(*ask, "--json").out)["optimizer"] == "adamw"
-
-
-def test_what_does_not_fit_keeps_no_limit(lolat: Command, net: str) -> None:
-    done = lolat("predict", "p4", net, "--batch-size", 10**6, "--max-ms", 10**11)
-    assert done.code == 3
-    assert "does not fit" in done.err
-    some = lolat("predict", net, "--on", "p4,a100", "--batch-size", "1,1000000", "--max-ms", 10**11)
-    rows = [line for line in some.out.splitlines() if "DOES NOT FIT" in line]
-    assert rows
-    assert all("  NO  " in row for row in rows)
 
 
 def test_a_launch_that_saves_time_is_offered() -> None:
