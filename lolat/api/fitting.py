@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ from lolat.io.writing import AnyPath
 from lolat.model import Model
 from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
 from lolat.model.learning import model_document
-from lolat.model.running import batch_sizes_of, mode_of, way_words
+from lolat.model.running import batch_sizes_of, held_words, mode_of, way_words
 from lolat.model.summary import errors_of
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
 COPIES = "{} of {} rows are copies of others, and count once"
-CPU_WORDS = frozenset(["cpu", "xeon", "epyc", "ryzen"])
+CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """In a device's or a table's name: no host starts its operations, and waits for it."""
 MODELS, EPOCHS = "models", "epochs"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
@@ -133,11 +134,30 @@ def fit(
         document = _of_model(contents, stem, name, tell)
     else:
         raise _not_together(contents)
+    if output is not None and MODELS not in kinds:
+        _say_replaced(output, document, tell)
+    return _written(document, output)
+
+
+def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
+    """The model, in its file where one is given, whose other sections stay."""
     if output is None:
         return Model(document)
     document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
+
+
+def _say_replaced(output: AnyPath, document: Mapping[str, Any], warn: Warn) -> None:
+    """Say that a file knew latencies from elsewhere, which a new fit replaces."""
+    if "predictors" not in document or not Path(output).is_file():
+        return
+    with contextlib.suppress(LolatError):  # a damaged one: `merged` says it
+        if (old := read(output)) and "predictors" in old:
+            warn(
+                f"{plain(os.fspath(output))} knew latencies from {held_words(old)}: these are replaced; to "
+                "have all, fit all tables together"
+            )
 
 
 def _content(path: str) -> str:
@@ -204,11 +224,7 @@ def _language_models(
         )
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
     document = {**document, "llm": msgspec.to_builtins(section)}
-    if output is None:
-        return Model(document)
-    document = merged(output, document)
-    write(output, document)
-    return Model(document, os.fspath(output))
+    return _written(document, output)
 
 
 def _name(path: str) -> str:
@@ -312,7 +328,7 @@ def _of_tables(
         source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
-    is_cpu = sheet is None and not CPU_WORDS.isdisjoint(re.split("[^a-z]+", named))
+    is_cpu = sheet is None and CPU_WORDS.search(named) is not None
     timed = Timed(operations, networks, mode, is_cpu)
     return tables_document(stem, shown, timed, sheet, source, warn)
 

@@ -18,7 +18,7 @@ from lolat.errors import (
     NetworkError,
     arg,
 )
-from lolat.fitting.gpus import find_gpu, gpu_of
+from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
 from lolat.graph.modes import EAGER
 from lolat.io.paths import find_model, list_models
 from lolat.model import Model, load
@@ -39,18 +39,18 @@ and of a largest batch that its memory is not known, or holds not one sample."""
 
 
 def devices(
-    on: Sequence[str], opened: Callable[[str], Model] = load
+    on: Sequence[str], opened: Callable[[str], Model] = load, every: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; why others cannot answer, by name).
 
     `on`: names with commas between them; "all": every local and shipped one that answers for networks;
-    "a100": the one of that GPU, eager where it can be. `opened`: opens one by its name. ModelFileError for
-    names that are not there, all in one.
+    "a100": the one of that GPU, eager where it can be, or `every` one. `opened`: opens one by its name.
+    ModelFileError for names that are not there, all in one.
     """
     names = [name.strip() for text in on for name in text.split(",") if name.strip()]
     models, left_out = [], {}
-    for name, every in _named(names).items():
-        for known in every:
+    for name, named in _named(names, every).items():
+        for known in named:
             try:
                 if name != ALL or "networks" in answers_for(load(known).document):
                     models.append(opened(known))
@@ -72,17 +72,17 @@ def devices(
     return models, left_out
 
 
-def _named(names: Sequence[str]) -> dict[str, list[str]]:
+def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
     """Each name once, and the full names of what it names; ModelFileError for those that are not there."""
     found: dict[str, list[str]] = {}
     unknown: list[ModelFileError] = []
     for name in dict.fromkeys(names):
         try:
-            every = [known for known, _, _ in list_models()] if name == ALL else [full_name(name)]
+            every = [known for known, _, _ in list_models()] if name == ALL else full_names(name)
         except ModelFileError as error:
             unknown.append(error)
             continue
-        found[name] = every
+        found[name] = every if all_of_a_gpu or name == ALL else every[:1]
     if len(unknown) == 1:
         raise unknown[0]
     if unknown:
@@ -96,19 +96,27 @@ def _named(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def full_name(name: str) -> str:
-    """The name of a model as it is written, where `name` is that in capitals or not, or of a GPU whose
-    model of networks it is: "a100", "RTX4090"; a file as it is. ModelFileError where there is none.
+    """The first of `full_names`."""
+    return full_names(name)[0]
+
+
+def full_names(name: str) -> list[str]:
+    """The name of a model as it is written, where `name` is that in capitals or not, or those of a GPU's
+    models of networks, the eager ones first: "a100", "RTX4090", "5090"; a file as it is. ModelFileError
+    where there is none.
     """
     try:
         found = find_model(name)
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n, name)]
+        if not known and (gpu := _gpu_named(name)):
+            known = [n for n, _, _ in list_models() if gpu_of(load(n).document) == gpu]
         able = [n for n in known if "networks" in answers_for(load(n).document)]
         if not able:
             raise _of_its_sheet(name, error) from None
-        return min(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+        return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
     alike = (n for n, path, _ in list_models() if path == found and _same(n, name))
-    return next(alike, name)
+    return [next(alike, name)]
 
 
 def _same(one: str, other: str) -> bool:
@@ -122,15 +130,32 @@ def _begins(model: str, name: str) -> bool:
     return any(_same(part, name.replace("-", mark)) for part in parts)
 
 
+def _gpu_named(name: str) -> Gpu | None:
+    """The GPU whose data sheet comes along and is called so; None of a path, for example."""
+    return find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
+
+
+def _is_same_chip(one: Gpu, other: Gpu | None, model: str) -> bool:
+    """Whether a GPU of another name, whose model of networks this is, computes just as one does."""
+    if other is None or (one.multiprocessors, one.half_tflops) != (
+        other.multiprocessors,
+        other.half_tflops,
+    ):
+        return False
+    return "networks" in answers_for(load(model).document)
+
+
 def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
     """The error of an unknown name; of a GPU whose data sheet comes along it says what makes a model."""
-    if find_gpu(name) is None or not re.fullmatch(r"[\w -]+", name):  # a path, for example
+    if (gpu := _gpu_named(name)) is None:
         return error
+    alike = [n for n, _, _ in list_models() if _is_same_chip(gpu, gpu_of(load(n).document), n)]
+    same = f", or ask {alike[0]}, the same chip with another memory" if alike else ""
     new = "-".join(name.casefold().split())
     wrong = str(error.data["why"])
     why = (
         f"{wrong}{' ' if wrong.endswith('?') else '; '}its data sheet comes along: "
-        f"`lolat fit --name {new} --output {new}.json` makes a model of it"
+        f"`lolat fit --name {new} --output {new}.json` makes a model of it{same}"
     )
     said = (
         f"{plain(name)}: {why}; expected a model file, `local` or a name that `lolat models` lists"

@@ -90,13 +90,15 @@ def cost(
         from lolat.api.predicting import ALL, devices, with_a_price
         from lolat.training.compare import compare
 
-        models, left_out = devices(on or (ALL,))
+        models, left_out = devices(on or (ALL,), every=True)
         if not on or ALL in on:
             models, unpriced = with_a_price(models, prices_file)
             left_out = {**left_out, **unpriced}
         ways = precision, launch
         question["replicas"] = replicas or ()
-        several = compare(models, network, ways, batch_size, left_out, **question)
+        with common.progress() as bar:
+            said = common.counting(bar, "devices") if bar.on_terminal else None
+            several = compare(models, network, ways, batch_size, left_out, said, **question)
         common.answer("costs", several, as_json, costs_lines(several))
         if all(answer.fits is False for answer in several.answers):
             raise AnswerIsNo("it fits on none of these devices", code="no-room")
@@ -126,10 +128,13 @@ def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
 
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
     cheapest = min((price for _, price in timed if price is not None), default=None)
+    expected = "more devices (--replicas), or a higher limit"
+    if limits.max_hours is None:
+        expected = "fewer epochs, or a higher limit"
     costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
     raise AnswerIsNo(
         f"nothing here is{within_words(limits)} of {given}: the fastest takes "
-        f"{duration(min(timed)[0])}, {costs}; expected more devices (--replicas), or a higher limit"
+        f"{duration(min(timed)[0])}, {costs}; expected {expected}"
     )
 
 

@@ -113,12 +113,12 @@ def progress(takes: str = "") -> Show:
     return Show(takes)
 
 
-def counting(show: Show) -> Callable[[int, int, str], None]:
-    """The networks that a table needs, counted one by one, as steps of a run."""
+def counting(show: Show, what: str = "counting networks") -> Callable[[int, int, str], None]:
+    """The networks that a table needs, or other things, one by one, as steps of a run."""
 
     def step(done: int, total: int, name: str) -> None:
         if done == 1:
-            show.start("counting networks", total)
+            show.start(what, total)
         show.step()
 
     return step

@@ -219,10 +219,10 @@ def odd_time(
     more = f", and {others} more are far off" if others and not is_left_out else ""
     factor, (row, name, ms) = float(np.exp(far[worst])), timed[worst]
     way = "longer" if relative[worst] > 0.0 else "shorter"
-    then = "left out" if is_left_out else "it hardly counts"
+    then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
     warn(
         f"{row.where}: {name} takes {ms:g} ms, {factor:.3g} times {way} than the other rows say{more}; "
-        f"{then}: measure it again"
+        f"{then}: measure it again, or remove it"
     )
     return worst if is_left_out else None
 

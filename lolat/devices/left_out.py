@@ -13,6 +13,7 @@ from functools import cache
 from lolat.errors import LolatError
 from lolat.readers.cache import installed_version, shipped_networks
 from lolat.readers.children import ENDINGS
+from lolat.readers.torch.named import load_torchvision
 from lolat.units import shortened
 
 MOST_LINES = MOST_NAMES = 3
@@ -107,6 +108,7 @@ def _known() -> Mapping[str, tuple[str, ...]]:
         # Whatever a damaged package raises: a hint must not be in the way of the message.
         with contextlib.suppress(Exception):
             if installed_version(package):
+                load_torchvision()
                 listed = importlib.import_module(module).list_models()
                 specs |= {f"{package}:{name}" for name in listed}
     found: dict[str, tuple[str, ...]] = {}

@@ -115,12 +115,15 @@ class TimedNetwork:
 
 @dataclass
 class Table:
-    """The rows of a table that are of one device, its columns, and why others are left out."""
+    """The rows of a table that are of one device, its columns, and why others are left out; how they are
+    taken to have been run, where nothing says it.
+    """
 
     path: str
     columns: tuple[str, ...]
     rows: list[TimedNetwork] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
+    assumed: Mode | None = None
 
     def say_assumed(self, warn: Warn) -> None:
         """Say which columns are not read, as a letter of their names is wrong, and of how many rows the
@@ -130,6 +133,11 @@ class Table:
             for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
                 if near not in self.columns:
                     warn(f"{self.path}: the column {column} is not read; did you mean {near}?")
+        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
+            warn(
+                f"{self.path} has neither precision nor launch: its times are taken to be of "
+                f"{self.assumed.dtype}, {self.assumed.launch}"
+            )
         lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
         if lacking == len(self.rows) > 0:
             warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
@@ -167,6 +175,7 @@ def read_networks(
             has = shortened(", ".join(rows.names))
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
     usual = Mode.of_file(Path(path).name, mode)
+    table.assumed = usual if mode is None and usual == Mode() else None
     if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
         usual = replace(usual, training=True)
     for row in rows:

@@ -51,7 +51,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     if first.evaluation_s:
         before.append(f"the evaluation takes {duration(first.evaluation_s)} of an epoch")
     before += _link_lines(cost)
-    before += [cost.cheaper] if cost.cheaper else []
+    before += cost.other_cards
     if cost.samples is None:
         before.append(NO_SAMPLES)
     between = f"{percent(cost.coverage)} between"
@@ -241,7 +241,7 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     for cost in costs.answers:
         if cost.fits is False:
             yield f"{plain(cost.device)}: {no_room(cost)}"
-    yield from dict.fromkeys(c.cheaper for c in costs.answers if c.cheaper)
+    yield from dict.fromkeys(words for c in costs.answers for words in c.other_cards)
     if unpriced := [
         plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
     ]:

@@ -134,7 +134,8 @@ def _errors(model: Model) -> Iterator[str]:
             alone = key == "left_out" and "networks_left_out" not in errors
             what = ("networks" if of_networks else "points") if alone else name
             yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
-    half, _ = half_width(model.predictor(), document, None, np.ones(1), np.array([OPERATIONS]))
+    half, why = half_width(model.predictor(), document, None, np.ones(1), np.array([OPERATIONS]))
+    yield from why
     if half is not None:
         times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))
         yield (

@@ -14,6 +14,7 @@ from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
+from lolat.readers.children import Said
 from lolat.training.cost import Cost, check_limits, frontier
 from lolat.training.model import Limits
 from lolat.training.prices import rental_of
@@ -94,21 +95,25 @@ def compare(
     way: tuple[str | None, str | None],
     batch_size: int | str,
     left_out: Mapping[str, str],
+    said: Said | None = None,
     **asked: Any,
 ) -> Costs:
     """The same training on several devices.
 
     `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
-    `left_out`: devices that cannot answer, and why; `asked`: see `lolat.model.Model.cost`. InputError where
-    no device can answer.
+    `left_out`: devices that cannot answer, and why; `said`: is told of each device (done, all, name);
+    `asked`: see `lolat.model.Model.cost`. InputError where no device can answer.
     """
     check_limits(**asked)
     graph = readers.read(network, asked.pop("input_size", None))
     left_out = dict(left_out)
-    answers = _answers(models, graph, way, batch_size, left_out, asked)
+    answers = _answers(models, graph, way, batch_size, left_out, asked, said)
     if not answers:
-        why = "; ".join(f"{name}: {text}" for name, text in left_out.items()) or "there is none"
-        raise InputError(f"no device can answer: {why}", code="no-device")
+        reasons: dict[str, list[str]] = {}
+        for name, text in left_out.items():
+            reasons.setdefault(text, []).append(name)
+        why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
+        raise InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
     choices = [
         Choice(c.device, c.precision, o.devices, o.total_s, o.dollars)
         for c in answers
@@ -150,6 +155,7 @@ def _answers(
     batch_size: int | str,
     left_out: dict[str, str],
     asked: dict[str, Any],
+    said: Said | None,
 ) -> list[Cost]:
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
     least = asked.get("memory_gib")
@@ -157,7 +163,9 @@ def _answers(
     if launch := way[1]:  # of a GPU that was measured so no other model is asked
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
-    for model in models:
+    for number, model in enumerate(models, 1):
+        if said is not None:
+            said(number, len(models), model.label)
         if why := _too_small(model, least, asked.get("prices")):
             left_out[model.label] = why
             continue

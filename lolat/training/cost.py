@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, arg
-from lolat.fitting.gpus import GIB, available_bytes, precision_of
+from lolat.fitting.gpus import GIB, available_bytes, find_gpu, gpu_of, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -32,6 +32,7 @@ from lolat.training.prices import (
     Rented,
     check_price,
     device_of,
+    find_rental,
     instances_of,
     price_list,
     rental_of,
@@ -52,14 +53,15 @@ class Cost(Result):
     from; `price_list`: the list that was asked, if one was. None or empty without a price, without
     samples, and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration
     on each device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits
-    into it. `cheaper`: of a largest batch, a cheaper card of that name with less memory, and its batch.
+    into it. `other_cards`: of a largest batch, and of what does not fit, what cards of that name with
+    another memory hold.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
-        "cheaper", "warnings",
+        "other_cards", "warnings",
     )  # fmt: skip
 
     model: str
@@ -85,7 +87,7 @@ class Cost(Result):
     cheapest: int | None
     fastest: int | None
     frontier: tuple[int, ...]
-    cheaper: str | None
+    other_cards: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -155,6 +157,7 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
 
 
 NO_LIMITS = Limits()
+MUCH_MORE = 1.2  # times the memory of a model's device, that is spoken of
 
 
 def cost(
@@ -214,7 +217,7 @@ def cost(
         price_list=listed.prices if listed else None,
         options=options,
         **(_best(options, limits) if fits else NOTHING),
-        cheaper=_cheaper(asked, rental, given, batch_for) if largest and rental else None,
+        other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
         warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
     )
 
@@ -242,16 +245,28 @@ def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None
     return {**asked, "estimated": training.estimated, "in_domain": inside}
 
 
-def _cheaper(
-    asked: tuple[Any, ...], rental: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
-) -> str | None:  # fmt: skip
-    """See `Cost.cheaper`; `asked`: of `rental_of`, `batch_for`: the largest batch in some bytes."""
+def _other_cards(
+    asked: tuple[Any, ...], rental: Rental | None, replicas: Sequence[int],
+    batch_for: Callable[[float], int] | None,
+) -> Iterator[str]:  # fmt: skip
+    """See `Cost.other_cards`; `asked`, `rental`: of `rental_of`, None where it does not fit; `batch_for`:
+    the largest batch in some bytes, None where it is not asked for.
+    """
     document, price_per_hour, listed, memory_gib = asked
-    if price_per_hour is not None or memory_gib:
-        return None
-    # With cards into which this batch does not fit.
-    every = rental_of(document, None, listed, step_bytes=0) or rental
-    return every.cheaper_than(rental, replicas or instances_of(every), batch_for)
+    own = gpu_of(document)
+    if price_per_hour is not None or memory_gib or (rental is not None and batch_for is None):
+        return
+    if own is not None and own.memory_gib is not None:
+        larger = find_rental(document, listed, MUCH_MORE * own.memory_gib)
+        names = {o.accelerator: find_gpu(o.accelerator) for o in larger.offers} if larger else {}
+        if known := {gpu.memory_gib: n for n, gpu in names.items() if gpu and gpu.memory_gib}:
+            gib = min(known)
+            yield f"{plain(known[gib])} with {gib:g} GiB is rented too: --memory-gib {gib:g} counts on it"
+    if rental is not None and batch_for is not None:
+        # With cards into which this batch does not fit.
+        every = rental_of(document, None, listed, step_bytes=0) or rental
+        said = every.cheaper_than(rental, replicas or instances_of(every), batch_for)
+        yield from [said] if said else []
 
 
 def _option(

@@ -150,6 +150,24 @@ def test_a_wrong_time_among_twelve_is_named(
 
 
 @pytest.mark.usefixtures("empty_cache")
+def test_a_file_that_knew_other_networks_is_told_to_forget_them(
+    lolat: Command, tmp_path: Path
+) -> None:
+    times, out = table(tmp_path), tmp_path / "desk.json"
+    said = lolat.done("fit", times, "--output", out).err
+    assert "replaced" not in said
+    assert "has neither precision nor launch: its times are taken to be of float32, eager" in said
+    head, *rows = times.read_text().splitlines()
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join([f"{head},precision", *(f"{row},fp32" for row in rows[:8])]))
+    said = lolat.done("fit", few, "--output", out).err
+    assert "knew latencies from 30 networks, batch 4 to 16: these are replaced" in said
+    assert "neither precision" not in said
+    shown = lolat.done("show", out).out
+    assert "ask for less, or measure 9 or more" in shown.replace("\n    ", " ")
+
+
+@pytest.mark.usefixtures("empty_cache")
 def test_copies_of_a_network_count_once(lolat: Command, tmp_path: Path) -> None:
     times, twice = table(tmp_path), tmp_path / "twice.csv"
     head, *rows = times.read_text().splitlines()
@@ -160,7 +178,7 @@ def test_copies_of_a_network_count_once(lolat: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("empty_cache")
-@pytest.mark.parametrize("name", ["desk", "desk-cpu"])
+@pytest.mark.parametrize("name", ["desk", "desk-cpu", "i7-12700h", "xi7"])
 def test_a_cpu_waits_for_no_host(lolat: Command, tmp_path: Path, name: str) -> None:
     """Forty products of 2 x 2: 40 starts of a host take longer than their computing."""
     out = tmp_path / "m.json"
@@ -171,7 +189,9 @@ def test_a_cpu_waits_for_no_host(lolat: Command, tmp_path: Path, name: str) -> N
         x = b.add("dense", [x], (1, 2), in_features=2, out_features=2, bias=False)
     graph = b.build([x])
     found = load(out).predict(graph, 8)
-    assert (found.host_bound, found.host_ms is None) == ((True, False), (None, True))["cpu" in name]
+    assert (found.host_bound, found.host_ms is None) == ((True, False), (None, True))[
+        name in ("desk-cpu", "i7-12700h")
+    ]
     assert load(out).run_as(launch="eager").predict(graph, 8).latency_ms == found.latency_ms
     if "cpu" in name:
         with pytest.raises(InputError, match="knows eager alone"):

@@ -156,7 +156,9 @@ def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
 
 def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
     said: list[str] = []
-    read_networks(table(tmp_path, "network,batchsize,note,ms\na,8,x,1\n")).say_assumed(said.append)
+    read_networks(
+        table(tmp_path, "network,batchsize,note,precision,ms\na,8,x,fp32,1\n")
+    ).say_assumed(said.append)
     assert len(said) == 2
     assert said[0].endswith("the column batchsize is not read; did you mean batch_size?")
     assert said[1].endswith("all its times are taken to be of a batch of 1")

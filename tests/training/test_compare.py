@@ -10,7 +10,7 @@ import pytest
 
 import lolat as package
 from lolat.api.predicting import devices, with_a_price
-from lolat.errors import InputError
+from lolat.errors import InputError, ModelFileError
 from lolat.fitting.gpus import find_gpu
 from lolat.training.compare import compare
 from tests.training.several import GPUS, PRICES, asked, network
@@ -110,6 +110,44 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
 def test_the_name_of_a_gpu_names_its_model() -> None:
     models, _ = devices(["a100,rtx-4090"])
     assert [m.label for m in models] == ["a100-fp32", "rtx-4090-amp"]  # eager, not compiled
+
+
+def test_a_gpu_names_all_its_models_where_it_is_asked_for_every_one() -> None:
+    for name in ("rtx-4090", "RTX4090", "4090", "GeForce RTX 4090"):
+        every, _ = devices([name], every=True)
+        assert [m.label for m in every] == ["rtx-4090-amp", "rtx-4090-amp-compiled"]
+        (one,), _ = devices([name])
+        assert one.label == "rtx-4090-amp"
+    (exact,), _ = devices(["rtx-4090-amp-compiled"], every=True)
+    assert exact.label == "rtx-4090-amp-compiled"
+
+
+def test_an_unknown_card_with_the_chip_of_a_known_one_is_told_so() -> None:
+    with pytest.raises(ModelFileError, match="or ask a100-fp32, the same chip with another memory"):
+        devices(["A100-80GB"])
+    with pytest.raises(ModelFileError) as other:
+        devices(["l4"])
+    assert "the same chip" not in str(other.value)
+
+
+def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
+    said: list[tuple[int, int, str]] = []
+    models = [package.load(name) for name in GPUS]
+
+    def tell(done: int, of: int, name: str) -> None:
+        said.append((done, of, name))
+
+    compare(models, network(), (None, None), 64, {}, tell, samples=100, prices=prices)
+    assert said == [(n, 3, name) for n, name in enumerate(GPUS, 1)]
+
+
+def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
+    models = [package.load(name) for name in GPUS]
+    left_out = dict.fromkeys("abc", "no price in FILE") | {"d": "other"}
+    with pytest.raises(InputError) as error:
+        compare(models, network(), ("fp8", None), 64, left_out, samples=100, prices=prices)
+    assert str(error.value).count("no price in FILE") == 1
+    assert "a, b, c: no price in FILE; d: other; " in str(error.value)
 
 
 def test_the_names_of_price_lists_name_models() -> None:

@@ -232,6 +232,23 @@ def test_a_card_with_less_memory_is_not_rented_where_the_step_does_not_fit(tmp_p
         assert rented.instance_type == instance
 
 
+def test_what_does_not_fit_tells_a_card_with_more_memory(lolat: Command, tmp_path: Path) -> None:
+    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+    path.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price\nsmall,A100,1,1\nbig,A100-80GB,1,2\n"
+    )
+    net.write_text(json.dumps(synthetic.network(width=64, size=56).to_dict()))
+    model, graph = package.load("a100-fp32"), synthetic.network(width=64, size=56)
+    most = model.cost(graph, 1).largest_batch
+    assert most is not None
+    said = "A100-80GB with 80 GiB is rented too: --memory-gib 80 counts on it"
+    ask = ("cost", "--on", "a100", "--precision", "fp32", net, "--samples", 10**6, "--prices", path)
+    assert said in lolat(*ask, "--batch-size", most + 1).out
+    assert said in lolat.done(*ask, "--batch-size", "auto").out
+    assert said not in lolat.done(*ask, "--batch-size", most).out
+    assert model.cost(graph, most + 1, memory_gib=80, prices=str(path)).fits
+
+
 def test_a_largest_batch_tells_a_cheaper_card_with_less_memory(
     lolat: Command, tmp_path: Path
 ) -> None:
