@@ -144,7 +144,7 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
         )
     if rank > n:
         raise InputError(
-            f"{arg('coverage')} {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "
+            f"{arg('coverage')} {coverage:g}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "
             f"which is all that {n} left-out points can tell; ask for less, or measure "
             f"{math.ceil(coverage / (1.0 - coverage) - 1e-9)} or more",
             code="coverage-range",

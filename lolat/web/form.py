@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import PRECISIONS
+from lolat.graph.modes import LAUNCHES
 from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS, published
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.model.budget import MOST_BATCH, VARY
@@ -171,6 +172,10 @@ def _steps(least: int, most: int) -> tuple[str, ...]:
 
 PRECISION = Field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
                   choices={"": "as measured", **{p: p for p in PRECISIONS}})  # fmt: skip
+LAUNCH = Field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
+               choices={"": "as measured", **{way: way for way in LAUNCHES}})  # fmt: skip
+WAY = (PRECISION, LAUNCH)
+"""How a device runs the network."""
 
 
 def batch_on_each(text: str) -> int | str:
@@ -182,7 +187,7 @@ TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
               Numbers(most=MOST_BATCH, longest=8)),
-        PRECISION,
+        *WAY,
     )),
     "budget": Tab("What fits", (
         Field("vary", "What may change", "width", choices={v: VARY_WORDS[v] for v in VARY}),
@@ -191,13 +196,13 @@ TABS = {
               "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
               Numbers(most=99.9, whole=False, may_be_empty=True)),
         Field("batch_size", "Batch size", "1", "samples at once", Numbers(most=MOST_BATCH)),
-        PRECISION,
+        *WAY,
     )),
     "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000", "", Numbers()),
         Field("epochs", "Epochs", "20", "", Numbers()),
         Field("batch_size", "Batch on each device", "64", "auto: the largest that fits", batch_on_each),
-        PRECISION,
+        *WAY,
         Field("optimizer", "Optimizer", "sgd", choices={o: o for o in OPTIMIZERS}),
         Field("replicas", "Devices", "1,2,4,8", "how many; several with commas",
               Numbers(most=4096, longest=16)),

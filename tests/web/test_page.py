@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from lolat.model.budget import budget
 from lolat.model.file import put
 from lolat.model.prediction import domain_words
 from lolat.units import dollars, duration, milliseconds, quantity
+from lolat.web import answers
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -117,8 +119,29 @@ def test_what_is_outside_says_why(
     page.get(BOTH)
     wanted = lolat.load(laptop).predict(strange())
     assert wanted.in_domain is False
-    assert page.answer().count(domain_words(wanted)) == 2
+    assert page.answer().count(domain_words(wanted)) == 4, "on each card and in each row"
     assert "a_new_kind" in page.answer()
+
+
+def test_each_batch_size_says_whether_it_is_outside(page: Site, laptop: Path) -> None:
+    sizes = (1, 8, 2**16)
+    graph = synthetic.network(name="Mine")
+    inside = [lolat.load(laptop).predict(graph, size).in_domain for size in sizes]
+    assert inside[0] is True
+    assert inside[-1] is False
+    page.get(f"{MINE}&batch_size={','.join(map(str, sizes))}")
+    rows = re.findall(r"(?s)<tr><th.*?</tr>", page.raw.partition('id="compared"')[2])
+    told = ["OUTSIDE" in row for row in rows if "laptop" in row][: len(sizes)]
+    assert told == [not is_so for is_so in inside]
+
+
+def test_the_launch_is_asked_of_the_device(page: Site) -> None:
+    gpu = lolat.load(Path(__file__).parents[2] / "models" / "rtx-4090-amp.json")
+    asked = answers.asked_of(SimpleNamespace(model=gpu), {"precision": "fp32", "launch": "graph"})
+    graph = synthetic.network()
+    assert asked.predict(graph).latency_ms == gpu.run_as("fp32", "graph").predict(graph).latency_ms
+    page.get(f"{MINE}&launch=graph")
+    assert any("laptop knows eager alone" in words for words in page.errors().values())
 
 
 def test_the_full_report_is_the_page_of_the_command(
