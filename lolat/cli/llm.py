@@ -57,7 +57,8 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
 
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or llama-3.1-70b. With limits (--max-tpot-ms, --max-ttft-ms, --gpus) the
-    fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the best row of each.
+    fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the cheapest row of
+    each, for as many users.
     """
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines

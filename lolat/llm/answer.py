@@ -148,9 +148,13 @@ class LanguageModel(Result):
 
     @property
     def compared(self) -> ServedModel | None:
-        """The row that stands beside those of other GPUs: the best, or what it would be of all that fit."""
+        """The row that stands beside those of other GPUs: of all that fit, within the limits, the one with
+        the cheapest tokens, or without prices the best.
+        """
         inside = [n for n, row in enumerate(self.served) if row.fits and row.within is not False]
-        best = best_of(self.served, inside) if self.best is None else self.best
+        prices = {n: usd for n in inside if (usd := self.served[n].dollars_per_million) is not None}
+        best = best_of(self.served, inside)
+        best = min(prices, key=prices.__getitem__, default=best)
         return None if best is None else self.served[best]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -458,7 +462,8 @@ def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
 
 def _no(made: LanguageModel, asked: Question) -> AnswerIsNo:
     near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
-    room = f"; {made.warnings[0]}" if near.tpot_ms is None else ""
+    room = "" if near.fits else f", with room for {near.largest_concurrency:,} at once"
+    room = f"; {made.warnings[0]}" if near.tpot_ms is None else room
     limits = [
         f"{milliseconds(ms)} {what}"
         for what, ms in (

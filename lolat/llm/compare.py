@@ -1,4 +1,4 @@
-"""One language model on several GPUs: the best row of each, side by side."""
+"""One language model on several GPUs: the cheapest row of each, side by side."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OF_THE_GPU = ("dtype", "not-timed")
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """A language model by several model files. `answers`: of each name the best row, within the limits
-    where there are any; `cheapest`, `fastest`: their names, by dollars a million tokens and by time per
+    """A language model by several model files. `answers`: of each name the cheapest row, within the
+    limits where there are any; `cheapest`, `fastest`: of these, by dollars a million tokens and by time per
     output token; `left_out`: why others cannot answer.
     """
 
@@ -32,7 +32,7 @@ class ComparedModels(Result):
 
     @property
     def answers(self) -> dict[str, ServedModel]:
-        """The best row of each."""
+        """The row of each."""
         return {name: answer.compared for name, answer in self.of.items() if answer.compared}
 
     @property
@@ -81,12 +81,22 @@ def compare(models: Mapping[str, Model], config: Any, **question: Any) -> Compar
                 raise
             errors[name] = error
             continue
-        if (row := answer.compared) is None:
+        if answer.compared is None:
             errors[name] = AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
             continue
-        # The remarks are to be of this row alone.
-        alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
-        found[name] = model.llm(decoder, **question | alone)
+        found[name] = answer
+    each = [
+        {row.concurrency for row in answer.served if row.fits and row.within is not False}
+        for answer in found.values()
+    ]
+    if users := max(set.intersection(*each) if each else (), default=None):
+        question |= {"concurrency": users}  # beside each other are as many users
+    for name in found:
+        answer = models[name].llm(decoder, **question)
+        if row := answer.compared:
+            # The remarks are to be of this row alone.
+            alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
+            found[name] = models[name].llm(decoder, **question | alone)
     made = ComparedModels(found, {name: str(error) for name, error in errors.items()})
     if not found:
         why = "; ".join(f"{name}: {error.message}" for name, error in errors.items())

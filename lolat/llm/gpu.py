@@ -220,7 +220,7 @@ class GPU:
             raise InputError(
                 f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
                 f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
-                f"or give another {arg('dtype')}",
+                f"or give another {arg('kv_dtype' if 'attention' in name else 'dtype')}",
                 code="not-timed",
             )
         return known[wanted]

@@ -163,7 +163,8 @@ def _room(gpu: GPU, layout: Layout, asked: Question) -> str:
     room = USABLE * memory - RESERVED_GIB
 
     def least(one: Layout) -> int:
-        return math.ceil(one.weight_bytes * one.tensor_parallel / GIB / room)
+        number = math.ceil(one.weight_bytes * one.tensor_parallel / GIB / room)
+        return 1 << (number - 1).bit_length()  # a tensor is split in halves
 
     taken = layout.weight_bytes * layout.tensor_parallel / GIB
     others = dict.fromkeys(DTYPES, 0)  # their order; of equal numbers the first type is named

@@ -80,11 +80,13 @@ def compared_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
-    """Heads, and the best row of each model; the last cell says which is the cheapest and the fastest."""
+    """Heads, and the cheapest row of each model; the last cell says which of these is the cheapest, and the
+    fastest.
+    """
     rows = []
     for name, row in found.answers.items():
         *cells, _ = _row(found.of[name], row, False)
-        named = {"cheapest": found.cheapest, "fastest": found.fastest}
+        named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
         words = [word for word, best in named.items() if best == name]
         rows.append([plain(name), _types(row), *cells, ", ".join(words)])
     first, *_ = found.of.values()

@@ -208,12 +208,12 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
 
 
 def served_beside(cards: list[Card]) -> str:
-    """The best rows of several devices as a table; "" where there is nothing to compare."""
+    """The cheapest rows of several devices as a table; "" where there is nothing to compare."""
     found = {c["device"].key: c["answer"] for c in cards if c.get("answer")}
     several = ComparedModels({k: answer for k, answer in found.items() if answer.compared}, {})
     if len(several.of) < 2:
         return ""
-    return _table("The best configuration of each", *compared_table(several))
+    return _table("The cheapest configuration of each", *compared_table(several))
 
 
 # ---- Latency: the devices beside each other.

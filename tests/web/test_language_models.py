@@ -61,7 +61,7 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
     with site([gpu, tmp_path / "quick.json"]) as page:
         page.get(f"{TAB}{SMALL}&model=gpu&model=quick")
         assert "Side by side" in page.answer()
-        body = page.raw.partition("The best configuration of each")[2].partition("</table>")[0]
+        body = page.raw.partition("The cheapest configuration of each")[2].partition("</table>")[0]
         page.get(f"{TAB}{SMALL}&model=gpu")
         assert "Side by side" not in page.answer()
     names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
