@@ -178,4 +178,4 @@ def exchange_ms(
     # The wait, if the backward pass took no time, is the whole exchange, bucket by bucket.
     whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
     exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
-    return exposed, whole - exposed
+    return exposed, max(whole - exposed, 0.0)  # rounding

@@ -196,3 +196,14 @@ def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
     assert assumed_link("RTX 4090", MACHINE).gbps == 126
     assert assumed_link("RTX 4090", MACHINE + 1) == Link(10, name="the network between machines")
     assert assumed_link("RTX 4090", 4, machine=2).gbps == 10
+
+
+@given(
+    st.lists(st.tuples(st.floats(1.0, 1e8), st.floats(0.0, 10.0)), min_size=1, max_size=5),
+    st.sampled_from([1.0, 10.0, 100.0]),
+)
+def test_no_less_than_nothing_is_hidden(gradients: list[tuple[float, float]], gbps: float) -> None:
+    """Where nothing is, rounding would leave -1e-14 ms: the last backward pass ends with all to send."""
+    sizes, backward = map(list, zip(*gradients, strict=True))
+    for times in (backward, [*[0.0] * (len(backward) - 1), 0.7]):
+        assert exchange_ms(sizes, times, 8, Link(gbps))[1] >= 0.0
