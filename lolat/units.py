@@ -152,6 +152,14 @@ def byte_size(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def by_text(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Each text once -> the names that it is told of; `told`: (name, text)."""
+    found: dict[str, list[str]] = {}
+    for name, text in told:
+        found.setdefault(text, []).append(name)
+    return found
+
+
 def plural(count: int, word: str) -> str:
     """1 device, 2 devices; 50,000 samples."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.io.results import Result
 from lolat.llm.answer import LanguageModel, ServedModel, find_decoder
-from lolat.units import plural
+from lolat.units import by_text, plural
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -51,11 +51,8 @@ class ComparedModels(Result):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Each once, with the names that it is of in front."""
-        names: dict[str, list[str]] = {}
-        for name, answer in self.of.items():
-            for remark in answer.warnings:
-                names.setdefault(remark, []).append(name)
-        return tuple(f"{', '.join(of)}: {remark}" for remark, of in names.items())
+        told = ((name, remark) for name, answer in self.of.items() for remark in answer.warnings)
+        return tuple(f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
 
     def words(self) -> str:
         """How many, and the fastest."""

@@ -20,7 +20,7 @@ from lolat.model.running import held_words, name_of, way_words
 from lolat.model.summary import headline
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import table_lines
-from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
+from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
 
@@ -266,9 +266,7 @@ def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     """Devices that cannot answer, and why, those of one reason together: MOST_NOTES reasons, and how many
     devices more.
     """
-    reasons: dict[str, list[str]] = {}
-    for name, why in left_out.items():
-        reasons.setdefault(plain(why), []).append(plain(name))
+    reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     shown = list(reasons.items())[:MOST_NOTES]
     for why, names in shown:
         yield f"{_few(names, MOST_NAMES)}: {why}"

@@ -18,7 +18,7 @@ from lolat.readers.children import Said
 from lolat.training.cost import Cost, check_limits, frontier
 from lolat.training.model import Limits
 from lolat.training.prices import rental_of
-from lolat.units import dollars, duration, plain, plural
+from lolat.units import by_text, dollars, duration, plain, plural
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,7 @@ def compare(
     left_out = dict(left_out)
     answers = _answers(models, graph, way, batch_size, left_out, asked, said)
     if not answers:
-        reasons: dict[str, list[str]] = {}
-        for name, text in left_out.items():
-            reasons.setdefault(text, []).append(name)
+        reasons = by_text(left_out.items())
         why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
         raise InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
     choices = [
