@@ -19,9 +19,10 @@ from lolat.errors import (
     arg,
 )
 from lolat.fitting.gpus import Gpu, find_gpu, gpu_of
+from lolat.graph.analysis import Analysis
 from lolat.graph.modes import EAGER
 from lolat.io.paths import find_model, list_models
-from lolat.model import Model, load
+from lolat.model import InputSize, Model, load
 from lolat.model.file import answers_for
 from lolat.model.predicting import why_left_out
 from lolat.model.prediction import Prediction, Predictions
@@ -29,7 +30,7 @@ from lolat.model.running import mode_of, ways
 from lolat.training.prices import Prices, price_list, rental_of
 from lolat.units import plain
 
-ALL = "all"
+ALL, BEST = "all", "best"
 HALVES = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 CPU = "cpu"
@@ -189,13 +190,41 @@ def with_a_price(
     }
 
 
+def predict_in(
+    model: Model,
+    precision: str | None,
+    launch: str | None,
+    network: Any,
+    batch_size: Any,
+    predictor: str | None,
+    coverage: float | None,
+    input_size: InputSize,
+    *limits: Any,
+) -> Prediction | Predictions:
+    """The answer of `Model.predict` in another precision or launch, or for several networks or batches.
+
+    `limits`: prices, max_ms and sure, as of `predict_all`. Raises what `predict` does; of several networks
+    one that cannot be read only where none can.
+    """
+    has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
+    networks = network if isinstance(network, list) else [network]
+    best = precision == BEST
+    found = predict_all(
+        [model.run_as(None if best else precision, launch)], networks,
+        batch_size if has_sizes else [batch_size], predictor, coverage, input_size, None, best, *limits,
+    )  # fmt: skip
+    if found.errors and not found.answers:
+        raise next(iter(found.errors.values()))
+    return found if has_sizes or networks is network else found[0]
+
+
 def predict_all(
     models: Sequence[Model],
     networks: Sequence[Any],
     batch_sizes: Sequence[int | str],
     predictor: str | None = None,
     coverage: float | None = None,
-    input_size: Sequence[int] = (),
+    input_size: InputSize = None,
     left_out: Mapping[str, str] | None = None,
     best: bool = False,
     prices: str | Prices | None = None,
@@ -205,24 +234,27 @@ def predict_all(
     """Predict each network at each batch size on each device, in this order.
 
     A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
-    devices that cannot answer, and why. `best`: each device in its fastest precision. `prices`: what
-    several devices cost; None: the list of `lolat prices`. `max_ms`, `sure`: see `Model.predict`.
+    devices that cannot answer, and why. `best`: each device in its fastest precision. `prices`: of devices,
+    several of which have those of `lolat prices` where it is None. `max_ms`, `sure`: see `Model.predict`.
     InputError for a predictor or a coverage that a model cannot answer, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)
-    several = len(models) * len(batch_sizes) * len(set(networks)) + len(left_out or ()) > 1
+    every = {n if isinstance(n, str) else id(n): n for n in networks}
+    several = len(models) * len(batch_sizes) * len(every) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     limit = {"max_ms": max_ms, "sure": sure}
-    per_hour = _price_per_hour(models, prices) if len(models) > 1 else {}
+    has_prices = len(models) > 1 or prices is not None
+    per_hour = _price_per_hour(models, prices) if has_prices else {}
     answers: list[Prediction] = []
-    seen: set[tuple[Any, int, str]] = set()
+    seen: set[tuple[str | int, int, str]] = set()
     errors: dict[str, LolatError] = {}
-    for network in dict.fromkeys(networks):
+    for key, network in every.items():
         try:
-            graph = readers.read(network, input_size)
+            is_read = isinstance(network, Analysis)
+            graph = network if is_read else readers.read(network, input_size)
         except (NetworkError, MissingPackageError) as error:
-            errors[network] = error
+            errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
         for batch_size in batch_sizes:
             for model in models:
@@ -235,11 +267,11 @@ def predict_all(
                     continue
                 p = p.named(network, input_size)
                 label = p.query.model.label  # the faster model of two of one GPU may be the same
-                if best and (network, p.batch_size, label) in seen:
+                if best and (key, p.batch_size, label) in seen:
                     continue
-                seen.add((network, p.batch_size, label))
-                price = per_hour.get(model.label, UNSET)
-                answers.append(replace(p, device=label, price_per_hour=price) if several else p)
+                seen.add((key, p.batch_size, label))
+                p = replace(p, price_per_hour=per_hour.get(model.label, UNSET))
+                answers.append(replace(p, device=label) if several else p)
     if not answers and not errors:
         why = "; ".join(dict.fromkeys(lost.values()))
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")

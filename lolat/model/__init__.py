@@ -152,15 +152,17 @@ class Model(Result):
     @overload
     def predict(
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
-        coverage: float | None = None, *, input_size: InputSize = None,
-        max_ms: float | None = None, sure: bool = False,
+        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
+        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
+        prices: str | None = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
     def predict(
         self, network: Any, batch_size: Sequence[int | str], predictor: str | None = None,
-        coverage: float | None = None, *, input_size: InputSize = None,
-        max_ms: float | None = None, sure: bool = False,
+        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
+        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
+        prices: str | None = None,
     ) -> Predictions: ...  # fmt: skip
 
     def predict(
@@ -170,51 +172,46 @@ class Model(Result):
         predictor: str | None = None,
         coverage: float | None = None,
         *,
+        precision: str | None = None,
+        launch: str | None = None,
         input_size: InputSize = None,
         max_ms: float | None = None,
         sure: bool = False,
+        prices: str | None = None,
     ) -> Prediction | Predictions:
         """How long one forward pass of a network takes, block by block.
 
-        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory; a
-        list of them gives `Predictions`, one for each, for which the network is read once. `predictor`:
-        "extended" or "two-regime", the model's default if None. `coverage`: how sure the interval is, above
-        0 and below 1; if None 0.9, and no interval where the model has too few points for that.
-        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps
-        too, 1 where no batch does; `sure`: by the upper end of the interval, not the latency alone.
+        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory. A
+        list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
+        once. `predictor`: "extended" or "two-regime", the model's default if None. `coverage`: how sure the
+        interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
+        for that. `precision`, `launch`: see `run_as`; "best": the fastest precision. `input_size`:
+        height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps too, 1 where no
+        batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a price list
+        as for `cost`, for `dollars_per_million`.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
-        table of blocks. Raises NetworkError where the network cannot be read, InputError for a batch size,
-        predictor or coverage that cannot be.
+        table of blocks. Raises NetworkError where the network cannot be read (one of several is in
+        `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
-        from lolat.model.budget import check_budget
-        from lolat.model.predicting import AUTO, end_ms, largest_batch, predict_network
-        from lolat.model.prediction import Predictions
-
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        asked = (self, batch_size, predictor, coverage, input_size)
+        asked = (self, batch_size, predictor, coverage, input_size, precision, launch, prices)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             known: Prediction = last[2]
             return known
-        if max_ms is not None:
-            check_budget(max_ms)
+        has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
+        if has_sizes or isinstance(network, list) or precision or launch or prices:
+            from lolat.api.predicting import predict_in
+
+            question = network, batch_size, predictor, coverage, input_size
+            return predict_in(self, precision, launch, *question, prices, max_ms, sure)
+        from lolat.model.predicting import predict_read
+
         read = self._read(network, input_size, predictor, coverage)
         model = self._as_written(read)
-        formula = model.predictor(predictor)
-
-        def of(size: int) -> Prediction:
-            return predict_network(model, read, size, formula, coverage)
-
-        def answer(size: Any) -> Prediction:
-            if size == AUTO:
-                keeps = None if max_ms is None else lambda n: end_ms(of(n), sure) <= max_ms
-                size = largest_batch(model, read, keeps)
-            return of(size).named(network, input_size)
-
-        if isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
-            return Predictions(tuple(map(answer, batch_size)))
-        prediction = answer(batch_size)
+        found = predict_read(model, read, batch_size, predictor, coverage, max_ms, sure)
+        prediction = found.named(network, input_size)
         if isinstance(network, Graph):
             network.cache["answer"] = (asked, network, prediction)
         return prediction
@@ -291,7 +288,8 @@ class Model(Result):
         the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
         answer. Raises AnswerIsNo where not even the smallest stays within the time.
         """
-        from lolat.model.budget import budget, check_budget
+        from lolat.model.budget import budget
+        from lolat.model.predicting import check_budget
 
         check_budget(max_ms)
         read = self._read(network, input_size, predictor, coverage)
@@ -423,7 +421,7 @@ class Model(Result):
 
     def evaluate(
         self,
-        networks: Sequence[str] = (),
+        networks: str | Sequence[str] = (),
         batch_size: int | Sequence[int] = (),
         *,
         input_size: InputSize = None,
@@ -431,8 +429,8 @@ class Model(Result):
     ) -> Evaluation:
         """Measure networks on this machine and compare them with what the model predicts: some minutes.
 
-        `networks`: names, files or "package.module:callable", as the model's framework runs them; ten of
-        keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`: is told how
+        `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
+        them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`: is told how
         far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError where the
         framework is not installed, InputError where the model is not of this kind of device.
         """
@@ -440,7 +438,8 @@ class Model(Result):
         from lolat.readers import as_size
 
         sizes = [batch_size] if isinstance(batch_size, int) else batch_size
-        return evaluate(self, self.label, networks, sizes, as_size(input_size), progress)
+        names = [networks] if isinstance(networks, str) else networks
+        return evaluate(self, self.label, names, sizes, as_size(input_size), progress)
 
     def evaluate_table(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -28,7 +27,7 @@ from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
-from lolat.model.predicting import end_ms
+from lolat.model.predicting import check_budget, end_ms
 from lolat.model.prediction import Prediction
 from lolat.units import byte_size, milliseconds, percent, plain
 
@@ -157,14 +156,6 @@ def budget(
         return BudgetAnswer(vary, max_ms, sure, best, larger, now, channels)
     assert larger is not None  # since `best` is None
     raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger)
-
-
-def check_budget(max_ms: float) -> None:
-    """InputError unless a budget is a number of milliseconds above 0."""
-    if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
-        raise InputError(
-            f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
-        )
 
 
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:

@@ -113,6 +113,37 @@ def largest_batch(
     return max(bisect_left(range(1, most + 1), True, key=lambda n: not keeps(n)), 1)
 
 
+def predict_read(
+    model: Model,
+    network: Graph | Analysis,
+    batch_size: Any,
+    predictor: str | None,
+    coverage: float | None,
+    max_ms: float | None = None,
+    sure: bool = False,
+) -> Prediction:
+    """The answer of `Model.predict` for a network that was read, at one batch size or "auto"."""
+    if max_ms is not None:
+        check_budget(max_ms)
+    formula = model.predictor(predictor)
+
+    def of(size: int) -> Prediction:
+        return predict_network(model, network, size, formula, coverage)
+
+    if batch_size != AUTO:
+        return of(batch_size)
+    keeps = None if max_ms is None else lambda n: end_ms(of(n), sure) <= max_ms
+    return of(largest_batch(model, network, keeps))
+
+
+def check_budget(max_ms: float) -> None:
+    """InputError unless a budget is a number of milliseconds above 0."""
+    if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
+        raise InputError(
+            f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
+        )
+
+
 def end_ms(prediction: Prediction, sure: bool) -> float:
     """The latency, or to be sure the upper end of its interval; InputError where there is none."""
     if not sure:

@@ -206,6 +206,19 @@ class Prediction(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row, as each of `Predictions` has it: network, device, batch_size, latency_ms, low_ms,
+        high_ms, coverage, in_domain, predictor, dollars_per_million and the six counts."""
+        low, high = self.interval_ms or (None, None)
+        row = {
+            "network": self.query.network, "device": self.query.model.label,
+            "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
+        }  # fmt: skip
+        row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor")}
+        price = self.dollars_per_million
+        row["dollars_per_million"] = None if price is UNSET else price
+        return [row | {name: self.counts[name] for name in FEATURES}]
+
+    def block_rows(self) -> list[dict[str, Any]]:
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
         names = ("name", "latency_ms", "share", "bound_by")
         return [{**{n: getattr(b, n) for n in names}, **b.counts} for b in self.blocks]
@@ -217,10 +230,10 @@ class Prediction(Result):
         return "\n".join(report_lines(self))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `rows` as a CSV table. Raises InputError where the file cannot be written."""
+        """Write `block_rows` as a CSV table. Raises InputError where the file cannot be written."""
         from lolat.report.tables import write_csv
 
-        write_csv(path, self.rows())
+        write_csv(path, self.block_rows())
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write a page to explore the blocks: one file that loads nothing.
@@ -269,21 +282,12 @@ class Predictions(Result):
         """How many there are, and the shortest and the longest time."""
         times = sorted(p.latency_ms for p in self.answers)
         ends = f": {milliseconds(times[0])} to {milliseconds(times[-1])}" if times else ""
-        return f"{plural(len(times), 'prediction')}{ends}"
+        lost = "".join(f"; {name} could not be read: {why}" for name, why in self.failures.items())
+        return f"{plural(len(times), 'prediction')}{ends}{lost}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each prediction: network, device, batch_size, latency_ms, interval, price, counts."""
-        rows = []
-        for p in self.answers:
-            low, high = p.interval_ms or (None, None)
-            times = {"latency_ms": p.latency_ms, "low_ms": low, "high_ms": high}
-            about = {n: getattr(p, n) for n in ("coverage", "in_domain", "predictor")}
-            counts = {name: p.counts[name] for name in FEATURES}
-            given = {"network": p.query.network, "device": p.query.model.label}
-            price = None if p.dollars_per_million is UNSET else p.dollars_per_million
-            money = {"dollars_per_million": price}
-            rows.append({**given, "batch_size": p.batch_size, **times, **about, **money, **counts})
-        return rows
+        """A row for each prediction: see `Prediction.rows`."""
+        return [row for p in self.answers for row in p.rows()]
 
 
 def domain_words(prediction: Prediction) -> str:

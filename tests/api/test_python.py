@@ -79,6 +79,18 @@ def test_a_network_of_any_framework_is_predicted(model: lolat.Model, network: An
     assert one.latency_ms == model.predict(made, **size).latency_ms
 
 
+def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
+    """A list of networks or batch sizes is a list of answers; one that cannot be read is among them."""
+    small, large = synthetic.network(1), synthetic.network(3)
+    several = model.predict([small, large, "nothing.onnx"], [1, 8])
+    assert [p.query.graph for p in several] == [small, small, large, large]
+    assert list(several.failures) == ["nothing.onnx"]
+    assert several.rows() == [r for g in (small, large) for b in (1, 8) for r in model.predict(g, b).rows()]
+    assert "nothing.onnx" in repr(several)
+    with pytest.raises(lolat.NetworkError):
+        model.predict(["nothing.onnx"])
+
+
 def test_training_and_its_cost() -> None:
     """Of one device, and of four with a price: hours are those of training, dollars hours and price."""
     model = lolat.load("rtx-5090-amp")
