@@ -213,7 +213,8 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 )  # fmt: skip
 @common.option(
     "--value", metavar="FUNCTION",
-    help="package.module:callable, from (n, positions) integers to (n,) numbers: large is good.",
+    help="package.module:callable, as --objective of search, or from (n, positions) integers to (n,) "
+    "numbers: large is good.",
 )  # fmt: skip
 @common.batch_option(default=1, show_default=True)
 @common.precision_option

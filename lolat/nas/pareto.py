@@ -6,7 +6,6 @@ The score is expensive. So it is asked for only of candidates within the time, a
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import os
 from collections.abc import Callable
@@ -22,14 +21,14 @@ from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
-from lolat.io.writing import check_file, not_written, shown_path
+from lolat.io.writing import AnyPath, check_file, not_written, shown_path
 from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest, front
 from lolat.nas.fewshot import read_archs
 from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_function, find_space, user_code
+from lolat.nas.user_code import call_with, find_function, find_space, parameters, user_code
 
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
@@ -96,8 +95,8 @@ class SearchResult(Result):
 
 def search(
     space: str | Space,
-    model: str | Model,
-    objective: str | Callable[..., Any],
+    model: AnyPath | Model,
+    objective: AnyPath | Callable[..., Any],
     *,
     max_ms: float | None = None,
     candidates: int = 200,
@@ -105,7 +104,7 @@ def search(
     lower_is_better: bool = False,
     batch_size: int = 1,
     predictor: str | None = None,
-    scores: str | os.PathLike[str] | None = None,
+    scores: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
     """The fastest candidates of a space at each score, and the best at each latency, on a device.
@@ -116,14 +115,14 @@ def search(
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
     that take at most this. `candidates`: how many a function scores: all of a space that has no more, else
     the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
-    such as a loss. `scores`: a CSV file to which each score is added at once, and which is read when the
+    such as a loss. `scores`: of a function, a CSV file to which each score is added at once, and which is read when the
     search is run again; with more `candidates` only as many new ones are scored as are missing.
 
     Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
     argument.
     """
     shown = progress or Progress()
-    loaded = load(model) if isinstance(model, str) else model
+    loaded = model if isinstance(model, Model) else load(model)
     of_space = find_space(space, shown)
     check_file(scores, "scores")
     known = Scores(of_space, objective, scores, shown)
@@ -254,8 +253,8 @@ class Scores:
     def __init__(
         self,
         space: Space,
-        objective: str | Callable[..., Any],
-        path: str | os.PathLike[str] | None = None,
+        objective: AnyPath | Callable[..., Any],
+        path: AnyPath | None = None,
         progress: Progress | None = None,
     ) -> None:
         """`objective`: a CSV table, a function, or its name; `path`: of the scores of a function.
@@ -266,17 +265,25 @@ class Scores:
         self.rows: np.ndarray | None = None
         self.changed = ""
         self.known: dict[str, float] = {}
+        objective = os.fspath(objective) if isinstance(objective, os.PathLike) else objective
         if isinstance(objective, str) and (is_table(objective) or os.path.isfile(objective)):
+            if path is not None:
+                raise InputError(
+                    f"{arg('scores')} {shown_path(path)} with the table {shown_path(objective)}, which has "
+                    f"the scores already; leave {arg('scores')} out, or give a function as "
+                    f"{arg('objective')}",
+                    code="scores",
+                )
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")
-        self._named, self._name = _named(self.function), _name_of(objective)
+        self._named, self._name = parameters(self.function), _name_of(objective)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             self.changed = _changed(self.function, path)
             _cut_last_line(path)
             self._read(path)
 
-    def _read(self, path: str | os.PathLike[str]) -> np.ndarray:
+    def _read(self, path: AnyPath) -> np.ndarray:
         """The rows of a table of scores, which are then known."""
         table = read_table(os.fspath(path), COLUMNS, rows="network" if self.path is None else None)
         archs, rows = read_archs(table, self.space)
@@ -317,31 +324,9 @@ class Scores:
         return self.known.get(arch, math.nan)
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
-        candidate = tuple(row.tolist())
-        values = {"arch": arch, "candidate": candidate, "choices": self.space.values(row)}
         with user_code(f"objective {arch}", "expected a number, or nan to leave it out"):
-            named = {p: values[p] for p in self._named}
-            score = float(self.function(**named) if named else self.function(candidate))
+            score = float(call_with(self.function, self._named, self.space, row))
         return score if math.isfinite(score) else math.nan
-
-
-def _named(function: Callable[..., Any]) -> list[str]:
-    """The parameters of a score that have a name of ours; InputError where it cannot be called."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # of a function in C, which Python does not know
-        return []
-    named = [p for p in signature.parameters if p in ("arch", "candidate", "choices")]
-    try:
-        if not named:
-            raise TypeError("none of the names that are expected")
-        signature.bind(**dict.fromkeys(named))
-    except TypeError as error:
-        raise InputError(
-            f"{arg('objective')} has the parameters {signature} ({error}); expected one: name it arch "
-            "(the text), candidate (the integers) or choices (a dict)"
-        ) from None
-    return named
 
 
 def _name_of(objective: str | Callable[..., Any]) -> str:
@@ -352,7 +337,7 @@ def _name_of(objective: str | Callable[..., Any]) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def _changed(function: Callable[..., Any], path: str | os.PathLike[str]) -> str:
+def _changed(function: Callable[..., Any], path: AnyPath) -> str:
     """That a function's file changed after its scores were written to `path`; "" where it did not."""
     code = getattr(function, "__code__", None)
     with contextlib.suppress(OSError):
@@ -362,14 +347,14 @@ def _changed(function: Callable[..., Any], path: str | os.PathLike[str]) -> str:
     return ""
 
 
-def _cut_last_line(path: str | os.PathLike[str]) -> None:
+def _cut_last_line(path: AnyPath) -> None:
     """Remove the half line that a killed run may have left in a file of scores."""
     data = Path(path).read_bytes()
     if data.startswith(",".join(COLUMNS).encode()):
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def _append(path: str | os.PathLike[str], cells: list[str]) -> None:
+def _append(path: AnyPath, cells: list[str]) -> None:
     """Write one row through to the disk; a file without the name of its objective stays without."""
     try:
         with open(path, "a+", newline="", encoding="utf-8") as file:

@@ -197,7 +197,8 @@ def scorer_for(
 ) -> Scorer:
     """See `Space.scorer`."""
     sampled = space.name in model.document.get("spaces", {})
-    by_samples = sampled and predictor is None and batch_size == 1
+    asked = model.asked_precision or model.asked_launch  # samples are of one way to run
+    by_samples = sampled and predictor is None and batch_size == 1 and not asked
     if not by_samples:
         if not sampled and not model.predictors:
             raise lacks(model.document, model.source, space.name)

@@ -23,7 +23,7 @@ from lolat.nas.pareto import none_within
 from lolat.nas.sampled import NasModel
 from lolat.nas.scorer import DECODED, Scored, Scorer, best_of
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_function, find_space, user_code
+from lolat.nas.user_code import call_with, find_function, find_space, parameters, user_code
 
 BEST = 10  # of the result, unless another number is asked for
 MOST_ROWS = 10_000_000  # of the table
@@ -76,7 +76,7 @@ class ScoreResult(Result):
 
 def score(
     space: str | Space,
-    model: str | Model,
+    model: AnyPath | Model,
     output: AnyPath,
     *,
     among: AnyPath | None = None,
@@ -92,14 +92,14 @@ def score(
     `space`, `model`: as for `search`. `output`: a CSV table with the columns arch, latency_ms (low_ms and
     high_ms, by samples) (value). `among`: a CSV table with the column arch; without it all candidates.
     `max_ms`: only candidates that take at most this. `best`: only so many, the fastest, or those of the
-    largest `value`, a function from (n, positions) integers to (n,) numbers, or its name,
-    "package.module:callable"; the best first.
+    largest `value`, a function as `objective` of `search`, or from (n, positions) integers to (n,)
+    numbers, or its name, "package.module:callable"; the best first.
 
     Raises AnswerIsNo where no candidate is within the time; InputError for a wrong argument, and for more
     than ten million rows.
     """
     shown = progress or Progress()
-    loaded = load(model) if isinstance(model, str) else model
+    loaded = model if isinstance(model, Model) else load(model)
     of_space = find_space(space, shown)
     function = None if value is None else find_function(value, "value")
     check_file(output, "output", make_folder=True)
@@ -115,7 +115,7 @@ def score(
     within, fastest, limit = 0, math.inf, math.inf if max_ms is None else max_ms
     for indices, some, times in pieces:
         fastest = min(fastest, float(times.min(initial=math.inf)))
-        scored = _within(indices, some, times, limit, function)
+        scored = _within(of_space, indices, some, times, limit, function)
         top = best_of(top, scored, best or BEST)
         within += len(scored.times)
         if best is None:
@@ -171,22 +171,30 @@ def _require_few(count: int) -> None:
 
 
 def _within(
-    indices: np.ndarray, rows: np.ndarray, times: np.ndarray, max_ms: float, function: Value | None
+    space: Space,
+    indices: np.ndarray,
+    rows: np.ndarray,
+    times: np.ndarray,
+    max_ms: float,
+    function: Value | None,
 ) -> Scored:
     """Of a piece the candidates within the time."""
     able = times <= max_ms
-    values = -times[able] if function is None else _values(function, rows[able])
+    values = -times[able] if function is None else _values(function, space, rows[able])
     return Scored(indices[able], times[able], values)
 
 
-def _values(function: Value, rows: np.ndarray) -> np.ndarray:
+def _values(function: Value, space: Space, rows: np.ndarray) -> np.ndarray:
     """The user's number for each candidate; InputError for anything else."""
+    named = parameters(function, whole_space=True)
     with user_code(arg("value"), "expected a number for each candidate"):
-        values = np.asarray(function(rows), float)
+        each = (call_with(function, named, space, row) for row in rows)
+        values = np.asarray(list(each) if named else function(rows), float)
     if values.shape != (len(rows),):
         raise InputError(
             f"{arg('value')} returned an array of shape {values.shape} for candidates of shape "
-            f"{rows.shape}; expected a number for each, shape ({len(rows)},)"
+            f"{rows.shape}; expected a number for each, shape ({len(rows)},); or name its parameter arch, "
+            "candidate or choices, to be asked for one at a time"
         )
     return values
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lolat.errors import InputError, LolatError
+import numpy as np
+
+from lolat.errors import InputError, LolatError, arg
 from lolat.io.progress import Progress
 from lolat.nas.space import Space
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
@@ -64,6 +67,43 @@ def late(progress: Progress | None, text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+OF_A_CANDIDATE = ("arch", "candidate", "choices")
+"""Parameters of a user's function: the text, the integers, and the values by position."""
+
+
+def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[str]:
+    """The names among OF_A_CANDIDATE of a function's parameters.
+
+    `whole_space`: whether it may have none, and one parameter for many candidates at once. InputError where
+    it cannot be called so.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C, which Python does not know
+        return []
+    named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
+    try:
+        if not named and not whole_space:
+            raise TypeError("none of the names that are expected")
+        signature.bind(*([] if named else [None]), **dict.fromkeys(named))
+    except TypeError as error:
+        many = ", or by another name ((n, positions) integers, for n numbers)" * whole_space
+        raise InputError(
+            f"{arg('value' if whole_space else 'objective')} has the parameters {signature} ({error}); "
+            f"expected one: name it arch (the text), candidate (the integers) or choices (a dict){many}"
+        ) from None
+    return named
+
+
+def call_with(
+    function: Callable[..., Any], named: Sequence[str], space: Space, row: np.ndarray
+) -> Any:
+    """What a function says of one candidate; `named`: see `parameters`."""
+    values: dict[str, Any] = {"arch": space.arch(row), "candidate": tuple(row.tolist())}
+    values["choices"] = space.values(row)
+    return function(**{p: values[p] for p in named}) if named else function(values["candidate"])
 
 
 @contextlib.contextmanager

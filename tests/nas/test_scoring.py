@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,27 @@ def test_the_best_by_a_value_of_ones_own(
     assert result.within == len(able)
 
 
+def test_a_value_may_be_of_one_candidate_as_an_objective(
+    tmp_path: Path,
+) -> None:
+    """And the device a file's path."""
+    desk, among = tmp_path / "desk.json", tmp_path / "among.csv"
+    desk.write_text(json.dumps(synthetic.document()))
+    among.write_text("\n".join(["arch", *some_cells(9)]))
+    best = score(
+        SPACE, desk, tmp_path / "x.csv", among=among, best=9, value=lambda arch: arch.count("conv_3x3")
+    ).best  # fmt: skip
+    rows = np.array([SPACE.parse([c.arch])[0] for c in best])
+    assert [c.value for c in best] == most_convolutions(rows).tolist()
+    assert [c.value for c in best] == sorted((c.value for c in best), reverse=True)
+
+
 def test_a_value_is_a_number_for_each_and_a_nan_is_never_the_best(run: Run) -> None:
     def mostly_nan(rows: np.ndarray) -> np.ndarray:
         return np.where(rows[:, 5] == 2, rows[:, 4].astype(float), np.nan)
 
     assert {c.value for c in run(best=5, value=mostly_nan)[0].best} == {4.0}
-    for wrong in (lambda rows: np.zeros((len(rows), 2)), lambda rows: "high", "no.such:thing"):
+    for wrong in (lambda rows: np.zeros((len(rows), 2)), lambda rows: "high", "no.such:thing", lambda a, b: 1):
         with pytest.raises(InputError):
             run(value=wrong)
 
