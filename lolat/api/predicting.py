@@ -244,8 +244,8 @@ def predict_all(
     several = len(models) * len(batch_sizes) * len(every) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     limit = {"max_ms": max_ms, "sure": sure}
-    has_prices = len(models) > 1 or prices is not None
-    per_hour = _price_per_hour(models, prices) if has_prices else {}
+    listed = None if prices is None and len(models) == 1 else price_list(prices)
+    per_hour = {} if listed is None else _price_per_hour(models, listed)
     answers: list[Prediction] = []
     seen: set[tuple[str | int, int, str]] = set()
     errors: dict[str, LolatError] = {}
@@ -270,7 +270,7 @@ def predict_all(
                 if best and (key, p.batch_size, label) in seen:
                     continue
                 seen.add((key, p.batch_size, label))
-                p = replace(p, price_per_hour=per_hour.get(model.label, UNSET))
+                p = _priced(p, model.label, per_hour, None if prices is None else listed)
                 answers.append(replace(p, device=label) if several else p)
     if not answers and not errors:
         why = "; ".join(dict.fromkeys(lost.values()))
@@ -278,11 +278,22 @@ def predict_all(
     return Predictions(tuple(answers), errors, lost)
 
 
-def _price_per_hour(models: Sequence[Model], prices: str | Prices | None) -> dict[str, float]:
+def _price_per_hour(models: Sequence[Model], listed: Prices) -> dict[str, float]:
     """US$ an hour of one device of each model that has a price, by its name."""
-    listed = price_list(prices)
     rentals = {m.label: rental_of(m.document, None, listed) for m in models}
     return {name: r.rented(1).price_per_hour for name, r in rentals.items() if r is not None}
+
+
+def _priced(
+    prediction: Prediction, device: str, per_hour: Mapping[str, float], given: Prices | None
+) -> Prediction:
+    """The prediction with its price; one that lacks in the price list that was given is remarked on."""
+    if device in per_hour:
+        return replace(prediction, price_per_hour=per_hour[device])
+    if given is None:
+        return prediction
+    remark = f"no price of {plain(device)} in {given.prices}"
+    return replace(prediction, warnings=(*prediction.warnings, remark))
 
 
 def _fastest(model: Model, best: bool, *question: Any, **limit: Any) -> Prediction:

@@ -104,10 +104,10 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
 @common.max_ms_option(more="Only candidates within it.")
-@common.option("--candidates", type=common.WHOLE, default=200, show_default=True,
-               help="How many the callable scores: all of a space of no more, else the search is "
-               "evolutionary.")  # fmt: skip
-@common.seed_option
+@common.option("--candidates", type=common.WHOLE, metavar="N",
+               help="How many the callable scores, 200 if not given: all of a space of no more, else the "
+               "search is evolutionary.")  # fmt: skip
+@common.seed_option(default=None, show_default=False)
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.batch_option(default=1, show_default=True)
 @common.precision_option
@@ -120,8 +120,8 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 )  # fmt: skip
 @common.json_option
 def search(
-    space: str, model: str, objective: str, max_ms: float | None, candidates: int, seed: int,
-    lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
+    space: str, model: str, objective: str, max_ms: float | None, candidates: int | None,
+    seed: int | None, lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
     output: Path | None, scores: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""

@@ -30,6 +30,7 @@ from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
 from lolat.nas.user_code import call_with, find_function, find_space, parameters, user_code
 
+CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 
@@ -99,8 +100,8 @@ def search(
     objective: AnyPath | Callable[..., Any],
     *,
     max_ms: float | None = None,
-    candidates: int = 200,
-    seed: int = 0,
+    candidates: int | None = None,
+    seed: int | None = None,
     lower_is_better: bool = False,
     batch_size: int = 1,
     predictor: str | None = None,
@@ -113,8 +114,8 @@ def search(
     `model`: a `Model`, or what `lolat.load` takes. `objective`: a CSV file with the columns arch and
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
-    that take at most this. `candidates`: how many a function scores: all of a space that has no more, else
-    the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
+    that take at most this. `candidates`: how many a function scores (None: 200): all of a space that has no
+    more, else the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
     such as a loss. `scores`: of a function, a CSV file to which each score is added at once, and which is read when the
     search is run again; with more `candidates` only as many new ones are scored as are missing.
 
@@ -123,11 +124,12 @@ def search(
     """
     shown = progress or Progress()
     loaded = model if isinstance(model, Model) else load(model)
-    of_space = find_space(space, shown)
     check_file(scores, "scores")
-    known = Scores(of_space, objective, scores, shown)
-    scorer = of_space.scorer(loaded, batch_size, predictor, shown)
-    method, rows = _begun(of_space, scorer, known.rows, candidates)
+    known = Scores(of_space := find_space(space, shown), objective, scores, shown)
+    if known.rows is not None:
+        _none_of(objective, scores=scores, candidates=candidates, seed=seed)
+    scorer, most = of_space.scorer(loaded, batch_size, predictor, shown), candidates or CANDIDATES
+    method, rows = _begun(of_space, scorer, known.rows, most)
     result = SearchResult(
         of_space.name, of_space.size, batch_size, scorer.predictor, scorer.source, method, max_ms, 0, 0, ()
     )  # fmt: skip
@@ -141,9 +143,9 @@ def search(
     if known.rows is None:
         if known.known:
             shown.note(f"{len(known.known)} scores are in {scores} already{known.changed}")
-        shown.start("scoring", candidates if method == EVOLUTIONARY else len(able))
+        shown.start("scoring", most if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
-        archive = _evolved(known, sign, scorer, able[0], candidates, limit, seed)
+        archive = _evolved(known, sign, scorer, able[0], most, limit, seed or 0)
     else:
         archive = Archive(scorer, lambda row: sign * known.score(row))
         archive.add(able)
@@ -152,6 +154,17 @@ def search(
     if not result.scored:
         raise none_scored(result)
     return replace(result, front=_front(archive, sign, of_space, loaded, limit))
+
+
+def _none_of(table: Any, **given: Any) -> None:
+    """InputError for an argument that is for a function, beside a table of scores."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{arg(name)} {value}: all networks of the table {table} have a score and are compared; "
+                f"leave it out, or give a function as {arg('objective')}",
+                code=name,
+            )
 
 
 def _evolved(
@@ -267,13 +280,7 @@ class Scores:
         self.known: dict[str, float] = {}
         objective = os.fspath(objective) if isinstance(objective, os.PathLike) else objective
         if isinstance(objective, str) and (is_table(objective) or os.path.isfile(objective)):
-            if path is not None:
-                raise InputError(
-                    f"{arg('scores')} {shown_path(path)} with the table {shown_path(objective)}, which has "
-                    f"the scores already; leave {arg('scores')} out, or give a function as "
-                    f"{arg('objective')}",
-                    code="scores",
-                )
+            self.path = None
             self.rows = self._read(objective)
             return
         self.function = find_function(objective, "objective")

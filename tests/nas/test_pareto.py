@@ -305,7 +305,7 @@ def test_scores_from_a_table(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     chosen = {tuple(int(n) for n in r) for r in ROWS[::3]}
     path.write_text("Arch,Score\n" + "".join(f"{SPACE.arch(r)},{score(r)}\n" for r in chosen))
-    result = search(SPACE, MODEL, str(path), candidates=3)
+    result = search(SPACE, MODEL, path)
     assert (result.method, result.scored) == ("exhaustive", len(chosen))
     assert choices(result) <= chosen
 

@@ -106,7 +106,9 @@ def test_a_value_is_a_number_for_each_and_a_nan_is_never_the_best(run: Run) -> N
         return np.where(rows[:, 5] == 2, rows[:, 4].astype(float), np.nan)
 
     assert {c.value for c in run(best=5, value=mostly_nan)[0].best} == {4.0}
-    for wrong in (lambda rows: np.zeros((len(rows), 2)), lambda rows: "high", "no.such:thing", lambda a, b: 1):
+    for wrong in (
+        lambda rows: np.zeros((len(rows), 2)), lambda rows: "high", "no.such:thing", lambda a, b: 1,
+    ):  # fmt: skip
         with pytest.raises(InputError):
             run(value=wrong)
 
