@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from msgspec import UNSET
-
 from lolat import readers
 from lolat.errors import (
     InputError,

@@ -85,7 +85,9 @@ def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
     several = model.predict([small, large, "nothing.onnx"], [1, 8])
     assert [p.query.graph for p in several] == [small, small, large, large]
     assert list(several.failures) == ["nothing.onnx"]
-    assert several.rows() == [r for g in (small, large) for b in (1, 8) for r in model.predict(g, b).rows()]
+    assert several.rows() == [
+        r for g in (small, large) for b in (1, 8) for r in model.predict(g, b).rows()
+    ]
     assert "nothing.onnx" in repr(several)
     with pytest.raises(lolat.NetworkError):
         model.predict(["nothing.onnx"])

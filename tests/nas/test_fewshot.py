@@ -235,7 +235,9 @@ def test_samples_answer_where_the_model_has_some(cells: NasModel) -> None:
     assert scorer_for(CELLS, model).latency(rows).tolist() == cells.latency(rows).tolist()
     for space, *options in ((CELLS, 2), (CELLS, 1, "extended"), (LAYERS,)):
         assert scorer_for(space, model, *options).predictor == "extended"
-    assert scorer_for(CELLS, model.run_as("fp32")).predictor == "extended"  # samples tell no precision
+    assert (
+        scorer_for(CELLS, model.run_as("fp32")).predictor == "extended"
+    )  # samples tell no precision
     # A space of another size has another name; one with other choices has no such samples.
     assert scorer_for(nasbench201.space(size=64), model).predictor == "extended"
     with pytest.raises(ModelFileError):
