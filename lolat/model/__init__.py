@@ -431,8 +431,8 @@ class Model(Result):
 
         `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
         them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`:
-        is told how far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError where the
-        framework is not installed, InputError where the model is not of this kind of device.
+        is told how far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError
+        where the framework is not installed, InputError where the model is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
         from lolat.readers import as_size

@@ -117,7 +117,7 @@ def search(
     that take at most this. `candidates`: how many a function scores (None: 200): all of a space that has no
     more, else the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
     such as a loss. `scores`: of a function, a CSV file to which each score is added at once, and which is
-    read when the search is run again; with more `candidates` only as many new ones are scored as are missing.
+    read when the search is run again; with more `candidates` only as many are scored as are missing.
 
     Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
     argument.
