@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,9 +65,7 @@ def peak_macs(threads: int, system: Path = SYSTEM) -> float | None:
         return None
     if able == "avx512f" and HALF_WIDE.items() <= processor_facts(system).items():
         able = "fma"
-    pairs = re.findall(r"^(?:physical|core) id\s*:\s*(\d+)", info, re.MULTILINE)
-    cores = len(set(zip(pairs[::2], pairs[1::2], strict=False))) or threads
-    return MACS_A_CYCLE[able] * mhz * 1e3 * min(threads, cores)
+    return MACS_A_CYCLE[able] * mhz * 1e3 * min(threads, core_count(system) or threads)
 
 
 def cpu_model(system: Path = SYSTEM) -> str:
@@ -77,11 +77,47 @@ def cpu_model(system: Path = SYSTEM) -> str:
     return name or platform.processor() or platform.machine() or "unknown processor"
 
 
-def cpu_count() -> int:
-    """How many processors this process may use."""
+def cpu_count(system: Path = SYSTEM) -> int:
+    """How many processors this process may use, and has the time of: a container may have less of it.
+
+    A limit of 1.5 processors' time is two processors, as loky and joblib count.
+    """
+    return math.ceil(_quota(system))
+
+
+def scheduled_count() -> int:
+    """How many processors this process is scheduled on, whatever time it has of them.
+
+    TensorFlow and PyTorch start as many threads.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def core_count(system: Path = SYSTEM) -> int | None:
+    """How many cores the machine has, of which each may be several processors; None if not known.
+
+    ONNX Runtime starts as many threads, whatever this process may use.
+    """
+    ids = re.findall(
+        r"^(?:physical|core) id\s*:\s*(\d+)", _text(system / "proc/cpuinfo"), re.MULTILINE
+    )
+    return len(set(zip(ids[::2], ids[1::2], strict=False))) or None
+
+
+def _quota(system: Path) -> float:
+    """Processors' time that the control group of this process may use, or one above it; all that are
+    there without a limit. See cpu.max in the kernel's cgroup-v2.rst.
+    """
+    top = system / "sys/fs/cgroup"
+    own = re.search(r"^0::/(.*)$", _text(system / "proc/self/cgroup"), re.MULTILINE)
+    group = top / (own[1] if own else "")
+    limits = [
+        _text(f / "cpu.max").split() for f in (group, *group.parents) if f.is_relative_to(top)
+    ]
+    shares = [int(limit[0]) / int(limit[1]) for limit in limits if limit and limit[0].isdigit()]
+    return min([float(scheduled_count()), *shares])
 
 
 def _text(path: Path) -> str:
@@ -132,6 +168,14 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
             return None
         used -= int(fields[11]) + int(fields[12])
     return used / ticks
+
+
+def others(seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep) -> float | None:
+    """How many processors other programs use now, watched for `seconds`; None if not known."""
+    before, began = others_s((os.getpid(),)), time.monotonic()
+    sleep(seconds)
+    after, passed = others_s((os.getpid(),)), time.monotonic() - began
+    return None if before is None or after is None else max(0.0, (after - before) / passed)
 
 
 def available_bytes(system: Path = SYSTEM) -> int | None:

@@ -1,12 +1,13 @@
 """The journal of a run: one JSON line a measurement, on disk before the next measurement starts.
 
 A run that was killed goes on from its journal when everything that makes times comparable is the same and
-the journal is younger than a day. Otherwise it starts anew.
+the journal is younger than a day. Otherwise it starts anew. One run at a time has it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 import msgspec
 
-from lolat.errors import arg
+from lolat.errors import InputError, arg
 from lolat.io.paths import near
 from lolat.io.writing import not_written, shown_path
 
 OLDEST_S = 24 * 3600.0
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 
 class Journal:
@@ -34,13 +36,14 @@ class Journal:
         """Open `path` and read its records if they are of the same run.
 
         `key`: what makes times comparable, as JSON has it. `now`: seconds since the epoch. `restart` throws
-        the records away. Raises InputError when the file cannot be written, LolatError when the disk is
-        full.
+        the records away. Raises InputError when the file cannot be written or another process has it,
+        LolatError when the disk is full.
         """
         self.path, self.dropped = path, ""
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+            self._lock()
             header, *self.records = read(path) or [{}]
             if header and not restart:
                 self.dropped = _why_not(header, key, now)
@@ -63,8 +66,26 @@ class Journal:
 
     def remove(self) -> None:
         """The run succeeded: its journal is no longer needed."""
-        self.close()
+        if fcntl is None:  # Windows removes no open file
+            self.close()
         self.path.unlink(missing_ok=True)
+        self.close()
+
+    def _lock(self) -> None:
+        """Keep other processes off the file until it is closed, where the system has such locks."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise InputError(
+                f"{shown_path(self.path)}: another `lolat learn` is measuring for this file; wait until it "
+                f"has ended, or give another {arg('output')}",
+                code="in-use",
+            ) from None
+        except OSError:  # a file system without locks
+            return
 
     def _put(self, record: Mapping[str, Any]) -> None:
         line = memoryview(msgspec.json.encode(record) + b"\n")

@@ -86,7 +86,9 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     noise = noise_of(measured)
     remarks = warnings(outcome.environment, noise, outcome.failures)
     if run.device == "cpu":
-        remarks += below_peak(points, environment.peak_macs(outcome.environment["threads"]))
+        where = outcome.environment
+        threads = min(where["threads"], _processors(where))
+        remarks += below_peak(points, environment.peak_macs(threads))
     return points, outcome.environment, noise, remarks, journal
 
 
@@ -100,8 +102,11 @@ def run_jobs(
     there, or nothing could be measured.
     """
     settings = run.settings or USUAL
+    before = environment.describe(run.device) | {"others_at_start": environment.others()}
+    if remark := busy(before):
+        run.progress.note(remark)
     with Runner(run.backend, run.device, run.progress) as runner:
-        where = environment.describe(run.device) | runner.environment
+        where = before | runner.environment
         if run.check is not None:
             run.check(where)
         key = run_key(runner.environment, run.device, [*jobs, *networks], settings)
@@ -201,15 +206,35 @@ def below_peak(points: Sequence[Point], peak: float | None) -> list[str]:
     ]
 
 
+def busy(where: Mapping[str, Any]) -> str | None:
+    """A remark where other programs run just before a run; by the load where they are not known."""
+    others, load, able = (
+        where.get("others_at_start"),
+        where.get("load_at_start"),
+        _processors(where),
+    )
+    if others is None:
+        is_busy, words = (load or 0.0) > BUSY_LOAD * able, f"its load is {load}"
+    else:
+        is_busy, words = others > OTHERS, f"other programs use {others:.1f}"
+    if not is_busy:
+        return None
+    return (
+        f"the machine is busy before the run ({words}, on {able} processors): close other programs and "
+        "start again, or the times are with them"
+    )
+
+
 def warnings(
     where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
 ) -> list[str]:
     """Remarks on a run, each with what to do about it."""
-    remarks = []
-    if (where.get("load_at_start") or 0.0) > BUSY_LOAD * _processors(where):
+    remarks = [remark] if (remark := busy(where)) else []
+    able = _processors(where)
+    if where["threads"] > able:
         remarks.append(
-            f"the machine was busy before the run (load {where['load_at_start']}): close other programs "
-            "and run again"
+            f"{where['framework']} started {where['threads']} threads, and this process may use {able} "
+            f"processors: learn again with `threads` {able}"
         )
     factor = noise["busy"] / noise["quiet"]
     if factor > UNSTEADY or noise["floor"] > APART:
@@ -221,7 +246,7 @@ def warnings(
         )
     if noise["others"] > OTHERS:
         remarks.append(
-            f"other programs used {noise['others']:.1f} of {_processors(where)} processors while learning, "
+            f"other programs used {noise['others']:.1f} of {able} processors while learning, "
             "and the times are with them: learn again when they have ended, or keep this for a machine as "
             "busy"
         )

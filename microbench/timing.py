@@ -161,13 +161,19 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
     A network that ran before a block is a sample too, of that network in a loop that is broken up, and
     tells about the moment alone. ValueError without any sample.
     """
-    rows = [row for key, taken in visits.items() for visit in taken for row in _rows(key, visit)]
+    rows = [
+        row
+        for key, taken in visits.items()
+        for number, visit in enumerate(taken)
+        for row in _rows(key, visit, number)
+    ]
     if not rows:
         raise ValueError("levels() needs at least one sample")
     rows.sort(key=lambda row: row[1])
     names = list(dict.fromkeys(row[0] for row in rows))
     of = np.array([names.index(row[0]) for row in rows])
     log_ms = np.log(np.maximum([row[2] for row in rows], 1e-9))
+    visit = np.array([row[3] for row in rows])
     members = [np.flatnonzero(of == i) for i in range(len(names))]
     slowness = np.zeros(len(rows))
     job = np.zeros(len(names))
@@ -178,8 +184,8 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
     for i, at in enumerate(members):
         job[i] = np.median(log_ms[at] - slowness[at])
     jobs = {
-        name[0]: Level(math.exp(job[i]), _spread((log_ms - slowness)[members[i]]))
-        for i, name in enumerate(names)
+        name[0]: Level(math.exp(job[i]), _spread((log_ms - slowness)[at], visit[at]))
+        for i, (name, at) in enumerate(zip(names, members, strict=True))
         if name[1]
     }
     low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
@@ -205,12 +211,13 @@ def _others(visits: Sequence[Visit]) -> float:
     return max(float(np.median(shares)), 0.0) if len(shares) else 0.0
 
 
-def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:
-    """((key, whether it is a sample of the job itself), moment, ms) of a visit."""
-    rows = [((key, True), at, ms) for at, ms in zip(visit.at_s, visit.samples_ms, strict=True)]
+def _rows(key: str, visit: Visit, number: int) -> list[tuple[tuple[str, bool], float, float, int]]:
+    """((key, whether it is a sample of the job itself), moment, ms, number of the visit) of a visit."""
+    times = zip(visit.at_s, visit.samples_ms, strict=True)
+    rows = [((key, True), at, ms, number) for at, ms in times]
     if visit.before:
         rows += [
-            ((visit.before, False), at - ms / 1e3, ms)
+            ((visit.before, False), at - ms / 1e3, ms, number)
             for at, ms in zip(visit.at_s, visit.reference_ms, strict=True)
         ]
     return rows
@@ -227,8 +234,12 @@ def _around(rest: np.ndarray) -> np.ndarray:
     return medians - np.median(medians)
 
 
-def _spread(values: np.ndarray) -> float | None:
-    """How far the medians of every other value are apart; None of too few."""
-    if len(values) < LEAST_SAMPLES:
+def _spread(values: np.ndarray, visit: np.ndarray) -> float | None:
+    """How far the medians of every other visit's values are apart; None for too few of either.
+
+    Calls of one visit follow each other, and say nothing of how the next visit differs.
+    """
+    odd = visit % 2 == 1
+    if len(values) < LEAST_SAMPLES or odd.all() or not odd.any():
         return None
-    return float(math.expm1(abs(np.median(values[::2]) - np.median(values[1::2]))))
+    return float(math.expm1(abs(np.median(values[odd]) - np.median(values[~odd]))))

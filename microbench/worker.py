@@ -5,7 +5,7 @@ Devices of a framework are set before it starts, so every run has a worker proce
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import importlib.util
 import os
 import time
@@ -15,12 +15,11 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
-from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
+from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, RequestFailed
 from microbench import backends, environment
 from microbench.backends import has, joined, with_dashes
 from microbench.timing import sample, warm_up
 
-HIGHEST_PRIORITY = -20  # as a nice value
 WORKER = "microbench.worker:start"
 
 
@@ -42,6 +41,8 @@ class Worker:
                 call = self.prepare(request["job"])
                 estimate = warm_up(call, time.perf_counter)
                 self.calls[request["key"]] = call  # a call that failed has freed its memory
+                gc.collect()
+                gc.freeze()  # what is prepared stays: no later collection looks through it
                 return {"estimate_ms": estimate}
             case "sample":
                 return self.sample(request)
@@ -66,35 +67,27 @@ class Worker:
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A `timing.Visit` of a job, after a network or in a loop of its own."""
+        """A `timing.Visit` of a job, after a network or in a loop of its own; no garbage is collected."""
         call, before = self.calls[request["key"]], request["before"]
-        visit = sample(
-            call,
-            self.calls[before] if before else None,
-            getattr(call, "touch", lambda: None),
-            request["calls"],
-            time.perf_counter,
-            time.time,
-        )
+        gc.disable()
+        try:
+            visit = sample(
+                call,
+                self.calls[before] if before else None,
+                getattr(call, "touch", lambda: None),
+                request["calls"],
+                time.perf_counter,
+                time.time,
+            )
+        finally:
+            gc.enable()
         others = environment.others_s((os.getpid(), os.getppid()))
         return {**asdict(visit), "before": before, "others_s": others}
 
 
 def start(backend: str, device: str) -> Handler:
     """The handler of a worker's requests; LolatError where there is no such backend or device."""
-    raise_priority()
     return Worker(backend, device).answer
-
-
-def raise_priority() -> None:
-    """Let this process and the threads that it starts go before other programs, where that is allowed.
-
-    The machine is measured, not its scheduler. Without the permission (root, or CAP_SYS_NICE) the
-    priority stays as it is.
-    """
-    if hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_PRIORITY)
 
 
 # ---- The worker as its parent sees it
@@ -125,8 +118,18 @@ ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 """Device -> backends, the preferred one first."""
 
 
-def pick(device: str, options: Sequence[str]) -> tuple[str, str]:
-    """(backend with `options`, a remark on the choice; "" for the usual one).
+def look(backend: str, device: str) -> dict[str, Any]:
+    """The environment of a backend on a device, from a process of its own; LolatError if refused."""
+    with WorkerProcess(backend, device) as process:
+        try:
+            found: dict[str, Any] = process.request({"do": "environment"}, START_LIMIT_S)
+        except (ProcessDied, RequestFailed) as problem:
+            raise MeasuringError(f"no answer from the backend: {problem}") from None
+        return dict(found["environment"])
+
+
+def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
+    """(backend with `options`, a remark on the choice; "" for the usual one, the environment of a GPU).
 
     A GPU is looked for in a process of its own. Raises InputError when no backend has these options,
     MissingPackageError where none is installed, DeviceError or MeasuringError where none finds a GPU.
@@ -141,12 +144,11 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str]:
             continue
         backend = joined(name, options)
         try:
-            if device == "gpu":
-                WorkerProcess(backend, device).close()
+            where = look(backend, device) if device == "gpu" else {}
         except LolatError as problem:
             problems.append(problem)
             continue
-        return backend, "" if name == ORDER["cpu"][0] else f"measuring with {name}"
+        return backend, "" if name == ORDER["cpu"][0] else f"measuring with {name}", where
     if problems:
         raise problems[0]
     raise MissingPackageError(

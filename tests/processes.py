@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 300.0
+"""How long tests wait for what is to happen: no less than a busy machine may need."""
 
 
 def python(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """What a script did, in a process of its own at the root of the checkout."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    usual = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+    usual = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": PATIENCE_S}
     return subprocess.run(command, **{**usual, **options})
 
 
@@ -32,11 +34,11 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
-def wait_until(true: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(true: Callable[[], bool], what: str) -> None:
     """Wait, but not for ever."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE_S
     while not true():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S} s"
         time.sleep(0.02)
 
 

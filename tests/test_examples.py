@@ -25,6 +25,7 @@ from lolat.model import load
 from lolat.readers import open_network
 from tests import synthetic
 from tests.cli.commands import Command
+from tests.processes import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -131,7 +132,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-e", "-c", script],
-            capture_output=True, text=True, timeout=120, cwd=ROOT, env=env | changes, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, env=env | changes, check=False,
         )  # fmt: skip
 
     # A file is read faster than Keras is imported; the network that is named there is read by the page's

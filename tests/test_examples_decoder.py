@@ -267,13 +267,13 @@ def test_all_reduce_over_two_processes(example: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     rows: list[dict[str, Any]] = []
-    assert example.reduced(2, "cpu", [64, 4096], time.monotonic() + 100, rows) == ""
+    assert example.reduced(2, "cpu", [64, 4096], time.monotonic() + 500, rows) == ""
     assert [(row["gpus"], row["elements"]) for row in rows] == [(2, 64), (2, 4096)]
     assert all(row["latency_ms"] > 0 for row in rows)
     rows.clear()
     late = example.reduced(2, "cpu", [64], time.monotonic(), rows)
     assert (late, rows) == ("all_reduce over 2 GPUs: the time was up", [])
-    wrong = example.reduced(2, "cpu", [-1], time.monotonic() + 100, rows)
+    wrong = example.reduced(2, "cpu", [-1], time.monotonic() + 500, rows)
     assert "negative" in wrong
 
 
@@ -316,26 +316,30 @@ def test_facts_of_a_gpu(
 
 
 class Gpu:
-    """Stands for torch.cuda: calls are made at once, graphs are lists of them."""
+    """Stands for torch.cuda: calls are made at once, graphs are lists of them.
+
+    By its clock an event takes 1/128 ms, and a graph half one.
+    """
 
     def __init__(self, torch: Any, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
-        self.mode, self.captured, self.replays = "default", 0, 0
+        self.mode, self.captured, self.replays, self.now_ms = "default", 0, 0, 0.0
         gpu = self
 
         class Graph:
             def replay(self) -> None:
                 gpu.replays += 1
-                time.sleep(1e-4)
+                gpu.now_ms += 0.5
 
         class Event:
             def __init__(self, enable_timing: bool) -> None:
                 assert enable_timing
 
             def record(self) -> None:
-                self.at = time.perf_counter()
+                gpu.now_ms += 1 / 128
+                self.at = gpu.now_ms
 
             def elapsed_time(self, later: Any) -> float:
-                return 1e3 * (later.at - self.at)
+                return later.at - self.at
 
         @contextlib.contextmanager
         def graph(_: Graph, stream: object, capture_error_mode: str) -> Iterator[None]:
@@ -365,8 +369,9 @@ def test_calls_are_timed_in_a_graph(example: Any, monkeypatch: pytest.MonkeyPatc
     gpu = Gpu(torch, monkeypatch)
     bench, seen = gpu.bench(example, torch), Counter[int]()
     ms = bench.timed("gemm", lambda i: seen.update([i]), 5)
-    # How many calls the graph holds, at most 1024, is the clock's to say.
-    assert 0 < ms < 1
+    calls = 128 * example.TARGET_MS
+    assert 100 < calls < example.MOST_CALLS
+    assert ms == (0.5 + 1 / 128) / calls
     assert (gpu.captured, gpu.mode, bench.eager) == (1, "default", set())
     assert gpu.replays >= 3 + 4
     assert sum(seen.values()) > 100

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lolat.errors import InputError, LolatError, arg
+from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
@@ -71,12 +71,12 @@ def learn_device(
     progress: Progress,
 ) -> tuple[Model, bool]:
     """As `learn`; with the model, whether its latencies are new (else only training was added)."""
-    joined, target = _backend_and_output(device, output, backend, options, progress)
+    joined, target, here = _backend_and_output(device, output, backend, options, progress)
     if training:
         backends.check_trains(joined)
     journal = target.with_name(target.name + ".journal.jsonl")
     run = Run(joined, device, journal, time.time(), restart, progress)
-    document = _model_in(target, device, joined, restart)
+    document = _model_in(target, here, restart)
     is_new = not training or restart or "predictors" not in document
     if is_new:
         document = _learn_latencies(document, target, run)
@@ -155,21 +155,25 @@ def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[s
     return learned
 
 
-def _model_in(target: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:
+def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> dict[str, Any]:
     """The model in `target`, of which learning keeps sections; {} where there is none.
 
-    InputError for a measured model of another device; with `restart` such a model counts as none.
+    `here`: this device, as `environment.differences` takes it. ModelFileError where something else stands
+    there, InputError for a measured model of another device; with `restart` such a model counts as none.
     """
+    if not target.exists():
+        return {}
     try:
         document = read(target)
-    except LolatError:
-        return {}
+    except ModelFileError as error:  # a table, or a model of another version: not ours to replace
+        raise error.reworded(
+            f"{error.message}; give another {arg('output')}, or remove it"
+        ) from None
     if "predictors" not in document:  # whoever gives the file knows whose sections it has
         return document
     learned, label = document["environment"], str(document["device"])
-    here = environment.here({"threads_asked": backends.threads_of(backend)}, device)
-    other = device == "cpu" and environment.differences_of_device(label, learned, here)
-    if learned.get("device") == device and not other:
+    other = environment.differences_of_device(label, learned, here)
+    if learned.get("device") == here["device"] and not other:
         return document
     if restart:
         return {}
@@ -193,27 +197,27 @@ def _refuse_other(document: Mapping[str, Any], where: Mapping[str, Any]) -> None
 
 def _backend_and_output(
     device: str, output: Path | None, name: str | None, options: Sequence[str], progress: Progress
-) -> tuple[str, Path]:
-    """The backend, and the model file: checked before minutes are spent."""
+) -> tuple[str, Path, dict[str, Any]]:
+    """The backend, the model file, and this device: checked before minutes are spent."""
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_file(output, "output", make_folder=True)
     if name is None:
-        backend, remark = worker.pick(device, options)
+        backend, remark, own = worker.pick(device, options)
         if remark:
             progress.note(remark)
     else:
         backend = backends.joined(name, options)
+        own = None
     threads = backends.threads_of(backend)
     backends.check_threads(threads, device)
+    if own is None:  # a GPU is known by its name, which its backend tells
+        own = worker.look(backend, device) if device == "gpu" else {}
+    here = environment.here({"threads_asked": threads}, device) | own
     if output is None:
-        # The name of a GPU is not known before its backend has started.
-        words = (
-            f"cpu {environment.label_of(device, {'threads': threads})}"
-            if device == "cpu"
-            else device
-        )
+        label = environment.label_of(device, here)
+        words = device if label == device else f"{device} {label}"
         words += f" {backend.replace(f'+threads={threads}', '')}".removesuffix(f" {USUAL}")
         file_name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
         output = paths.local_folder() / f"{file_name}.json"
         check_file(output, "output", make_folder=True)
-    return backend, output
+    return backend, output, here

@@ -30,7 +30,7 @@ from lolat.devices.tables import (
     read_networks,
     read_operations,
 )
-from lolat.errors import DeviceError, InputError, MeasuringError
+from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Warn
@@ -364,13 +364,20 @@ def evaluate_table(
     training: bool = False,
     said: Said | None = None,
     warn: Warn = lambda remark: None,
+    precision: str | None = None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
 
-    `said`: is told of each network that is counted: (done, all, name); `warn`: of what the table lacks.
+    `precision`: as of `Model.run_as`. `said`: is told of each network that is counted: (done, all, name);
+    `warn`: of what the table lacks.
     """
     columns = read_table(table).names if is_table(table) else ()
     content, left_out = content_of(columns) if columns else SERVED, LeftOut()
+    _refuse_ignored(
+        table, content, columns,
+        only=only, predictor=predictor, precision=precision, training=training,
+    )  # fmt: skip
+    model = model.run_as(precision)
     if content in (KERNELS, SERVED):
         compare = compare_kernels if content == KERNELS else compare_served
         made = compare(model, table, left_out)
@@ -387,6 +394,27 @@ def evaluate_table(
     networks.say_assumed(warn)
     compared = compare_table(model, networks, predictor, training, said)
     return TableEvaluation(NETWORKS, compared, networks.left_out, columns)
+
+
+TAKES: Mapping[str, Collection[str]] = {
+    NETWORKS: ("only", "predictor", "precision", "training"), OPERATIONS: ("predictor", "precision"),
+    BLOCKS: ("predictor", "precision"),
+}  # fmt: skip
+"""Content of a table -> the options that change how its rows are compared."""
+
+
+def _refuse_ignored(table: str, content: str, columns: Collection[str], **options: object) -> None:
+    """InputError for an option that the rows of a table have no use for."""
+    for name, value in options.items():
+        no_device = name == "only" and "device" not in columns
+        if value and (no_device or name not in TAKES.get(content, ())):
+            of = "operations of language models" if content == KERNELS else content
+            lacks = " and no column device" if no_device else ""
+            raise InputError(
+                f"{plain(table)} has {of}{lacks}, to which {arg(name)} does not apply; leave it out, or "
+                "give a table that it is for",
+                code=name,
+            )
 
 
 # ---- A model's own networks measured again

@@ -78,13 +78,7 @@ def evaluate(
         return
     with common.progress() as bar:
         answer = measuring.evaluate_table(
-            loaded.run_as(precision),
-            table,
-            only,
-            predictor,
-            training,
-            common.counting(bar),
-            common.say,
+            loaded, table, only, predictor, training, common.counting(bar), common.say, precision
         )
     if predictions is not None:
         write_text(predictions, answer.to_csv())

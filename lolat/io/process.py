@@ -94,6 +94,8 @@ class Child:
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = False
+        self._ending = threading.Lock()
+        """Held to wait for the process: its id, and its group's, may be another's from then on."""
 
     @property
     def pid(self) -> int:
@@ -102,7 +104,8 @@ class Child:
 
     def is_running(self) -> bool:
         """Whether the process lives."""
-        return self._process.poll() is None
+        with self._ending:
+            return self._process.poll() is None
 
     def ready(self, limit_s: float = START_LIMIT_S) -> None:
         """Wait until the child has made ready. ProcessDied, or RequestFailed with its error."""
@@ -159,16 +162,18 @@ class Child:
         return answer["answer"]
 
     def _kill(self) -> None:
-        if hasattr(os, "killpg"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
+        with self._ending:
+            if self._process.returncode is None and hasattr(os, "killpg"):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
 
     def _end(self) -> str:
         """How the process ended, with its last line."""
         try:
-            code = self._process.wait(ENDING_S)
+            with self._ending:
+                code = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
             self._kill()
             return "stopped answering"

@@ -22,7 +22,7 @@ _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Put `content` at `path` in one step, making parent folders as needed.
+    """Put `content` at `path` in one step, making parent folders as needed; a file keeps its permissions.
 
     A reader, and a process that is killed, leave the old file or the new one, never a part. A link is
     followed and stays a link. InputError where `path` cannot be written (no permission, a folder, a wrong
@@ -30,13 +30,15 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
     """
     try:
         target = os.path.realpath(path)
-        _check_target(target)
+        mode = _check_target(target)
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
         # Its own short name: the target's may already be as long as names can be.
         temporary = os.path.join(folder, f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
         try:
             with open(temporary, "xb") as file:
+                if mode is not None:
+                    os.chmod(temporary, stat.S_IMODE(mode))
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -87,24 +89,26 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
     """
     if path is None:
         return
-    folder = Path(path).parent
     try:
         _check_target(os.path.realpath(path))
+        folder = Path(os.path.realpath(path)).parent
         if make_folder:
             folder.mkdir(parents=True, exist_ok=True)
-        if not os.path.exists(path) and not os.access(folder, os.W_OK):
+        if not os.access(folder, os.W_OK):  # a file is replaced by one that is written beside it
             code = errno.EACCES if folder.is_dir() else errno.ENOENT
             raise OSError(code, os.strerror(code), folder)
     except (OSError, ValueError) as error:
         raise not_written(error, f"{arg(argument)} {shown_path(path)}") from error
 
 
-def _check_target(target: str) -> None:
-    """OSError unless a file can be put there, as far as permissions and kinds of files say."""
+def _check_target(target: str) -> int | None:
+    """The mode of the file that is there, or None; OSError unless a file can be put there, as far as
+    permissions and kinds of files say.
+    """
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
-        return
+        return None
     # Replacing /dev/stdout or a pipe by a file would break it for everybody.
     if not stat.S_ISREG(mode):
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
@@ -112,6 +116,7 @@ def _check_target(target: str) -> None:
     # The replacement needs only the folder's permission; a read-only file is meant to stay.
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    return mode
 
 
 def not_written(error: OSError | ValueError, source: str) -> LolatError:

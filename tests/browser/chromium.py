@@ -18,8 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.processes import PATIENCE_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 60.0  # seconds for one answer
+PATIENCE = PATIENCE_S  # for one answer
 # The browser reads from its descriptor 3 and writes to 4.
 START = """
 import fcntl, os, sys

@@ -14,6 +14,7 @@ import pytest
 from lolat.model.file import write
 from tests import synthetic
 from tests.browser import chromium
+from tests.processes import PATIENCE_S
 from tests.web import language_models
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,7 +50,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert found is not None
     yield found[0]
     running.terminate()
-    assert running.communicate(timeout=60)[1] == ""  # nothing went wrong in the server
+    assert running.communicate(timeout=PATIENCE_S)[1] == ""  # nothing went wrong in the server
 
 
 @pytest.fixture

@@ -170,9 +170,35 @@ def test_a_model_of_another_device_is_left_as_it_is(
     assert machine.calls == []
     learn(lolat, output, "--restart")
     assert read(output)["device"] == HERE
-    output.write_text("else")  # what is no model is replaced
-    learn(lolat, output)
-    assert lolat_package.load(output).device == HERE
+
+
+@pytest.mark.parametrize("more", [(), ("--restart",)])
+@pytest.mark.parametrize("content", ["network,latency_ms\na,1\n", "{", '{"schema": "else"}'])
+def test_what_is_no_model_is_left_as_it_is(
+    machine: Machine, output: Path, lolat: Command, content: str, more: tuple[str, ...]
+) -> None:
+    output.write_text(content)
+    assert "--output" in lolat.refused(*LEARN, output, *more)
+    assert (output.read_text(), machine.calls) == (content, [])
+
+
+def test_a_model_of_another_gpu_is_left_as_it_is(
+    machine: Machine, output: Path, lolat: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second GPU of the same machine, say."""
+    own = {"device": "gpu", "device_name": "NVIDIA L4", "framework": "tensorflow"}
+    machine.environment = {**ENVIRONMENT, **own}
+    monkeypatch.setattr("microbench.worker.look", lambda *_: own)
+    ask = ("learn", "gpu", "--backend", "tensorflow", "--output", output)
+    write(output, read(output) | {"device": "NVIDIA T4", "environment": {"device": "gpu"}} | OTHERS)
+    content = output.read_bytes()
+    assert "NVIDIA T4" in lolat.refused(*ask)
+    assert output.read_bytes() == content
+    lolat.done(*ask, "--restart")
+    assert read(output)["device"] == "NVIDIA L4"
+    assert not OTHERS.keys() & read(output).keys()
+    lolat.done(*ask)
+    assert machine.calls == [("latency", True), ("latency", False)]
 
 
 def test_another_framework_is_refused_before_measuring(

@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -23,7 +22,7 @@ from lolat.cli.main import lolat as group
 from lolat.cli.progress import progress, say
 from lolat.errors import AnswerIsNo, InputError
 from tests.cli.commands import ROOT, Command, one_line
-from tests.processes import python
+from tests.processes import PATIENCE_S, python, wait_until
 
 
 def test_help_versions_and_what_to_do_first_import_nothing() -> None:
@@ -103,7 +102,7 @@ class TestAsAProcess:
             "import pathlib, time  # says torch, and so spares itself the import of Keras\n"
             "def net():\n"
             "    pathlib.Path('started').touch()\n"
-            "    time.sleep(60)\n"
+            "    time.sleep(600)\n"
         )
         with subprocess.Popen(
             [sys.executable, "-m", "lolat.cli.main", "predict", str(model), "slow:net"],
@@ -113,11 +112,9 @@ class TestAsAProcess:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as running:  # fmt: skip
             try:
-                give_up = time.monotonic() + 60
-                while not (tmp_path / "started").exists() and time.monotonic() < give_up:
-                    time.sleep(0.02)
+                wait_until((tmp_path / "started").exists, "the network's code")
                 running.send_signal(signal.SIGINT)
-                out, err = running.communicate(timeout=30)
+                out, err = running.communicate(timeout=PATIENCE_S)
             finally:
                 running.kill()
         assert running.returncode == 130

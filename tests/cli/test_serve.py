@@ -19,6 +19,7 @@ pytest.importorskip("starlette")
 
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
+from tests.processes import PATIENCE_S
 
 
 def test_a_port_in_use(lolat: Command) -> None:
@@ -52,13 +53,13 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:
         said = running.stdout.readline()
         address = re.fullmatch(r"LoLat: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said)
         assert address is not None, said
-        with urllib.request.urlopen(address[1], timeout=60) as page:
+        with urllib.request.urlopen(address[1], timeout=PATIENCE_S) as page:
             assert b"desk" in page.read()
         asked = urllib.request.Request(address[1], headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="400"):
-            urllib.request.urlopen(asked, timeout=60)
+            urllib.request.urlopen(asked, timeout=PATIENCE_S)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE_S)
     finally:
         running.kill()
         running.wait()

@@ -28,6 +28,7 @@ def answer(request: Any) -> Any:
         case "environment":
             return {k: os.environ.get(k) for k in ("LOLAT_TEST",)}
         case "sleep":
+            os.write(2, b"sleeping\n")
             time.sleep(600)
         case "abort":
             os.write(2, b"first\nFatal: the kernel is on fire\n")

@@ -17,7 +17,7 @@ import pytest
 from lolat.errors import DeviceError, LolatError
 from lolat.io import process
 from lolat.io.process import Child, ProcessDied, RequestFailed
-from tests.processes import is_running, open_files, wait_until
+from tests.processes import PATIENCE_S, is_running, open_files, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 
@@ -32,17 +32,17 @@ def child() -> Iterator[Child]:
 
 
 def test_answers_of_any_length(child: Child) -> None:
-    assert child.request({"a": [1, None, "é\n"]}, 10) == {"a": [1, None, "é\n"]}
-    assert child.request("x" * 10_000_000, 10) == "x" * 10_000_000
+    assert child.request({"a": [1, None, "é\n"]}, PATIENCE_S) == {"a": [1, None, "é\n"]}
+    assert child.request("x" * 10_000_000, PATIENCE_S) == "x" * 10_000_000
 
 
 def test_what_a_child_has_from_its_parent() -> None:
     with Child(CALLS, environment={"LOLAT_TEST": "1"}) as child:
-        assert child.request("environment", 10) == {"LOLAT_TEST": "1"}
-        assert child.request("path", 10) == sys.path
+        assert child.request("environment", PATIENCE_S) == {"LOLAT_TEST": "1"}
+        assert child.request("path", PATIENCE_S) == sys.path
         assert os.getpgid(child.pid) != os.getpgid(0), "Ctrl-C in the terminal does not reach it"
         os.kill(child.pid, signal.SIGINT)
-        child.request("still there", 10)
+        child.request("still there", PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_what_fails_is_one_line_and_the_child_lives(
     child: Child, request_: str, kind: str, message: str
 ) -> None:
     with pytest.raises(RequestFailed) as caught:
-        child.request(request_, 10)
+        child.request(request_, PATIENCE_S)
     assert str(caught.value) == message
     error = caught.value.as_error(DeviceError)
     assert (type(error).__name__, str(error)) == (
         kind if kind == "MeasuringError" else "DeviceError",
         message,
     )
-    child.request("good", 10)
+    child.request("good", PATIENCE_S)
 
 
 @pytest.mark.parametrize("request_", ["print", "chatter", "read"])
 def test_what_a_network_prints_or_reads_does_not_mix_in(
     child: Child, request_: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert child.request(request_, 10) == request_
-    assert child.request("good", 10) == "good"
+    assert child.request(request_, PATIENCE_S) == request_
+    assert child.request("good", PATIENCE_S) == "good"
     assert capfd.readouterr() == ("", "")
 
 
@@ -92,10 +92,10 @@ def test_a_death_in_a_plain_word(request_: str, message: str) -> None:
     before = open_files()
     with Child(CALLS, name="it") as child:
         with pytest.raises(ProcessDied) as caught:
-            child.request(request_, 60)
+            child.request(request_, PATIENCE_S)
         assert str(caught.value) == message
         with pytest.raises(ProcessDied):
-            child.request("good", 60)
+            child.request("good", PATIENCE_S)
     assert not child.is_running()
     assert open_files() == before
 
@@ -113,6 +113,17 @@ def test_one_that_takes_too_long_is_ended(child: Child, monkeypatch: pytest.Monk
     assert not is_running(child.pid)
 
 
+def test_the_group_of_a_child_that_is_gone_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another's by then."""
+    killed: list[int] = []
+    with Child(CALLS) as one, Child(CALLS) as other:
+        other.ready()
+        with pytest.raises(ProcessDied):
+            one.request("exit", PATIENCE_S)
+        monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+    assert killed == [other.pid]
+
+
 def test_closing_ends_a_busy_child() -> None:
     before = open_files()
     child = Child(CALLS)
@@ -120,14 +131,16 @@ def test_closing_ends_a_busy_child() -> None:
 
     def ask() -> None:
         with pytest.raises(ProcessDied):
-            child.request("sleep", 60)
+            child.request("sleep", PATIENCE_S)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(0.3)
+    sleeping = child._errors
+    assert sleeping is not None
+    wait_until(lambda: os.fstat(sleeping.fileno()).st_size > 0, "its sleep")
     child.close()
     child.close()
-    asking.join(10)
+    asking.join(PATIENCE_S)
     assert not asking.is_alive()
     assert not is_running(child.pid)
     assert open_files() == before
@@ -146,7 +159,7 @@ def test_what_cannot_start(how: str, kind: type[LolatError], words: str) -> None
             child.ready()
         assert type(caught.value.as_error(LolatError)) is kind
         with pytest.raises(ProcessDied):
-            child.request("good", 10)
+            child.request("good", PATIENCE_S)
 
 
 def test_a_file_in_the_working_directory_does_no_harm(
@@ -157,16 +170,17 @@ def test_a_file_in_the_working_directory_does_no_harm(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     with Child(CALLS) as child:
-        assert "" not in child.request("path", 10)
+        assert "" not in child.request("path", PATIENCE_S)
 
 
 PARENT = f"""
 import sys
 from lolat.io import process
-child = process.Child({CALLS!r})
+child = process.Child({CALLS!r}, shows_errors=True)
 child.ready()
 print(child.pid, flush=True)
 child.request(sys.argv[1], 600)
+print("answered", flush=True)
 sys.stdin.read()
 """
 
@@ -175,16 +189,16 @@ sys.stdin.read()
 def test_a_child_ends_itself_when_its_parent_is_killed(request_: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, request_],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
     )  # fmt: skip
     with parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        time.sleep(0.2)
+        assert parent.stdout.readline() in ("sleeping\n", "answered\n")
         assert is_running(pid)
         parent.kill()
         parent.wait()
-        wait_until(lambda: not is_running(pid), 30, "the child's end")
+        wait_until(lambda: not is_running(pid), "the child's end")
 
 
 def test_a_parent_that_dies_in_the_middle_of_a_line() -> None:
@@ -195,4 +209,4 @@ def test_a_parent_that_dies_in_the_middle_of_a_line() -> None:
         assert json.loads(child.stdout.readline()) == {"answer": None}
         child.stdin.write(b'"torn')
         child.stdin.close()
-        child.wait(30)
+        child.wait(PATIENCE_S)

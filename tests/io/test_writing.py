@@ -39,7 +39,9 @@ def test_text_into_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a") == ["b.txt"]
     write_text(tmp_path / "a" / ("x" * 255), "")  # as long as a name can be
     os.link(tmp_path / "a" / "b.txt", tmp_path / "before")
+    os.chmod(tmp_path / "a" / "b.txt", 0o640)
     write_text(tmp_path / "a" / "b.txt", "new")
+    assert stat.S_IMODE(os.stat(tmp_path / "a" / "b.txt").st_mode) == 0o640
     assert (tmp_path / "before").read_text() == text, "replaced, not written over"
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b.txt")
     write_text(tmp_path / "link", "by a link")
@@ -110,6 +112,11 @@ def test_places_are_checked_before_measuring(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     refused(tmp_path / "file")
     refused(tmp_path / "new.json")
+    monkeypatch.setattr(os, "access", lambda path, mode: os.path.isfile(path))
+    refused(tmp_path / "file")  # could be written, but not replaced
+    (tmp_path / "new" / "link").symlink_to(tmp_path / "file")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
+    refused(tmp_path / "new" / "link")
 
 
 @pytest.mark.parametrize(

@@ -24,4 +24,5 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     fake = FakeDevice()
     monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
     monkeypatch.setattr("microbench.environment.load", lambda: 0.0)
+    monkeypatch.setattr("microbench.environment.others", lambda: 0.0)
     return fake

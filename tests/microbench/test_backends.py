@@ -14,6 +14,7 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import backends, families, worker
 from microbench.blocks import as_known, without_batch_norms
+from tests.microbench.fakes import FakeDevice
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_on_a_cpu_the_first_that_is_installed(
     installed: set[str], gone: str, options: list[str], picked: str, remark: str
 ) -> None:
     installed -= {gone}
-    assert worker.pick("cpu", options) == (picked, remark)
+    assert worker.pick("cpu", options) == (picked, remark, {})
 
 
 def test_nothing_is_installed(installed: set[str]) -> None:
@@ -165,20 +166,20 @@ def test_on_a_gpu_the_first_that_finds_one(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a process of its own, which is closed. Where none does, the preferred one says why."""
-    started: list[str] = []
+    gpu = FakeDevice()
+    gpu.environment = {"device_name": "NVIDIA T4"}
 
     def start(backend: str, device: str) -> Any:
-        started.append(f"{backend} {device}")
         if backend in without:
-            raise DeviceError(f"no gpu here: {backend} looked")
-        return SimpleNamespace(close=lambda: started.append("closed"))
+            raise DeviceError(f"no {device} here: {backend} looked")
+        return gpu.start(backend, device)
 
     without: tuple[str, ...] = ()
     monkeypatch.setattr(worker, "WorkerProcess", start)
-    assert worker.pick("gpu", ["half"])[0] == "torch+half"
-    assert started == ["torch+half gpu", "closed"]
+    assert worker.pick("gpu", ["half"]) == ("torch+half", "measuring with torch", gpu.environment)
+    assert gpu.workers[0].closed
     without = ("torch",)
-    assert worker.pick("gpu", []) == ("tensorflow", "")
+    assert worker.pick("gpu", []) == ("tensorflow", "", gpu.environment)
     without = ("torch", "tensorflow")
     with pytest.raises(DeviceError, match="no gpu here: torch looked"):
         worker.pick("gpu", [])

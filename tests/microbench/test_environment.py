@@ -111,11 +111,43 @@ def test_the_peak_of_a_processor(
     one = "processor : {}\nvendor_id : {}\ncpu MHz : 2000\nphysical id : 0\ncore id : {}\nflags : {}\n"
     info = "\n".join(one.format(i, vendor, i // 2, sets) for i in range(4))
     system(tmp_path, {"proc/cpuinfo": info})
+    assert environment.core_count(tmp_path) == 2
     assert environment.peak_macs(threads, tmp_path) == peak
     faster = {"sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4000000"}
     system(tmp_path, {"proc/cpuinfo": info, **faster})
     assert environment.peak_macs(threads, tmp_path) == (peak and 2 * peak)
     assert environment.peak_macs(threads, tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("files", "processors"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "6400000 100000\n"}, 8),  # more than it is scheduled on
+        ({"a/cpu.max": "250000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),  # of a group above
+        ({"a/b/cpu.max": "100000 50000\n", "other/cpu.max": "1000 100000\n"}, 2),
+    ],
+)
+def test_a_container_may_have_the_time_of_fewer_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], processors: int
+) -> None:
+    """As the kernel's cgroup-v2.rst says: microseconds of every so many, for a group and those below."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    groups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    system(tmp_path, {"proc/self/cgroup": "4:memory:/else\n0::/a/b\n", **groups})
+    assert environment.cpu_count(tmp_path) == processors
+    assert environment.scheduled_count() == 8
+
+
+def test_what_others_use_now_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.2 seconds of processors in 0.8 seconds."""
+    used, clock = iter((50.0, 51.2)), iter((7.0, 7.8))
+    monkeypatch.setattr(environment, "others_s", lambda pids: next(used))
+    monkeypatch.setattr(environment.time, "monotonic", lambda: next(clock))
+    assert environment.others(0.8, lambda seconds: None) == pytest.approx(1.5)
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import LolatError
+from lolat.errors import InputError, LolatError
 from microbench.journal import Journal
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
@@ -90,6 +90,18 @@ def test_a_journal_of_another_run_is_dropped(
     assert journal.records == []
     assert why in journal.dropped
     assert opened(path, now + 1, key=key).dropped == "", "the new one is a journal of its own"
+
+
+def test_two_runs_do_not_write_into_one_file(path: Path) -> None:
+    journal = Journal(path, KEY, NOW)
+    journal.append(VISIT)
+    for options in ({}, {"restart": True}):
+        with pytest.raises(InputError) as caught:
+            Journal(path, KEY, NOW + 1, **options)
+        assert (caught.value.code, caught.value.arguments) == ("in-use", ["output"])
+    journal.append(FAILURE)
+    journal.close()
+    assert opened(path).records == [VISIT, FAILURE]
 
 
 def test_restart_throws_away(path: Path) -> None:

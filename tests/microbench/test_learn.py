@@ -70,6 +70,18 @@ def test_the_environment_can_be_refused_before_anything_is_measured(
     assert device.workers[-1].closed
 
 
+def test_a_busy_machine_is_said_before_the_framework_is_started(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "others", lambda: 1.5)
+    device.error = KeyboardInterrupt()  # the user has read it, and ends the run
+    notes = Watcher()
+    with pytest.raises(KeyboardInterrupt):
+        measure(tmp_path / "j", progress=notes)
+    (said,) = notes.notes
+    assert "other programs use 1.5" in said
+
+
 # ---- Which journal a run goes on from
 
 
@@ -133,7 +145,11 @@ def test_noise_by_hand() -> None:
 @pytest.mark.parametrize(
     ("where", "noise", "failures", "words"),
     [
-        (HERE | {"load_at_start": 1.3}, {}, {}, ["(load 1.3)"]),
+        (HERE | {"load_at_start": 1.3}, {}, {}, ["(its load is 1.3, on 2 processors)"]),
+        (HERE | {"load_at_start": 1.3, "others_at_start": 0.1}, {}, {}, []),  # it has calmed down
+        (HERE | {"others_at_start": 1.14}, {}, {}, ["(other programs use 1.1, on 2 processors)"]),
+        (HERE | {"threads": 8, "framework": "torch", "processor": {"threads": 2}}, {}, {},
+         ["torch started 8 threads, and this process may use 2 "]),
         # The load is that of the machine, whatever threads the framework was given.
         (HERE | {"load_at_start": 1.3, "processor": {"threads": 8}}, {}, {}, []),
         (HERE | {"load_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from lolat.errors import MeasuringError
 from microbench.backends import create
 from microbench.blocks import BLOCKS, as_known
+from tests.processes import PATIENCE_S
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")
@@ -37,6 +40,27 @@ def test_onnx_runtime_fuses_a_block(name: str, tmp_path: Path) -> None:
     own = {"Conv", "FusedConv", "Relu", "Add", "Concat", "BatchNormalization"}
     assert set(run) <= own | order
     assert run["Relu"] < wanted["relu"]
+
+
+COUNTING = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from lolat.readers.torch import import_torch
+import_torch(), __import__("onnxruntime")
+before = len(os.listdir("/proc/self/task"))
+from microbench.backends import create
+backend = create("onnxruntime", "cpu")
+print(backend.environment()["threads"], len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_the_threads_are_those_that_onnx_runtime_starts() -> None:
+    """A pool within operations and one between them, each with the thread that calls: one a core."""
+    command = [sys.executable, "-c", COUNTING]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    threads, started = map(int, done.stdout.split())
+    assert started == 2 * (threads - 1)
 
 
 # ---- a user's network ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from lolat.model.file import read
 from microbench.journal import read as read_journal
-from tests.processes import is_running, wait_until
+from tests.processes import PATIENCE_S, is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
@@ -82,10 +82,10 @@ class Run:
             assert self.process.poll() is None, self.process.communicate()
             return len(self.visits()) >= visits
 
-        wait_until(there, 120, f"{visits} visits")
+        wait_until(there, f"{visits} visits")
 
     def done(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out, err
 
     def workers(self) -> set[int]:
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     first.wait_for(4)
     first.process.kill()
     first.process.communicate()
-    wait_until(lambda: not any(map(is_running, first.workers())), 10, "the worker's end")
+    wait_until(lambda: not any(map(is_running, first.workers())), "the worker's end")
     kept = first.visits()
     timed = [key for _, verb, key in first.asked() if verb == "sample"]
     assert len(timed) - len(kept) in (0, 1), "at most one measurement is lost"

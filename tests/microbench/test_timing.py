@@ -151,12 +151,18 @@ def test_one_wild_sample_moves_nothing() -> None:
     assert latencies(levels(visits)) == pytest.approx(JOBS)
 
 
-def test_the_spread_is_between_every_other_sample() -> None:
-    """By hand: the samples of one job are 10 and 12 in turns, among many that are steady."""
+@pytest.mark.parametrize("calls", [1, 3])
+def test_the_spread_is_between_every_other_visit(calls: int) -> None:
+    """By hand: the visits of one job take 10 and 12 in turns, among many that are steady."""
     visits = measured(JOBS, 8, usual)
     jumping = sorted(visits["job 9"], key=lambda v: v.at_s)
-    visits["job 9"] = [Visit((10.0 if i % 2 else 12.0,), (), v.at_s) for i, v in enumerate(jumping)]
+    visits["job 9"] = [
+        Visit((12.0 - i % 2 * 2,) * calls, (), tuple(v.at_s[0] + 0.01 * c for c in range(calls)))
+        for i, v in enumerate(jumping)
+    ]
+    visits["once"] = [Visit((10.0, 12.0) * 2, (), (1e9, 1e9 + 1, 1e9 + 2, 1e9 + 3))]
     found = levels(visits)
+    assert found.jobs["once"].spread is None, "one visit has no other"
     assert found.jobs["job 9"].spread == pytest.approx(0.2)
     assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
     assert found.floor == pytest.approx(0.0), "the median of thirty"

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from microbench.backends import create
@@ -97,6 +96,9 @@ def tokens():
 def two():
     return Two(), (torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, dtype=torch.int64))
 
+def brain():
+    return tiny().bfloat16(), torch.zeros(1, 3, 9, 9, dtype=torch.bfloat16)
+
 """
 
 
@@ -124,7 +126,9 @@ def run(
     seen[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs))
     call()
     module, inputs = seen
-    assert all(np.shares_memory(a, b.numpy()) for a, b in zip(call.inputs, inputs, strict=True))
+    call.touch()
+    assert [a.ctypes.data for a in call.inputs] == [b.data_ptr() for b in inputs]
+    assert [a.nbytes for a in call.inputs] == [b.nbytes for b in inputs]
     return module, inputs
 
 
@@ -136,6 +140,11 @@ def test_a_module_is_run_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert tuple(x.shape) == (2, 3, 9, 7)
     assert x.dtype == next(module.parameters()).dtype == torch.float16
     assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_network_in_bfloat16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (x,) = run(monkeypatch, "", "own_torch_networks:brain", (), 2)
+    assert (tuple(x.shape), x.dtype) == ((2, 3, 9, 9), torch.bfloat16)
 
 
 def test_indices_stay_indices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

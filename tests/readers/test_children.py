@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from lolat.graph import Graph
 from lolat.readers import children
 from lolat.readers.cache import Cache
 from lolat.readers.children import Spec, arrays_of, read_in_child
-from tests.processes import is_running, wait_until
+from tests.processes import PATIENCE_S, is_running, wait_until
 from tests.readers.onnx_networks import model, node, saved
 
 NAME = "lolat_nets"
@@ -29,7 +30,7 @@ from pathlib import Path
 def sleeps():
     with open(Path(__file__).with_name("log"), "a") as file:
         file.write(f"{os.getpid()}\\n")
-    time.sleep(100)
+    time.sleep(600)
 
 def leaves():
     os._exit(0)
@@ -76,7 +77,7 @@ def test_a_network_read_by_a_child_is_the_same() -> None:
 )  # fmt: skip
 def test_a_network_that_a_child_cannot_read(here: Path, network: str, said: str) -> None:
     with pytest.raises(NetworkError, match=said):
-        read_in_child(network, limit_s=9)
+        read_in_child(network, limit_s=9 if "sleeps" in network else PATIENCE_S)
     if (here / "log").exists():
         assert not is_running(int((here / "log").read_text()))
 
@@ -104,7 +105,12 @@ def test_arrays_on_disk_come_first_and_one_network_is_read_here(
 
 
 def test_what_goes_wrong_costs_its_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "TABLE_LIMIT_S", 9)
+    answer = children._answer
+
+    def impatient(child: Any, spec: str, size: Any, limit_s: float) -> Graph:
+        return answer(child, spec, size, 9 if "sleeps" in spec else limit_s)
+
+    monkeypatch.setattr(children, "_answer", impatient)
     names = (f"{NAME}:sleeps", f"{NAME}:leaves", f"{NAME}:killed", "gone.onnx")
     arrays = dict(arrays_of([*((name, None) for name in names), *FILES], "sizes", sizes))
     for name in names:
@@ -132,8 +138,8 @@ def test_a_caller_that_stops_asking_leaves_no_child(here: Path) -> None:
     specs = [FILES[0], (f"{NAME}:sleeps", None), (f"{NAME}:sleeps", 3)]
     arrays = arrays_of(specs, "sizes", sizes)
     next(arrays)
-    wait_until(lambda: (here / "log").exists(), 60, "a child")
+    wait_until(lambda: (here / "log").exists(), "a child")
     arrays.close()
     pids = [int(word) for word in (here / "log").read_text().split()]
-    wait_until(lambda: not any(map(is_running, pids)), 10, "the end of the children")
+    wait_until(lambda: not any(map(is_running, pids)), "the end of the children")
     assert os.getpid() not in pids

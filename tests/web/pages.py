@@ -18,6 +18,7 @@ from lolat.graph import Graph
 from lolat.web.networks import Networks
 from lolat.web.server import create_app
 from tests import synthetic
+from tests.processes import PATIENCE_S
 from tests.report.pages import Page
 
 ORIGIN = "http://127.0.0.1"
@@ -33,7 +34,7 @@ class FakeReader:
 
     def read(self, network: str, size: Sequence[int] = ()) -> Graph:
         self.calls.append((network, tuple(size)))
-        self.go.wait(20)
+        self.go.wait(PATIENCE_S)
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
         name = network.rpartition("/")[2].removeprefix("keras:")

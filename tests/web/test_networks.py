@@ -14,6 +14,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.web import networks
 from lolat.web.networks import Networks
+from tests.processes import PATIENCE_S
 from tests.web.pages import FakeReader
 
 
@@ -27,7 +28,7 @@ def test_two_who_ask_at_once_have_it_read_once() -> None:
         thread.start()
     reader.go.set()
     for thread in asking:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert found[0] is found[1]
     cache.get("keras:A", (64,))
     assert reader.calls == [("keras:A", ()), ("keras:A", (64,))]

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from tests.processes import is_running, wait_until
+from tests.processes import PATIENCE_S, is_running, wait_until
 from tests.web.pages import ORIGIN, Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ class Running:
 
     def page(self) -> str:
         """The first page."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=60) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=PATIENCE_S) as found:
             return str(found.read().decode())
 
     def reader(self) -> list[int]:
@@ -94,24 +94,24 @@ def test_it_ends_with_requests_that_are_open(
         clients = [server.client(HALF), server.client(REPORT), server.client(b"")]
         server.page()
         server.process.send_signal(how)
-        out, err = server.process.communicate(timeout=120)
+        out, err = server.process.communicate(timeout=PATIENCE_S)
         for client in clients:
             client.close()
     assert (out, err) == ("", "lolat: interrupted\n" if how == signal.SIGINT else "")
     assert server.process.returncode == (130 if how == signal.SIGINT else -how)
-    wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")
+    wait_until(lambda: list(temporary.iterdir()) == [], "the end of its files")
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 def test_nothing_is_left_of_one_that_is_killed(laptop: Path, temporary: Path) -> None:
     with running(laptop, temporary) as server:
         client = server.client(REPORT)
-        wait_until(lambda: len(server.reader()) == 1, 120, "the start of the reader")
+        wait_until(lambda: len(server.reader()) == 1, "the start of the reader")
         (reader,) = server.reader()
         server.process.kill()
-        wait_until(lambda: not is_running(reader), 30, "the reader's end")
+        wait_until(lambda: not is_running(reader), "the reader's end")
         client.close()
-    wait_until(lambda: list(temporary.iterdir()) == [], 30, "the end of its files")
+    wait_until(lambda: list(temporary.iterdir()) == [], "the end of its files")
 
 
 # ---- Who may ask, and what a page may load: nothing from anywhere else.

@@ -16,7 +16,7 @@ from lolat.readers.torch import import_torch
 from lolat.units import shortened
 from microbench.backends import Backend, Prepared, at_batch, environment_of
 from microbench.backends.torch.layers import block_module
-from microbench.environment import cpu_count
+from microbench.environment import core_count, cpu_count
 
 
 class OnnxRuntimeBackend(Backend):
@@ -51,7 +51,7 @@ class OnnxRuntimeBackend(Backend):
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
             "inter_op_threads": self.pools[1],
-            **environment_of(self.threads, self.threads or cpu_count()),
+            **environment_of(self.threads, self.threads or core_count() or cpu_count()),
         }  # fmt: skip
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:

@@ -15,7 +15,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers.keras import import_keras
 from microbench.backends import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
 from microbench.backends.tensorflow.layers import build_graph
-from microbench.environment import cpu_count
+from microbench.environment import scheduled_count
 
 
 class TensorFlowBackend(Backend):
@@ -70,7 +70,7 @@ class TensorFlowBackend(Backend):
     def threads_used(self) -> int:
         """How many threads compute an operation: as set, or one a processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
-        return set_here or cpu_count()
+        return set_here or scheduled_count()
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""

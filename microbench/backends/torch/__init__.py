@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.readers.torch import import_torch, is_network
@@ -160,8 +162,16 @@ class TorchBackend:
                 module(*inputs)
             wait()
 
-        host = tuple(x.numpy() for x in inputs if x.device.type == "cpu")
+        host = tuple(self.array(x) for x in inputs if x.device.type == "cpu")
         if not host:
             return Prepared(call)
         waking = self.torch.zeros(self.torch.get_num_threads() * WAKING_ELEMENTS)
         return Prepared(call, host, lambda: waking.add_(1.0))
+
+    def array(self, x: Any) -> np.ndarray:
+        """The memory of a tensor on the host; of a type that NumPy lacks (bfloat16) as integers."""
+        try:
+            found: np.ndarray = x.numpy()
+        except TypeError:
+            found = x.view(getattr(self.torch, f"int{8 * x.itemsize}")).numpy()
+        return found
