@@ -67,7 +67,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
-    as a decoder's keys and values. The fields are the JSON that `lolat read` writes.
+    as a decoder's keys and values. `training`: why training costs less than training the whole, such as
+    frozen parameters. The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     framework: str = ""
     channels_first: bool = False
     kept: tuple[int, ...] = ()
+    training: tuple[str, ...] = ()
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -162,6 +164,7 @@ class GraphBuilder:
         self.inputs: list[int] = []
         self.kept: list[int] = []
         self.warnings: list[str] = []
+        self.training: list[str] = []  # see `Graph`
         self.dtype: str | None = None  # of what is written next, where a reader knows it
         self._names: dict[tuple[str, str], int] = {}
 
@@ -219,7 +222,7 @@ class GraphBuilder:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
-        more = (self.framework, self.channels_first, tuple(self.kept))
+        more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
         graph = Graph(self.name, *parts, warnings, *more)
         return merge_padding(graph)
 

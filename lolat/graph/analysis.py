@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import FREE
 from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, Mode, Plan, multiplies
+from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
 
@@ -42,6 +43,17 @@ def parameters(graph: Graph) -> int:
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     each = zip(graph.operations, weights.tolist(), strict=True)
     return sum(operation_parameters(graph, o, n) for o, n in each)
+
+
+def trained_whole(graph: Graph) -> Graph:
+    """The graph; NetworkError where a part of it is frozen, or activations are computed again."""
+    if graph.training:
+        raise NetworkError(
+            f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network that is trained "
+            "whole and keeps its activations, as that is what is counted; give it so for an upper limit",
+            code="partly-trained",
+        )
+    return graph
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:

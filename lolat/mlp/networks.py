@@ -15,6 +15,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
+from lolat.graph.analysis import trained_whole
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.kinds import CONVOLUTIONS
@@ -69,6 +70,7 @@ def network_time(
     `models`: by "convolution" and "dense"; `gpu`, `optimizer`: as in a LayerTable ("none": forward only);
     `devices`: data sheets of GPUs that are not built in. InputError as of `LayerModel.predict`.
     """
+    graph = graph if optimizer == "none" else trained_whole(graph)
     rows = network_rows(graph, gpu, batch_size, optimizer)
     warnings = [*graph.warnings, *rows.warnings]
     times: dict[int, tuple[str, float]] = {}

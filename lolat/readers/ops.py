@@ -164,10 +164,11 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
-    def tie(self, start: int, parameter: Any) -> None:
+    def tie(self, start: int, parameter: Any) -> bool:
         """The operations from position `start` on have this parameter, which may be any key.
 
         Where an earlier operation has it too, they are marked as `tied`: they add nothing to the memory.
+        Returns whether one of them can have a parameter.
         """
         operations, has_one = self.builder.operations, False
         for position, o in enumerate(operations[start:], start):
@@ -178,6 +179,7 @@ class Writer:
                     operations[position] = structs.replace(o, attributes=attributes)
         if has_one:
             self._owned.add(parameter)
+        return has_one
 
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations that no output needs, and tensors that nobody reads or writes.

@@ -10,6 +10,7 @@ from lolat import readers
 from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import gpu_of
 from lolat.graph import Graph
+from lolat.graph.analysis import trained_whole
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.predicting import why_left_out
@@ -105,7 +106,7 @@ def compare(
     `asked`: see `lolat.model.Model.cost`. InputError where no device can answer.
     """
     check_limits(**asked)
-    graph = readers.read(network, asked.pop("input_size", None))
+    graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
     left_out = dict(left_out)
     answers = _answers(models, graph, way, batch_size, left_out, asked, said)
     if not answers:

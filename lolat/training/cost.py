@@ -12,6 +12,7 @@ from lolat.errors import InputError, arg
 from lolat.fitting.gpus import GIB, available_bytes, find_gpu, gpu_of, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.analysis import trained_whole
 from lolat.graph.modes import Mode
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
@@ -191,7 +192,7 @@ def cost(
     asked, given = (training.document, price_per_hour, listed, memory_gib), replicas
     replicas = replicas or (instances_of(rental_of(*asked)) if largest else ())
     run.check_batch(1 if largest else max(replicas, default=1))
-    graph = readers.read(network, input_size)  # last, as it takes long
+    graph = trained_whole(readers.read(network, input_size))  # last, as it takes long
     training = training if written is None else written(graph)
     mode = mode_of(training.document) if "predictors" in training.document else None
     optimizer = optimizer_named(run.optimizer)

@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import behaviors
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.tables import read_table
@@ -110,7 +110,7 @@ def epochs_document(
         try:
             run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
             if network not in graphs:
-                graphs[network] = read(network)
+                graphs[network] = trained_whole(read(network))
             graph = graphs[network]
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,28 @@ def test_files_that_are_something_else(tmp_path: Path, saved: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     refused(tmp_path / "gone.keras", "gone.keras")
+
+
+def test_a_frozen_network_is_predicted_and_not_trained(tmp_path: Path, saved: Path) -> None:
+    """Kernel and bias of a convolution; a file keeps that they are not trained, and so does the cache."""
+    model = keras.saving.load_model(saved)
+    model.layers[0].trainable = False
+    model.save(tmp_path / "frozen.keras")
+    device, whole = lolat.load("v100-fp32"), lolat.read(saved)
+    adapted = keras.saving.load_model(saved)
+    adapted.layers[-1].enable_lora(2)
+    with keras.RematScope(mode="full"):
+        again = keras.Sequential([keras.Input((5,)), layers.Dense(3)])
+    for network, said in (
+        (tmp_path / "frozen.keras", "2 of its 4 variables are frozen (trainable=False)"),
+        (tmp_path / "frozen.keras", "2 of its 4 variables are frozen"),
+        (adapted, "enable_lora"),
+        (again, "RematScope"),
+    ):
+        graph = lolat.read(network)
+        assert said in graph.training[0]
+        with pytest.raises(NetworkError, match=re.escape(said)):
+            device.cost(network, 4)
+    assert device.cost(whole, 4)
+    frozen = device.predict(tmp_path / "frozen.keras", 4)
+    assert frozen.latency_ms == device.predict(whole, 4).latency_ms

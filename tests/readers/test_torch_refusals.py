@@ -1,7 +1,9 @@
-"""PyTorch networks that cannot be read: the code of the error, and the line of the user's code."""
+"""PyTorch networks that cannot be read, or not be trained: the code, the line of the user's code."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import lolat
 from lolat.errors import NetworkError
+from lolat.graph import Graph
 from tests.processes import python
 from tests.readers.torch_networks import Does, kinds
 
@@ -105,3 +109,46 @@ def test_without_pytorch() -> None:
         "try:\n    lolat.read('timm:resnet0')\nexcept MissingPackageError as e:\n    print(e)"
     )
     assert "[torch]'" in python(code).stdout
+
+
+def _changed(change: str) -> nn.Module:
+    """Two layers and a fixed table beside them, trained in another way than whole."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.table = nn.Parameter(torch.zeros(6), requires_grad=False)
+
+        def forward(self, x: Any) -> Any:
+            with contextlib.nullcontext() if change != "no_grad" else torch.no_grad():
+                x = self.first(x) + self.table
+            if not change.startswith("checkpoint"):
+                return self.second(x)
+            return checkpoint(self.second, x, use_reentrant=change == "checkpoint, the older form")
+
+    module = Two()
+    if change == "frozen":
+        module.first.requires_grad_(False)
+    elif change:
+        setattr(module, change, True)
+    return module
+
+
+FIRST, AGAIN = "1 of its 2 weights are frozen", "activations are computed again"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("", ""), ("frozen", FIRST), ("no_grad", FIRST), ("checkpoint", AGAIN),
+     ("checkpoint, the older form", AGAIN), ("gradient_checkpointing", AGAIN),
+     ("grad_checkpointing", AGAIN), ("use_checkpoint", AGAIN)],
+)  # fmt: skip
+def test_what_is_partly_trained_is_predicted_and_not_trained(change: str, said: str) -> None:
+    """Without a table of positions, which nobody counts; a file of the network says it too."""
+    model, graph = lolat.load("v100-fp32"), lolat.read(_changed(change), 6)
+    whole = lolat.read(_changed(""), 6)
+    assert model.predict(graph, 4).latency_ms == model.predict(whole, 4).latency_ms
+    graph = Graph.from_dict(json.loads(json.dumps(graph.to_dict())))
+    with pytest.raises(NetworkError, match=said) if said else contextlib.nullcontext():
+        model.cost(graph, 4)

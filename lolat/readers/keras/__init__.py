@@ -64,7 +64,20 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
             reader.known[id(tensor)] = made
+        reader.builder.training += _otherwise(model)
         return reader.builder.build(reader.follow(outputs, ""))
+
+
+def _otherwise(model: Any) -> Iterator[str]:
+    """Why training a network costs less than the whole: frozen variables, activations computed again."""
+    layers_of = list(model._flatten_layers())
+    variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
+    if frozen := sum(not (layer.trainable and v.trainable) for layer, v in variables):
+        lora = any(getattr(layer, "lora_enabled", False) for layer in layers_of)
+        how = "enable_lora" if lora else "trainable=False"
+        yield f"{frozen} of its {len(variables)} variables are frozen ({how})"
+    if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
+        yield "activations are computed again (keras.RematScope)"
 
 
 # ---- The call of the whole network.

@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
@@ -44,6 +47,10 @@ class Tracer(TorchDispatchMode):
         self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
         self.views: dict[int, Any] = {}  # id of a tensor -> the tensor of which it is a view
         self.modules = modules  # module -> its path
+        # The parameters that operations have: id -> whether it is learned.
+        self.learned: dict[int, bool] = {}
+        self.without_gradients = 0  # how many torch.no_grad the code is inside of
+        self.recomputed: list[str] = []  # by which calls activations are
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
     def input(self, tensor: Any) -> None:
@@ -111,8 +118,9 @@ class Tracer(TorchDispatchMode):
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
                 )
             )
-            if (parameter := self.parameter(named)) is not None:
-                self.writer.tie(start, parameter)
+            owner, key = self.parameter(named)
+            if owner is not None and self.writer.tie(start, key):
+                self.learned[id(owner)] = owner.requires_grad and not self.without_gradients
             if for_batch:
                 self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
         for tensor in results[len(written) :]:
@@ -121,19 +129,16 @@ class Tracer(TorchDispatchMode):
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
 
-    def parameter(self, named: dict[str, Any]) -> tuple[int, int, int] | None:
-        """What an operation has as its largest parameter: whose, from where on, how many numbers."""
+    def parameter(self, named: dict[str, Any]) -> tuple[Any, tuple[int, int, int]]:
+        """The largest parameter of an operation or None; whose, from where on, how many numbers."""
         found = []
         for value in operations.flat(named):
             root = value
             while id(root) in self.views:
                 root = self.views[id(root)]
             if isinstance(root, torch.nn.Parameter):
-                found.append((value.numel(), id(root), value.storage_offset()))
-        if not found:
-            return None
-        size, owner, offset = max(found)
-        return owner, offset, size
+                found.append((root, (id(root), value.storage_offset(), value.numel())))
+        return max(found, key=lambda one: one[1][::-1], default=(None, (0, 0, 0)))
 
     def overwrite(self, changed: Any, index: int) -> None:
         """After an operation in place: the new value of what it changed and of what that is a view of."""
@@ -203,7 +208,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, {module: path for path, module in model.named_modules()})
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _evaluated(model), _quietly(), torch.inference_mode(), mode:
+    with _evaluated(model), _quietly(), _watched(tracer), torch.inference_mode(), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
@@ -219,10 +224,55 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
+    builder.training += _otherwise(model, tracer)
     outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     return builder.build(outputs)
+
+
+_SWITCH = re.compile(
+    r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
+)
+"""Attributes that transformers, timm, torchvision and others have for computing activations again."""
+
+
+def _otherwise(model: Any, tracer: Tracer) -> Iterator[str]:
+    """Why training a module costs less than training the whole, as it was traced."""
+    learned = tracer.learned.values()
+    if frozen := len(learned) - sum(learned):
+        yield f"{frozen} of its {len(learned)} weights are frozen (requires_grad, torch.no_grad)"
+    if any(type(m).__module__.startswith("peft.") for m in model.modules()):
+        yield "it has adapters of peft"
+    of_all = (pair for module in model.modules() for pair in vars(module).items())
+    switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
+    if how := dict.fromkeys(switches + tracer.recomputed):
+        yield f"activations are computed again ({', '.join(how)})"
+
+
+@contextlib.contextmanager
+def _watched(tracer: Tracer) -> Iterator[None]:
+    """While it lasts, the tracer is told of torch.utils.checkpoint and of torch.no_grad."""
+
+    def told(owner: Any, name: str, tell: Callable[[], None]) -> Any:
+        original = getattr(owner, name)
+
+        def function(*args: Any) -> Any:
+            tell()
+            return original(*args)
+
+        return mock.patch.object(owner, name, function)
+
+    def inside(change: int) -> None:
+        tracer.without_gradients += change
+
+    asked = "_infer_device_type"  # by each form of a checkpoint
+    with (
+        told(checkpoint, asked, lambda: tracer.recomputed.append("torch.utils.checkpoint")),
+        told(torch.no_grad, "__enter__", lambda: inside(1)),
+        told(torch.no_grad, "__exit__", lambda: inside(-1)),
+    ):
+        yield
 
 
 def _held(values: Any, depth: int = 4) -> Iterator[Any]:
