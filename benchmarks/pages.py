@@ -111,6 +111,23 @@ def counts() -> str:
     return "".join(rows)
 
 
+def published_devices() -> str:
+    """The bundled models fitted to published times: device, how it runs networks, median error."""
+    import lolat
+    from lolat.io.paths import SHIPPED, list_models
+    from lolat.model.running import way_words
+    from lolat.model.summary import errors_of
+
+    rows = []
+    for name, _, where in list_models():
+        document = lolat.load(name).document if where == SHIPPED else {}
+        if "held" in document.get("environment", ()):
+            error = errors_of(document, document["default"])["median"]
+            device, way = document["device"].partition(" (")[0], way_words(document)
+            rows.append([f"`{name}`", device, way, f"{100 * error:.1f} %"])
+    return tables.lines(["model", "device", "how it runs networks", "error"], rows)
+
+
 SIX = {
     "acts": "ACTS",
     "inp": "INP",
@@ -119,7 +136,7 @@ SIX = {
     "weights": "weights",
     "ops": "ops",
 }
-MADE_TABLES = {"answers": answers, "counts": counts}
+MADE_TABLES = {"answers": answers, "counts": counts, "published_devices": published_devices}
 
 
 def rendered(text: str) -> str:
