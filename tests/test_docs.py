@@ -302,7 +302,7 @@ def test_its_figures_are_those_of_the_results(page: Path) -> None:
 
 
 CLAIM = re.compile(
-    r"(?<!within )\b\d[\d.,]* %(?!<!--)(?= (?:off|too (?:fast|slow|long)|at the median|of (?:the )?networks))"
+    r"(?<!within )\b\d[\d.,]* %(?!<!--)(?= (?:off|too (?:fast|slow)|at the median|of (?:the )?networks))"
 )
 """A figure of how far off an answer is, without the cell that it is from."""
 
