@@ -148,7 +148,11 @@ def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
     """Bytes of the parameters, and of the means and variances that training changes without gradients."""
     norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
     number = parameters(graph) + sum(2 * channels(graph, o) for o in norms)
-    return int(number * parameter_bytes(graph, mode))
+    size = parameter_bytes(graph, mode)
+    rows = zip(graph.operations, count(graph).at(1)[:, COLUMNS.index("weights")], strict=True)
+    quantized = ((o, int(n), o.attributes["bits"] / 8) for o, n in rows if "bits" in o.attributes)
+    saved = sum(operation_parameters(graph, o, n) * (size - bits) for o, n, bits in quantized)
+    return int(number * size - saved)
 
 
 LARGEST_BATCH = 2**24

@@ -7,7 +7,7 @@ operation whose kind has no formula is reported by name and counted as memory tr
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -16,6 +16,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FREE, GATES, KIND_OF, MOVING, OTHER
+from lolat.units import percent
 
 # ---- The table of counts
 
@@ -396,7 +397,21 @@ def _count(graph: Graph) -> GraphCounts:
     fixed[path, _SERIAL] = fixed[path, _OPS]
     fixed[:, _BORDER] = _border(graph, 0)
     scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
-    return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+    counts = GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+    if share := quantized_share(graph, counts):
+        why = (
+            f"quantized: {percent(share)} of its multiply-accumulates, which no device was timed with; "
+            "counted and timed as in float"
+        )
+        counts = replace(counts, warnings=(*counts.warnings, why))
+    return counts
+
+
+def quantized_share(graph: Graph, counts: GraphCounts) -> float:
+    """The share of multiply-accumulates whose weights or operands are quantized, by attribute `bits`."""
+    macs = counts.at(1)[:, COLUMNS.index("flops")]
+    quantized = np.array(["bits" in o.attributes for o in graph.operations], bool)
+    return float(macs[quantized].sum() / max(macs.sum(), 1))
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:

@@ -27,7 +27,7 @@ from lolat.fitting.predictors.kernels import NOTHING_MEASURED, Kernels
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
 from lolat.graph.kinds import GATES
 from lolat.io.paths import list_models
 from lolat.model.prediction import Prediction, Query, no_room_words
@@ -191,8 +191,8 @@ def predict_network(
     else:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = _outside(model, analysis, size, formula, shares)
+    outside = with_quantized(outside, quantized_share(graph, analysis.counts))
     mode = mode_of(document)
-    memory = analysis.memory(size, mode)
     inside = outside.inside_share if is_measured(document) else 0.0
     half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
     interval = None
@@ -207,7 +207,7 @@ def predict_network(
         coverage=None if interval is None else COVERAGE if coverage is None else coverage,
         in_domain=None if inside is None else inside >= MOSTLY_SHARE,
         inside_share=inside,
-        memory=memory,
+        memory=analysis.memory(size, mode),
         model=model.name,
         learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
@@ -231,6 +231,18 @@ def predict_network(
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
         query=Query(model, graph, coverage),
+    )
+
+
+def with_quantized(outside: Outside, share: float) -> Outside:
+    """`outside`, where a share of the network is quantized, in which nothing was measured."""
+    rest = 1.0 - share
+    return replace(
+        outside,
+        beyond=rest * outside.beyond,
+        unlike=rest * outside.unlike,
+        unmeasured=share + rest * outside.unmeasured,
+        known=outside.known or share > NEGLIGIBLE_SHARE,
     )
 
 

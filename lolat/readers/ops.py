@@ -164,21 +164,20 @@ class Writer:
             kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
         )
 
-    def tie(self, start: int, parameter: Any) -> bool:
-        """The operations from position `start` on have this parameter, which may be any key.
+    def tie(self, start: int, parameter: Any, bits: int = 0) -> bool:
+        """The operations from position `start` on have this parameter, which may be any key; None: none.
 
         Where an earlier operation has it too, they are marked as `tied`: they add nothing to the memory.
-        Returns whether one of them can have a parameter.
+        `bits`: of a weight, where it is quantized. Returns whether one of them can have a parameter.
         """
+        more: dict[str, Any] = {"tied": True} if parameter in self._owned else {}
+        more |= {"bits": bits} if bits else {}
         operations, has_one = self.builder.operations, False
         for position, o in enumerate(operations[start:], start):
             if o.kind in HEAVY or o.kind in NORMALIZATIONS:
                 has_one = True
-                if parameter in self._owned:
-                    attributes = {**o.attributes, "tied": True}
-                    operations[position] = structs.replace(o, attributes=attributes)
-        if has_one:
-            self._owned.add(parameter)
+                operations[position] = structs.replace(o, attributes={**o.attributes, **more})
+                self._owned.update({parameter} - {None})
         return has_one
 
     def prune(self, outputs: Sequence[int]) -> list[int]:

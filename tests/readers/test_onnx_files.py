@@ -113,16 +113,16 @@ def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str)
 """A convolution, or a branch, that is damaged in one way."""
 
 
-def test_a_branch_that_depends_on_data_is_reported(tmp_path: Path) -> None:
+def test_products_that_cannot_be_counted_are_refused(tmp_path: Path) -> None:
+    """In a branch that depends on data; of an operator that nobody knows, though its shapes are told."""
     nodes = [
         node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
         node("If", "c", "y", name="which", **BOTH),
     ]  # fmt: skip
-    graph = graph_of(tmp_path, model(nodes, w=(8, 8), z=np.float32(0)))
-    assert kinds(graph) == ["reduce", "compare", "If"]
-    (warning,) = count(graph).warnings
-    assert "no formula for operation If (1 x, first 'which')" in warning
-    assert count(graph).total().traffic == (192 + 1) + (1 + 1) + (1 + 192)
+    refused(model(nodes, w=(8, 8), z=np.float32(0)), "which", "If")
+    made = model([node("FusedConv", "x w", "y", "my")], domains=["my"], w=(4, 3, 1, 1))
+    made.graph.value_info.append(typed("y", ("N", 4, 8, 8)))
+    refused(made, "FusedConv")
 
 
 # ---- constants elsewhere

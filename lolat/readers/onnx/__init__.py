@@ -119,6 +119,8 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
     their calls. NetworkError where ONNX's checker refuses the model.
     """
     onnx, graph = import_onnx(), model.graph
+    from lolat.readers.onnx.quantized import in_float
+
     graph.name = graph.name or "graph"
     for value in graph.output:  # whose shapes are found again; some exporters leave them out
         tensor = value.type.tensor_type
@@ -137,12 +139,14 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         for node in _take(graph.node, _is_large_constant):
             large.append(_as_input(node.attribute[0].t, node.output[0]))
         graph.input.extend(large)
+        parameters |= {value.name for value in large}
+        in_float(model, parameters)
         onnx.checker.check_model(model)
     except Exception as error:
         raise NetworkError(
             f"{name!r} is not an ONNX network: {one_line(error)}; export it again, or update onnx"
         ) from error
-    return parameters | {value.name for value in large}
+    return parameters
 
 
 def _take(messages: Any, which: Any) -> list[Any]:
@@ -251,6 +255,7 @@ def _shaped(model: Any, network: str) -> Any:
             IdentityEliminationPass()(graph)
             RemoveUnusedNodesPass()(graph)
             fold_constants(graph, onnx_shape_inference=True, should_fold=_should_fold)
+            IdentityEliminationPass()(graph)  # it makes some
             RemoveUnusedNodesPass()(graph)
             unknown = [node for node in graph.graph if not all(map(_is_known, node.outputs))]
             if not unknown or len(unknown) == before:

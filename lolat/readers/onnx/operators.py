@@ -17,6 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits
+from lolat.readers.onnx.quantized import BITS, PRODUCTS
 from lolat.readers.ops import Call, Writer
 from lolat.units import shortened
 
@@ -59,8 +60,7 @@ class OnnxReader:
         for node in self.places:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
-            if (weights := self.weights(node)) is not None:
-                self.writer.tie(start, weights)
+            self.writer.tie(start, self.weights(node), int(node.metadata_props.get(BITS, 0)))
         return self.builder.build([self.tensor(value) for value in self.graph.outputs])
 
     def _write(self, node: Any) -> list[int]:
@@ -68,7 +68,14 @@ class OnnxReader:
         if node in patterns.fused:
             kind, source = patterns.fused[node]
             return self.call(node, [source], kind)
-        if node.domain in ("", "ai.onnx"):
+        known = node.domain in ("", "ai.onnx")
+        if _hides_products(node) or not (known or self.weights(node) is None):
+            raise NetworkError(
+                f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) has "
+                "weights or products inside that LoLat does not know, and cannot count; export the "
+                "network without it, such as before a runtime optimizes it"
+            )
+        if known:
             if node.op_type in UNCHANGED and len(patterns.operands(node)) == 1:
                 (source,) = patterns.operands(node)
                 out = node.outputs[0]
@@ -162,6 +169,12 @@ def _input(node: Any, position: int) -> Any:
 
 def _dtype(value: Any) -> str:
     return str(value.dtype.numpy()) if value.dtype else "float32"
+
+
+def _hides_products(node: Any) -> bool:
+    """Whether a loop or a branch multiplies inside, as often as its data say."""
+    bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
+    return any(n.op_type in PRODUCTS for body in bodies for n in body.all_nodes())
 
 
 # ---- Names of operators.

@@ -1,0 +1,169 @@
+"""Quantized ONNX networks, rewritten as the networks in float that they stand for.
+
+No device was timed in integers: what counts is shapes, products and weights. Operators that only carry
+scales are left out. A product keeps the width of its weights, as BITS in its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+BITS = "lolat.bits"
+_FLOAT: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), ("Cast", 0)),
+    "ConvInteger": ("Conv", 0, 1), "QLinearConv": ("Conv", 0, 3, 8), "QGemm": ("Gemm", 0, 3, 6),
+    "MatMulInteger": ("MatMul", 0, 1), "MatMulIntegerToFloat": ("MatMul", 0, 1, 6),
+    "DynamicQuantizeMatMul": ("MatMul", 0, 1, 4), "QLinearMatMul": ("MatMul", 0, 3),
+    "MatMulNBits": ("MatMul", 0, 1, 5), "MatMulBnb4": ("MatMul", 0, 1),
+    "DynamicQuantizeLSTM": ("LSTM", *range(8)), "QLinearWhere": ("Where", 0, 1, 4),
+    "QLinearConcat": ("Concat", *range(2, 300, 3)),
+    **{f"QLinear{op}": (op, 0, 3) for op in ("Add", "Mul")},
+    **{f"QLinear{op}": (op, 0)
+       for op in ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")},
+}  # fmt: skip
+"""Operator of ONNX or of ONNX Runtime -> (the one in float, the positions of its operands)."""
+PRODUCTS = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
+_PASSING = frozenset(["Cast", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
+"""Operators behind which weights are as wide as before."""
+
+
+def in_float(model: Any, parameters: set[str]) -> None:
+    """Rewrite a ModelProto and its `parameters`; one that is not quantized stays as it is."""
+    quantized = [node for node in model.graph.node if _is_quantized(node)]
+    if not quantized:
+        return
+    rewriting = _Rewriting(model, parameters)
+    rewriting.widen({name for node in quantized for name in _operands(node)})
+    nodes = [made for node in model.graph.node for made in rewriting.nodes(node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _is_quantized(node: Any) -> bool:
+    """Whether a node is in the table; one of images with the channels last is another operator."""
+    return node.op_type in _FLOAT and not any(
+        a.name == "channels_last" and a.i for a in node.attribute
+    )
+
+
+def _operands(node: Any) -> list[str]:
+    """The operands of a quantized node that the one in float has; "" for one that is left out."""
+    positions = (p for p in _FLOAT[node.op_type][1:] if p < len(node.input))
+    return [node.input[p] for p in positions]
+
+
+def _width(data_type: int) -> int:
+    """Bits of a data type that networks are quantized to; 0 of others."""
+    name = TensorProto.DataType.Name(data_type)
+    found = re.fullmatch(r"U?INT(2|4|8|16)|FLOAT(4|8)E\w+", name)
+    return int(found[1] or found[2]) if found else 0
+
+
+def _marked(node: Any, width: int) -> Any:
+    """The node, with the width of its weights where it is a product."""
+    if width and node.op_type in PRODUCTS | {"Gather"}:
+        node.metadata_props.add(key=BITS, value=str(width))
+    return node
+
+
+@dataclass
+class _Rewriting:
+    """`bits`: value -> the width that it was quantized to; `sums`: results of products of integers,
+    which the file multiplies with a scale.
+    """
+
+    model: Any
+    parameters: set[str]
+    bits: dict[str, int] = field(default_factory=dict)
+    sums: set[str] = field(default_factory=set)
+    types: dict[str, int] = field(default_factory=dict)
+
+    def widen(self, operands: set[str]) -> None:
+        """Make float32 of the parameters that are quantized, and of `operands`."""
+        graph = self.model.graph
+        constants = [(n.output[0], n.attribute[0].t) for n in graph.node if n.op_type == "Constant"]
+        self.parameters.update(name for name, _ in constants)
+        for name, tensor in [*constants, *((i.name, i) for i in graph.initializer)]:
+            self.types[name] = tensor.data_type
+            self.bits[name] = _width(tensor.data_type)
+            if self.bits[name] or (name in operands and tensor.data_type == TensorProto.INT32):
+                array = numpy_helper.to_array(tensor).astype("float32")
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for value in graph.input:
+            kind = value.type.tensor_type
+            if value.name in self.parameters:
+                self.bits[value.name] = _width(kind.elem_type)
+                if self.bits[value.name] or value.name in operands:
+                    kind.elem_type = TensorProto.FLOAT
+
+    def nodes(self, node: Any) -> Iterator[Any]:
+        """What a node becomes."""
+        if _is_quantized(node):
+            yield from self.in_float(node)
+            return
+        sums = [name for name in node.input if name in self.sums]
+        if sums and node.op_type == "Cast":
+            self.sums.update(node.output)
+        elif sums and node.op_type == "Mul":
+            node = self.node("Identity", sums[:1], node)
+        width = self.width(node.input)
+        if node.op_type in _PASSING:
+            self.bits[node.output[0]] = width
+        yield _marked(node, width)
+
+    def in_float(self, node: Any) -> Iterator[Any]:
+        """The operator in float, and the addition of a product's bias."""
+        op, operands, name = _FLOAT[node.op_type][0], _operands(node), node.output[0]
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        width = self.width(operands) or 8
+        if op == "Cast":
+            of_scale = node.op_type == "DequantizeLinear"
+            attributes = {"to": self.types.get(node.input[1], 1) if of_scale else 1}
+            self.bits[name] = width
+            if operands[0] in self.parameters:
+                self.parameters.add(name)
+        if node.op_type == "DynamicQuantizeLinear":
+            for made, kind in zip(node.output[1:], (1, 2), strict=False):
+                value = helper.make_tensor(made, kind, [], [1])
+                yield helper.make_node("Constant", [], [made], value=value)
+        if node.op_type.endswith("Integer"):
+            self.sums.add(name)
+        if "K" in attributes and "N" in attributes:  # packed
+            width = attributes.get("bits", 4)
+            operands[1] = self.packed(operands[1], attributes["K"], attributes["N"])
+        bias = operands.pop() if op == "MatMul" and len(operands) > 2 else ""
+        made = self.node(op, operands, node, attributes)
+        if bias:
+            made.output[0] += "_product"
+            yield _marked(made, width)
+            made = self.node("Add", [made.output[0], bias], node)
+        yield _marked(made, width)
+
+    def width(self, values: Iterable[str]) -> int:
+        """The least width of values that are quantized; 0 where none is."""
+        return min((w for name in values if (w := self.bits.get(name))), default=0)
+
+    def node(self, op: str, operands: list[str], like: Any, attributes: Any = ()) -> Any:
+        """A node in the place of another one, with those of its `attributes` that the operator has."""
+        opset = max((i.version for i in self.model.opset_import if not i.domain), default=1)
+        known = onnx.defs.get_schema(op, opset).attributes
+        kept = {a: attributes[a] for a in attributes if a in known}
+        outputs = like.output if op == "LSTM" else like.output[:1]
+        made = helper.make_node(op, operands, outputs, name=like.name, **kept)
+        made.metadata_props.extend(like.metadata_props)
+        return made
+
+    def packed(self, name: str, inside: int, outside: int) -> str:
+        """The parameter of `inside` x `outside` whose bits `name` holds."""
+        whole = f"{name}_{inside}x{outside}"
+        if whole not in self.parameters:
+            self.parameters.add(whole)
+            shape = [inside, outside]
+            self.model.graph.input.append(helper.make_tensor_value_info(whole, 1, shape))
+        return whole
