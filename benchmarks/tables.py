@@ -93,9 +93,18 @@ def rendered(text: str) -> str:
 
     def one(mark: re.Match[str]) -> str:
         first, end = mark[0].partition("\n")[0], mark[0].rstrip("\n").rpartition("\n")[2]
-        return f"{first}\n{markdown(mark[1], mark[2], mark[3], mark[4])}{end}\n"
+        return f"{first}\n{markdown(mark[1], mark[2], mark[3], mark[4])}{_outdated(mark[1])}{end}\n"
 
     return MARKED.sub(one, text)
+
+
+def _outdated(topic: str) -> str:
+    """A line below a table that an earlier version of its formula made; else nothing."""
+    made = read(topic)
+    name, version, present = made["formula"], made["version"], versions()[made["formula"]]
+    return f"\nMade with formula `{name}` {version}; the present one is {present}.\n" * (
+        version < present
+    )
 
 
 def pages() -> Iterator[Path]:

@@ -17,14 +17,12 @@ from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import FREE
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, Mode, Plan, multiplies
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Mode, Plan, multiplies
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
 
 FLOAT_BYTES = 4
-SIZES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float16": 2, "bfloat16": 2, "int16": 2,
-         "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}  # fmt: skip
 
 NORM_VECTORS = {
     "batch_norm": 2,
@@ -78,7 +76,7 @@ def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
     """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
     if mode is not None and mode.half:
         return Plan(graph, replace(mode, launch=EAGER)).sizes
-    return [float(SIZES.get(t.dtype, FLOAT_BYTES)) for t in graph.tensors]
+    return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
 def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:

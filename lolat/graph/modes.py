@@ -115,7 +115,12 @@ IN_FLOAT32 = frozenset(
      "exp", "log", "softplus", "reciprocal"]
 )  # fmt: skip
 """What autocast computes in float32. Not group norms: timm's run in half, and those are what is known."""
-ELEMENT_BYTES = {"int64": 8.0, "float64": 8.0, "bool": 1.0, "int8": 1.0, "uint8": 1.0}  # others: 4
+_OF_SIZE = {
+    16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",
+    1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
+}  # fmt: skip
+SIZES = {dtype: size for size, dtypes in _OF_SIZE.items() for dtype in dtypes.split()}
+"""Bytes of an element as a network has it; of all other data types 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
@@ -128,9 +133,9 @@ def multiplies(kind: str) -> bool:
 class Plan:
     """How a graph runs in a mode.
 
-    `sizes`: (tensors,) bytes of an element; `groups`: operations that run as one, where the device
-    compiles; `origin`: tensor -> the one that it is a view of; `readers`, `written`: who reads and who
-    writes a tensor.
+    `floats`: (tensors,) whether one is of floats; `sizes`: bytes of an element; `groups`: operations that
+    run as one, where the device compiles; `origin`: tensor -> the one that it is a view of; `readers`,
+    `written`: who reads and who writes a tensor.
     """
 
     graph: Graph
@@ -148,6 +153,7 @@ class Plan:
                 continue
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
+        self.floats = ["float" in t.dtype for t in self.graph.tensors]
         self.sizes = self._element_bytes()
         self.groups = self._grouped() if self.mode.fused else []
 
@@ -167,7 +173,7 @@ class Plan:
         want = 2.0 if multiplies(operation.kind) else 4.0
         if self.mode.dtype != AMP or not (want == 2.0 or operation.kind in IN_FLOAT32):
             return []
-        other = [t for t in operation.inputs if self.sizes[t] == 6.0 - want]
+        other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
         computed = (self.origin[t] in self.written or self.graph.tensors[t].batched for t in other)
         return [(t, 6.0 - want, want) for t in compress(other, computed)]
 
@@ -183,7 +189,8 @@ class Plan:
             if after and SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # what reads it takes any order
         wide = self.mode.dtype == AMP and operation.kind in IN_FLOAT32
-        return [(t, 4.0 if wide else self.sizes[t]) for t in operation.inputs], writes
+        reads = operation.inputs
+        return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
     def _kinds_behind(self, tensor: int) -> list[str]:
         """The kinds of the operations that read a tensor."""
@@ -239,23 +246,24 @@ class Plan:
         return groups
 
     def _element_bytes(self) -> list[float]:
-        """(tensors,) bytes of an element."""
-        half = self.mode.half and self.mode.dtype != AMP
-        sizes = [
-            2.0 if half and "float" in t.dtype else ELEMENT_BYTES.get(t.dtype, 4.0)
-            for t in self.graph.tensors
-        ]
-        if self.mode.dtype != AMP:
-            return sizes
-        for o in self.graph.operations:
+        """(tensors,) bytes of an element; what is no float (indices, masks) keeps its own in any mode."""
+        in_half, amp = self.mode.half, self.mode.dtype == AMP
+        of_float = 2.0 if in_half and not amp else 4.0
+        sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
+        for t, is_float in enumerate(self.floats):
+            if is_float and (of_float == 2.0 or sizes[t] < 4.0):
+                sizes[t] = of_float
+        for o in self.graph.operations if amp else ():
+            floats = [sizes[t] for t in o.inputs if self.floats[t]]
             if multiplies(o.kind):
-                size = 2.0
+                floats = [2.0]
             elif o.kind in IN_FLOAT32:
-                size = 4.0
-            elif o.inputs and (o.kind in FREE or o.kind in SLICES):
-                size = sizes[o.inputs[0]]
-            else:
-                size = max((sizes[t] for t in o.inputs), default=4.0)
+                floats = [4.0]
+            elif o.kind in FREE or o.kind in SLICES:
+                floats = floats[:1]
+            elif o.kind == "cast":  # to a data type that the network names
+                floats = []
             for t in o.outputs:
-                sizes[t] = size
+                if self.floats[t] and floats:
+                    sizes[t] = max(floats)
         return sizes

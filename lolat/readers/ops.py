@@ -181,15 +181,15 @@ class Writer:
         return has_one
 
     def prune(self, outputs: Sequence[int]) -> list[int]:
-        """Drop operations that no output needs, and tensors that nobody reads or writes.
+        """Drop operations and results that no output needs, and tensors that nobody reads or writes.
 
         Returns the outputs, whose tensors have other numbers then.
         """
         builder, needed, operations = self.builder, set(outputs), []
         for operation in reversed(builder.operations):
-            if not needed.isdisjoint(operation.outputs):
-                needed.update(operation.inputs, operation.outputs)
-                operations.append(operation)
+            if read := tuple(t for t in operation.outputs if t in needed):
+                needed.update(operation.inputs)
+                operations.append(structs.replace(operation, outputs=read))
         needed.update(builder.inputs)
         number = {tensor: i for i, tensor in enumerate(sorted(needed))}
         builder.tensors[:] = [builder.tensors[tensor] for tensor in number]

@@ -9,7 +9,7 @@ import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
-from lolat.graph.modes import Mode
+from lolat.graph.modes import SIZES, Mode
 from lolat.graph.work import Work, at, work_of, works
 from tests.synthetic import one
 
@@ -108,6 +108,30 @@ def test_autocast_converts_for_norms_and_back() -> None:
     ]
 
 
+def test_indices_and_masks_never_widen_floats() -> None:
+    """Rows of a table by indices of 8 bytes are floats, of 4 bytes; a gathered half stays one."""
+    b = GraphBuilder("text", "torch")
+    ids, mask = b.input((1, 5), "int64"), b.input((1, 5, 8), "bool")
+    x = b.add("embedding", [ids], (1, 5, 8), dtype="float32", rows=9, out_features=8)
+    y = b.add("dense", [x], (1, 5, 8), in_features=8, out_features=8, bias=False)
+    y = b.add("where", [mask, b.add("gather", [y, ids], (1, 5, 8)), y], (1, 5, 8), dtype="float32")
+    found = b.add("compare", [y, x], (1, 5, 8), dtype="bool")
+    graph = b.build([found])
+    assert [n for _, n in named(work_of(graph, 1, AMP))] == [
+        2 * 4 * 40, 6 * 40, 2 * (80 + 64), 2 * 2 * 40, (1 + 2 + 2 + 2) * 40, (2 + 4 + 1) * 40,
+    ]  # fmt: skip
+    halves = [(2 + 2) * 40, 2 * (80 + 64), 2 * 2 * 40, (1 + 2 + 2 + 2) * 40, (2 + 2 + 1) * 40]
+    assert [n for _, n in named(work_of(graph, 1, HALF))] == halves
+
+
+def test_sizes_of_elements_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    types = [t for t in vars(torch).values() if isinstance(t, torch.dtype)]
+    sizes = {str(t).removeprefix("torch."): t.itemsize for t in types}
+    for name in ("float32", "int32", *SIZES):
+        assert SIZES.get(name, 4) == sizes[name]
+
+
 def test_compiled_what_follows_a_convolution_is_one_step() -> None:
     """The convolution's result is read once and the sum written once, for the head."""
     assert named(work_of(convolutional(), 1, COMPILED)) == [
@@ -191,10 +215,12 @@ def test_no_steps_and_several_one_after_the_other() -> None:
     assert list(both.backward) == [False] * 7
 
 
-def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:
+def test_a_padding_in_front_of_a_convolution_is_a_copy_and_its_own_is_none() -> None:
     b = GraphBuilder("padded", "torch")
     x = b.add("pad", [b.input((1, 8, 6, 6))], (1, 8, 7, 7), padding=((0, 1), (0, 1)))
-    x = b.add("conv", [x], (1, 16, 3, 3), **conv(8, 16, strides=(2, 2)))
+    x = b.add("conv", [x], (1, 16, 3, 3), **conv(8, 16, strides=(2, 2), padding=((1, 1), (1, 1))))
+    x = b.add("conv", [x], (1, 16, 2, 2), **conv(16, 16, strides=(2, 2), padding=((1, 1), (1, 1))))
+    assert [name for name, _ in named(work_of(b.build([x])))] == [c.MOVES, *[c.CONVOLUTION] * 2]
     assert named(work_of(b.build([x])))[0] == (c.MOVES, 4 * 2 * 8 * 36)
 
 

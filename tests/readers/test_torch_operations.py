@@ -24,7 +24,7 @@ def test_a_convolution_of_groups_and_how_one_is_padded() -> None:
     grouped = total(graph_of(nn.Conv2d(8, 16, 3, groups=4, padding=1), (8, 5, 5)))
     assert grouped.patches == 25 * 9 * 8
     strided = graph_of(nn.Conv2d(4, 6, 3, stride=2, padding=1), (4, 9, 7))
-    assert strided.operations[0].attributes["pad_before"] == ((1, 1), (1, 1))
+    assert strided.operations[0].attributes["padding"] == ((1, 1), (1, 1))
     dilated = graph_of(nn.Conv2d(1, 1, 3, padding="same", dilation=2), (1, 8, 8))
     assert dilated.operations[0].attributes["padding"] == "same"
 

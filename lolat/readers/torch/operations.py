@@ -53,9 +53,9 @@ class Operation:
         return [i for i in tensors if self.writer.shape(i)] or tensors
 
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
-        """The operation as a call, for its first output."""
+        """The operation as a call."""
         inputs = self.operands if inputs is None else inputs
-        return self.writer.write(self.call(op, inputs, self.shapes[:1], **parameters))
+        return self.writer.write(self.call(op, inputs, self.shapes, **parameters))
 
     def call(
         self, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]], **parameters: Any
@@ -103,31 +103,27 @@ def _convolution(o: Operation) -> list[int]:
     inside, outside = (
         (kernel[0], kernel[1] * groups) if transposed else (kernel[1] * groups, kernel[0])
     )
-    padded: dict[str, Any]
     if transposed:
-        padded = {"padding": "same" if any(sizes_of(padding, spatial)) else "valid"}
-    else:
-        padded = _padding(padding, kernel[2:], strides, dilation)
+        padding = "same" if any(sizes_of(padding, spatial)) else "valid"
+    elif not isinstance(padding, str):
+        padding = _padding(sizes_of(padding, spatial), kernel[2:], strides, dilation)
     return o.write(
         "convolution", transposed=transposed, kernel=kernel[2:], strides=strides, dilation=dilation,
         in_channels=inside, out_channels=outside, groups=groups, bias=o.get("bias") is not None,
-        **padded,
+        padding=padding,
     )  # fmt: skip
 
 
-def _padding(
-    padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
-) -> dict[str, Any]:
-    """Padding as Keras has it: "same", "valid", or a valid convolution of what was padded before."""
-    if isinstance(padding, str):
-        return {"padding": padding}
-    amounts = sizes_of(padding, len(kernel))
+def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
+    """ "valid", "same" (what keeps the size), or (before, after) of each axis.
+
+    `sizes`: kernel, strides and dilation.
+    """
+    axes = zip(amounts, *sizes, strict=True)
     if not any(amounts):
-        return {"padding": "valid"}
-    keeps = all(2 * p == d * (k - 1) for p, k, d in zip(amounts, kernel, dilation, strict=True))
-    if keeps and set(strides) == {1}:
-        return {"padding": "same"}
-    return {"padding": "valid", "pad_before": tuple((p, p) for p in amounts)}
+        return "valid"
+    same = all(stride == 1 and 2 * p == d * (k - 1) for p, k, stride, d in axes)
+    return "same" if same else tuple((p, p) for p in amounts)
 
 
 def _linear(o: Operation) -> list[int]:

@@ -112,7 +112,7 @@ class Tracer(TorchDispatchMode):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
-            start = len(self.builder.operations)
+            start, before = len(self.builder.operations), len(self.builder.tensors)
             written = operations.write(
                 Operation(
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
@@ -121,8 +121,11 @@ class Tracer(TorchDispatchMode):
             owner, key = self.parameter(named)
             if owner is not None and self.writer.tie(start, key):
                 self.learned[id(owner)] = owner.requires_grad and not self.without_gradients
-            if for_batch:
-                self.builder.tensors[written[0]] = Tensor(shapes[0], True, dtype)
+            for tensor, index in zip(results, written, strict=False):
+                if index >= before or for_batch:
+                    made = self.builder.tensors[index]
+                    grows = made.batched or for_batch
+                    self.builder.tensors[index] = Tensor(made.shape, grows, dtype_name(tensor))
         for tensor in results[len(written) :]:
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
