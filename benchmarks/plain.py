@@ -2,16 +2,21 @@
 
     python benchmarks/plain.py OUT.json [NAME:PIXELS:BATCH ...] [--threads N]
     python -m benchmarks run plain model=local times=OUT.json
+    python -m benchmarks run asked
 
-The first command imports nothing of LoLat: each network is compiled once, then called in a loop of its own;
-kept is the median of the calls in three shuffled rounds. The second compares them with a model.
+The first command imports nothing of LoLat: each network is compiled once, then called in a loop of its own, in
+three shuffled rounds; every time is kept, and the median compared. The second compares them with a model. The
+third does so for the learnings in benchmarks/asked: a folder each, with `model.json.xz` as `lolat learn` wrote
+it and `script-N.json` of scripts that ran N minutes later; each model is fitted again with today's formula.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,11 +30,12 @@ USUAL = (
     "Xception:192:1", "NASNetMobile:192:1",
 )  # fmt: skip
 """Sixteen networks."""
+ASKED = Path(__file__).resolve().parent / "asked"
 ROUNDS, CALLS, WARM = 3, 12, 3
 
 
-def timed(names: list[str], threads: int) -> dict[str, float]:
-    """Median ms of each network; 0 threads: as many as TensorFlow takes."""
+def timed(names: list[str], threads: int) -> dict[str, list[float]]:
+    """Each call's ms of each network; 0 threads: as many as TensorFlow takes."""
     import keras
     import tensorflow as tf
 
@@ -53,17 +59,16 @@ def timed(names: list[str], threads: int) -> dict[str, float]:
                 np.asarray(function(x))
                 if turn >= WARM:
                     times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: float(np.median(values)) for name, values in times.items()}
+    return times
 
 
-def compared(model: str, times: str) -> tuple[list[str], list[list[str]]]:
-    """A row of the errors and intervals of a model's predictions, and one of each network."""
-    import lolat
+def errors(known: Any, times: Path) -> tuple[Any, list[list[str]]]:
+    """The errors of a model's predictions for a script's times, and a row of each network."""
     from benchmarks.runner import Errors
 
-    known = lolat.load(model)
     off, inside, widths, rows = [], [], [], []
-    for name, ms in json.loads(Path(times).read_text())["median_ms"].items():
+    for name, calls_ms in json.loads(times.read_text())["times_ms"].items():
+        ms = float(np.median(calls_ms))
         network, pixels, batch = name.split(":")
         found = known.predict(f"keras:{network}", int(batch), input_size=int(pixels))
         low, high = found.interval_ms or (0.0, np.inf)
@@ -71,9 +76,17 @@ def compared(model: str, times: str) -> tuple[list[str], list[list[str]]]:
         inside.append(bool(low <= ms <= high))
         widths.append((high - low) / found.latency_ms)
         rows.append([name, f"{ms:.1f} ms", f"{100 * off[-1]:+.1f} %", "", "", ""])
-    errors = Errors(np.array(off), inside, widths)
-    whole = ["all", "", errors.median, errors.bias, errors.within, errors.held]
-    return ["network", "measured", "error", "bias", "within 10 %", "inside"], [whole, *rows]
+    return Errors(np.array(off), inside, widths), rows
+
+
+def learned(path: Path) -> Any:
+    """A model as `lolat learn` wrote it, packed, fitted again to its points."""
+    import lolat
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.json")
+        file.write_bytes(lzma.decompress(path.read_bytes()))
+        return lolat.fit(file)
 
 
 def main(given: list[str]) -> None:
@@ -84,8 +97,9 @@ def main(given: list[str]) -> None:
         threads = int(given[at + 1])
         del given[at : at + 2]
     out, names = Path(given[0]), given[1:] or list(USUAL)
-    document = {"at": time.time(), "median_ms": timed(names, threads)}
-    out.write_text(json.dumps(document, indent=1) + "\n")
+    every = timed(names, threads)
+    rounded = {name: [round(ms, 3) for ms in times] for name, times in every.items()}
+    out.write_text(json.dumps({"at": time.time(), "times_ms": rounded}) + "\n")
     print(out)
 
 
@@ -97,4 +111,22 @@ else:
     @benchmark("plain", "accuracy", "extended")
     def plain(model: str, times: str) -> Tables:
         """Times of a plain script against a model's predictions (model=local times=OUT.json)."""
-        return {"plain": compared(model, times)}
+        import lolat
+
+        e, rows = errors(lolat.load(model), Path(times))
+        columns = ["network", "measured", "error", "bias", "within 10 %", "inside"]
+        return {"plain": (columns, [["all", "", e.median, e.bias, e.within, e.held], *rows])}
+
+    @benchmark("asked", "accuracy", "extended")
+    def asked() -> Tables:
+        """A plain script minutes after a machine was learned, for each learning in benchmarks/asked."""
+        rows = []
+        for packed in sorted(ASKED.glob("*/model.json.xz")):
+            known = learned(packed)
+            for times in sorted(packed.parent.glob("script-*.json")):
+                e, each = errors(known, times)
+                minutes = int(times.stem.partition("-")[2])
+                name = f"{packed.parent.name}, {minutes} minutes later"
+                rows.append([name, str(len(each)), e.median, e.bias, e.within, e.held, e.width])
+        columns = ["learned, asked", "networks", "median error", "bias", "within 10 %"]
+        return {"asked": ([*columns, "inside the 90 % interval", "its width"], rows)}

@@ -22,7 +22,7 @@ from lolat.graph.modes import EAGER
 from lolat.io.paths import find_model, list_models
 from lolat.model import InputSize, Model, load
 from lolat.model.file import answers_for
-from lolat.model.predicting import why_left_out
+from lolat.model.predicting import AUTO, why_left_out
 from lolat.model.prediction import Prediction, Predictions
 from lolat.model.running import mode_of, ways
 from lolat.training.prices import Prices, price_list, rental_of
@@ -257,7 +257,8 @@ def predict_all(
         for batch_size in batch_sizes:
             for model in models:
                 try:
-                    p = _fastest(model, best, graph, batch_size, predictor, coverage, **limit)
+                    limits = limit if batch_size == AUTO and max_ms is not None else {}
+                    p = _fastest(model, best, graph, batch_size, predictor, coverage, **limits)
                 except LolatError as error:
                     if error.code not in OF_THE_DEVICE or len(models) == 1:
                         raise

@@ -186,7 +186,7 @@ class Model(Result):
         once. `predictor`: "extended" or "two-regime", the model's default if None. `coverage`: how sure the
         interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
         for that. `precision`, `launch`: see `run_as`; "best": the fastest precision. `input_size`:
-        height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps too, 1 where no
+        height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1 where no
         batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a price list
         as for `cost`, for `dollars_per_million`.
 
@@ -201,6 +201,10 @@ class Model(Result):
             known: Prediction = last[2]
             return known
         has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
+        if max_ms is not None or sure:
+            from lolat.model.predicting import check_limit
+
+            check_limit(max_ms, sure, batch_size if has_sizes else [batch_size])
         if has_sizes or isinstance(network, list) or precision or launch or prices:
             from lolat.api.predicting import predict_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,8 +123,6 @@ def predict_read(
     sure: bool = False,
 ) -> Prediction:
     """The answer of `Model.predict` for a network that was read, at one batch size or "auto"."""
-    if max_ms is not None:
-        check_budget(max_ms)
     formula = model.predictor(predictor)
 
     def of(size: int) -> Prediction:
@@ -134,6 +132,18 @@ def predict_read(
         return of(batch_size)
     keeps = None if max_ms is None else lambda n: end_ms(of(n), sure) <= max_ms
     return of(largest_batch(model, network, keeps))
+
+
+def check_limit(max_ms: float | None, sure: bool, sizes: Sequence[Any]) -> None:
+    """InputError for a limit of time that no batch size of `predict` is chosen by."""
+    if max_ms is None or AUTO not in sizes:
+        name, lacks = ("sure", "max_ms") if max_ms is None else ("max_ms", "batch_size")
+        raise InputError(
+            f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; leave it "
+            f"out, or give that {arg(lacks)}",
+            code=name,
+        )
+    check_budget(max_ms)
 
 
 def check_budget(max_ms: float) -> None:
