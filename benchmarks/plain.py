@@ -4,10 +4,11 @@
     python -m benchmarks run plain model=local times=OUT.json
     python -m benchmarks run asked
 
-The first command imports nothing of LoLat: each network is compiled once, then called in a loop of its own, in
-three shuffled rounds; every time is kept, and the median compared. The second compares them with a model. The
-third does so for the learnings in benchmarks/asked: a folder each, with `model.json.xz` as `lolat learn` wrote
-it and `script-N.json` of scripts that ran N minutes later; each model is fitted again with today's formula.
+The first command imports nothing of LoLat: each network is compiled once, then called in a loop of its
+own, in three shuffled rounds; every time is kept, and the median compared. The second compares them
+with a model. The third does so for the learnings in benchmarks/asked: a folder each, with
+`model.json.xz` as `lolat learn` wrote it and `script-N.json` of scripts that ran N minutes later; each
+model is fitted again with today's formula.
 """
 
 from __future__ import annotations

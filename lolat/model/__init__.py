@@ -204,7 +204,7 @@ class Model(Result):
         if max_ms is not None or sure:
             from lolat.model.predicting import check_limit
 
-            check_limit(max_ms, sure, batch_size if has_sizes else [batch_size])
+            check_limit(max_ms, batch_size)
         if has_sizes or isinstance(network, list) or precision or launch or prices:
             from lolat.api.predicting import predict_in
 

@@ -134,13 +134,13 @@ def predict_read(
     return of(largest_batch(model, network, keeps))
 
 
-def check_limit(max_ms: float | None, sure: bool, sizes: Sequence[Any]) -> None:
+def check_limit(max_ms: float | None, sizes: Any) -> None:
     """InputError for a limit of time that no batch size of `predict` is chosen by."""
-    if max_ms is None or AUTO not in sizes:
+    if max_ms is None or AUTO not in (sizes if isinstance(sizes, Sequence) else [sizes]):
         name, lacks = ("sure", "max_ms") if max_ms is None else ("max_ms", "batch_size")
         raise InputError(
-            f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; leave it "
-            f"out, or give that {arg(lacks)}",
+            f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; leave "
+            f"it out, or give that {arg(lacks)}",
             code=name,
         )
     check_budget(max_ms)
