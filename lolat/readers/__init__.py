@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, NetworkError
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
+from lolat.readers.cache import Cache, nearest
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
@@ -57,8 +58,6 @@ def read(network: Any, input_size: Any = None) -> Graph:
     if isinstance(network, Graph):
         return _of_its_size(network, size, network.name)
     if isinstance(network, (str, os.PathLike)):
-        from lolat.readers.cache import Cache
-
         spec = os.fspath(network)
         return Cache().read(spec, size, lambda: read_now(spec, size))
     return _of_object(network, "", size).graph()
@@ -68,6 +67,8 @@ def read_now(spec: str, size: Any) -> Graph:
     """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
         return open_network(spec, size).graph()
+    except MissingPackageError as error:
+        raise nearest(spec, error) from error
     except LolatError:
         raise
     except (Exception, SystemExit) as error:

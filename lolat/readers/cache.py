@@ -15,6 +15,7 @@ import io
 import json
 import lzma
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,14 +26,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat import __version__
-from lolat.errors import LolatError, NetworkError
+from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
-READERS = 14
+READERS = 15
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 _NAMED = ("keras", "timm", "torchvision", "transformers")
 _PACKAGES = (*_NAMED, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
@@ -70,7 +71,9 @@ class Cache:
         elif kind not in _NAMED:
             return None
         versions = {package: installed_version(package) for package in _PACKAGES}
-        facts = [spec, content, as_sizes(size), __version__, READERS, FORMAT_VERSION, versions]
+        settings = _keras_settings() if kind == "keras" or path.lower().endswith(".keras") else []
+        sizes = as_sizes(size)
+        facts = [spec, content, sizes, __version__, READERS, FORMAT_VERSION, versions, settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
@@ -108,7 +111,10 @@ class Cache:
     def _read(self, spec: str, size: Any, ending: str, parse: Callable[[bytes], Any]) -> Any:
         path = self._path(spec, size, ending)
         with contextlib.suppress(Exception):  # there is none, or it is damaged
-            return parse(path.read_bytes()) if path else None
+            content = parse(path.read_bytes()) if path else None
+            if path:
+                os.utime(path)  # those that are not used go first
+            return content
 
     def _write(self, spec: str, size: Any, ending: str, content: bytes) -> None:
         """Write a file; nothing where the folder cannot be written to."""
@@ -116,6 +122,41 @@ class Cache:
         with contextlib.suppress(LolatError):
             if path is not None:
                 write_bytes(path, content)
+                _forget(path.parent)
+
+
+MOST_BYTES = 2**28
+"""Of the files in a folder; beyond it those that were not used for longest are removed."""
+_OWN = re.compile(r"[0-9a-f]{64}\..+")
+
+
+def _forget(folder: Path) -> None:
+    """Remove files of the cache until the rest keeps to MOST_BYTES."""
+    with contextlib.suppress(OSError):  # another process may have removed one
+        files = [
+            (file.stat(), file.path) for file in os.scandir(folder) if _OWN.fullmatch(file.name)
+        ]
+        total = sum(found.st_size for found, _ in files)
+        for found, path in sorted(files, key=lambda one: one[0].st_mtime_ns):
+            if total <= MOST_BYTES:
+                return
+            total -= found.st_size
+            os.remove(path)
+
+
+_USUAL = ["channels_last", "float32"]
+
+
+def _keras_settings() -> list[str]:
+    """The order of axes and the data type that Keras gives a layer; of its file where it is not loaded."""
+    keras: Any = sys.modules.get("keras")
+    if hasattr(keras, "config"):
+        return [keras.config.image_data_format(), keras.config.dtype_policy().name]
+    with contextlib.suppress(Exception):  # Keras has its own words for a damaged one
+        home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
+        own = json.loads(Path(home, "keras.json").read_bytes())
+        return [own.get("image_data_format", _USUAL[0]), own.get("floatx", _USUAL[1])]
+    return _USUAL
 
 
 # ---- Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.
@@ -133,6 +174,8 @@ def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     its package is installed, so that the network may differ.
     """
     package, _, name = spec.partition(":")
+    if package == "keras" and _keras_settings() != _USUAL:
+        return None
     header, lines = _shipped()
     known = f"keras:{name.lower()}" if package == "keras" else spec.partition(".")[0]
     if known not in lines or installed_version(package) not in ("", header["packages"][package]):
@@ -163,6 +206,18 @@ def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
     header = json.loads(first)
     names = (n.lower() if n.startswith("keras") else n for n in header["networks"])
     return header, dict(zip(names, lines, strict=True))
+
+
+def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
+    """The error of a missing package; first the nearest of the networks that need none."""
+    package, _, name = spec.partition(":")
+    names = (known.partition(":") for known in shipped_networks())
+    near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
+    hint = "" if name.lower() in near else did_you_mean(name.lower(), near, "")
+    if not hint:
+        return missing
+    why = f"no network {shortened(spec)!r} comes along, {hint} For another one: {missing.message}"
+    return MissingPackageError(why, code=missing.code)
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:

@@ -32,7 +32,7 @@ from lolat.graph.kinds import CONVOLUTIONS, HEAVY, NORMALIZATIONS
 _OF_ONE_NAME = """
 relu relu6 elu selu celu sigmoid hard_sigmoid gelu tanh hard_tanh softplus mish log_softmax softsign glu
 hard_shrink tanh_shrink squareplus sparse_plus sparse_sigmoid sparsemax average rsqrt square reciprocal
-global_average_pool global_max_pool stack roll dense embedding lstm gru simple_rnn dropout max_pool
+global_max_pool stack roll dense embedding lstm gru simple_rnn dropout max_pool
 """
 """Kinds of operation that have one name in all frameworks."""
 KINDS = {
@@ -62,7 +62,8 @@ KINDS = {
     "layer_norm": "layer_normalization native_layer_norm mean_variance_normalization",
     "rms_norm": "rms_normalization _fused_rms_norm simplified_layer_normalization",
     "group_norm": "group_normalization native_group_norm", "instance_norm": "instance_normalization",
-    "unit_norm": "unit_normalization normalize lp_normalization", "average_pool": "global_lp_pool",
+    "unit_norm": "unit_normalization normalize lp_normalization", "average_pool": "lp_pool",
+    "global_average_pool": "global_lp_pool",
     "adaptive_pool": "adaptive_average_pool adaptive_max_pool",
     # reductions
     "reduce": "mean sum max min amax amin aminmax var std var_mean std_mean prod argmax argmin "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -96,8 +97,7 @@ def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...
 
 def is_of_size(graph: Graph, size: Any) -> bool:
     """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
-    shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
-    if not size or [size] == shapes:
-        return True
-    sides = size * 2 if len(size) == 1 else size
-    return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])
+    shapes = {str(t): graph.tensors[t].shape[1:] for t in graph.inputs}
+    with contextlib.suppress(NetworkError):
+        return any(filled(shapes, size, graph.name, axis) == shapes for axis in (0, -1))
+    return False

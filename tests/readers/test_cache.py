@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from lolat import readers
+from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.readers import cache as module
-from lolat.readers.cache import Cache
+from lolat.readers.cache import Cache, shipped_graph
 from tests.readers.onnx_networks import model, node, saved
 
 
@@ -128,6 +131,59 @@ def test_another_lolat_or_package_is_another_network(
     new = (lambda package: "1" * (package == "torch")) if "installed" in name else 10**6
     monkeypatch.setattr(module, name, new)
     assert cache.key("timm:a") != first
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_settings_of_keras_are_part_of_a_network(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: bool
+) -> None:
+    """Of Keras where it is loaded, else of its file; what comes along is of the usual ones."""
+    keras = pytest.importorskip("keras")
+    first, other = cache.key("keras:VGG16"), cache.key("timm:a")
+    assert shipped_graph("keras:VGG16") is not None
+    if loaded:
+        monkeypatch.setattr(keras.config, "image_data_format", lambda: "channels_first")
+    else:
+        monkeypatch.delitem(sys.modules, "keras")
+        monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+        assert cache.key("keras:VGG16") == first
+        (tmp_path / "keras.json").write_text('{"floatx": "float16"}')
+    assert cache.key("keras:VGG16") != first
+    assert shipped_graph("keras:VGG16") is None
+    assert cache.key("timm:a") == other
+
+
+def test_what_was_not_used_for_longest_goes(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, graph: Graph
+) -> None:
+    folder = cache.folder
+    assert folder is not None
+    for age, name in enumerate(["timm:a", "timm:b", "timm:c"]):
+        cache.put_array(name, None, "a", np.arange(1000.0))
+        for path in folder.iterdir():
+            found = path.stat()
+            os.utime(path, (found.st_atime - age, found.st_mtime - 60))
+    assert cache.array("timm:a", None, "a") is not None  # used now
+    (folder / "mine.npy").write_bytes(bytes(30_000))
+    monkeypatch.setattr(module, "MOST_BYTES", 25_000)
+    cache.put_array("timm:d", None, "a", np.arange(1000.0))
+    left = [cache.array(f"timm:{n}", None, "a") is not None for n in "abcd"]
+    assert left == [True, False, True, True]
+    assert (folder / "mine.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("resnt50", "keras:ResNet50"), ("Own", ""), ("VGG16", "")]
+)
+def test_the_nearest_name_comes_before_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "keras", None)
+    with pytest.raises(MissingPackageError) as caught:
+        readers.read(f"keras:{name}", 64)
+    words = str(caught.value)
+    assert near in words.partition("TensorFlow")[0]
+    assert ("did you mean" in words) == bool(near)
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path, graph: Graph) -> None:

@@ -177,9 +177,37 @@ def test_dot_product_attention_has_no_projections() -> None:
     assert keyed.shapes(keyed.outputs) == [(1, 5, 9)]
 
 
-def test_additive_attention_is_followed() -> None:
+class Queried(layers.Layer):  # type: ignore[misc]
+    """Attention of one learned query."""
+
+    def __init__(self, attend: Any) -> None:
+        super().__init__()
+        self.attend, self.query = attend, self.add_weight(shape=(1, 1, 8))
+
+    def call(self, x: Any) -> Any:
+        dot = isinstance(self.attend, layers.Attention)
+        return self.attend([self.query, x]) if dot else self.attend(self.query, x)
+
+
+def test_a_learned_query() -> None:
+    """It is projected once, whatever the batch: 8 x 8 products, and 8 + 8 elements moved."""
+    graph = graph_of(lambda x: Queried(layers.MultiHeadAttention(2, 4))(x), (9, 8))
+    macs, moved = multi_head(1, 9, 8, 2, 4, 4)
+    assert " ".join(kinds(graph)) == ATTENTION
+    assert six(graph, 3)[2:] == (3 * macs - 2 * 64, 3 * moved - 2 * (8 + 8) - 2 * 8, 4 * 72, 8)
+    graph = graph_of(lambda x: Queried(layers.Attention())(x), (9, 8))
+    assert (kinds(graph), total(graph, 3).flops) == (["attention"], 3 * 2 * 9 * 8)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_additive_attention_is_followed(mask: bool) -> None:
     for layer in (layers.AdditiveAttention(), layers.Attention(score_mode="concat")):
-        graph = graph_of(lambda q, v, layer=layer: layer([q, v]), (5, 7), (11, 7))
+
+        def attended(q: Any, v: Any, layer: Any = layer) -> Any:
+            masks = [x[..., 0] > 0 for x in (q, v)] if mask else None
+            return layer([q, v], mask=masks)
+
+        graph = graph_of(attended, (5, 7), (11, 7))
         assert {"add", "tanh", "softmax", "matmul"} <= set(kinds(graph))
         assert total(graph).flops == 5 * 11 * 7  # the weights times the values
 
@@ -208,6 +236,47 @@ def test_the_step_of_an_lstm() -> None:
         0, 0, 5 * 112, 5 * moved, 16 * 7 + 16, 5)  # fmt: skip
     one_bias = layers.GRU(4, reset_after=False)
     assert counted(lambda x: one_bias(x), (5, 3)).weights == one_bias.count_params()
+
+
+class Own(layers.Layer):  # type: ignore[misc]
+    """A cell of a dense layer and an addition."""
+
+    state_size = 4
+
+    def build(self, shape: Any) -> None:
+        self.dense = layers.Dense(4)
+
+    def call(self, x: Any, states: Any) -> Any:
+        y = self.dense(x) + states[0]
+        return y, [y]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_cells_of_a_recurrent_layer(masked: bool) -> None:
+    """Several cells are as many layers; another cell is followed, and a convolutional one."""
+
+    def words(x: Any, layer: Any) -> Any:
+        return layer(layers.Embedding(50, 8, mask_zero=masked)(x))
+
+    both = layers.RNN([layers.LSTMCell(4), layers.GRUCell(5)], return_state=True)
+    graph = graph_of(lambda x: list(words(x, both)), (9,), dtype="int32")
+    cells = [o for o in graph.operations if o.kind in ("lstm", "gru")]
+    assert [o.kind for o in cells] == ["lstm", "gru"]
+    assert graph.shapes(graph.outputs) == [(1, 5), (1, 4), (1, 4), (1, 5)]
+    assert total(graph, 2).flops == 2 * 9 * (16 * (8 + 4) + 15 * (4 + 5))
+    assert total(graph).weights == 9 * 8 + both.count_params()
+    for whole in (False, True):
+        own = layers.RNN(Own(), return_sequences=whole)
+        graph = graph_of(lambda x, own=own: words(x, own), (9,), dtype="int32")
+        counts = count(graph)
+        assert graph.shapes(graph.outputs) == [(1, 9, 4) if whole else (1, 4)]
+        assert counts.total(2).flops == 2 * 9 * 8 * 4
+        assert counts.total().weights == 9 * 8 + 36
+        assert "counted as if they ran at once" in counts.warnings[0]
+    image = layers.ConvLSTM2D(4, 3)
+    counts = count(graph_of(lambda x: image(x), (5, 8, 8, 3))).total()
+    assert counts.flops == 5 * 6 * 6 * 9 * 16 * (3 + 4)
+    assert counts.weights == image.count_params() - 16  # whose additions are traffic
 
 
 def test_states_are_outputs_and_inputs() -> None:

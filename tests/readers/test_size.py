@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, NetworkError
-from lolat.readers.size import as_size, filled
+from lolat.graph import GraphBuilder
+from lolat.readers.size import as_size, filled, is_of_size
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,17 @@ def test_sizes_are_positive_whole_numbers(size: Any) -> None:
 
 def test_sizes_as_tuples() -> None:
     assert [as_size(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size", "fits"),
+    [([(1, 9)] * 2, (9,), True), ([(1, 9)] * 2, ((9,), (9,)), True), ([(1, 9)] * 2, (6,), False),
+     ([(1, 8, 8, 3), (1, 7)], (8,), True), ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False)],
+)  # fmt: skip
+def test_a_network_is_of_a_size(shapes: Any, size: Any, fits: bool) -> None:
+    builder = GraphBuilder("net")
+    tensors = [builder.input(shape) for shape in shapes]
+    assert is_of_size(builder.build(tensors), size) == fits
 
 
 IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)

@@ -303,11 +303,17 @@ class KerasReader:
         arguments = call.node.arguments
         operands = []
         for value in keras.tree.flatten((arguments.args, arguments.kwargs)):
-            if isinstance(value, keras.KerasTensor):
-                operands.append(self.known[id(value)])
-            elif getattr(value, "shape", None) and not isinstance(value, type):
-                operands.append(self.writer.constant(tuple(value.shape)))
+            if isinstance(value, keras.KerasTensor) or (
+                getattr(value, "shape", None) and not isinstance(value, type)
+            ):
+                operands.append(self.operand(value))
         return operands
+
+    def operand(self, value: Any) -> int:
+        """A symbolic tensor, or a constant such as a variable of the layer."""
+        if id(value) in self.known:
+            return self.known[id(value)]
+        return self.writer.constant(tuple(value.shape))
 
     def unmasked(self, call: LayerCall) -> list[int]:
         """The inputs of a layer's call without the masks that Keras passes along."""
@@ -326,9 +332,10 @@ class KerasReader:
         import keras
 
         layer, arguments = call.layer, call.node.arguments
+        sources = {id(t): self.known[id(t)] for t in call.node.input_tensors}  # masks too
         fresh = {
-            id(t): keras.KerasTensor(self.shape(source), dtype=t.dtype)
-            for t, source in zip(call.node.input_tensors, call.inputs, strict=True)
+            id(t): keras.KerasTensor(self.shape(sources[id(t)]), dtype=t.dtype)
+            for t in call.node.input_tensors
         }
         args, kwargs = keras.tree.map_structure(
             lambda value: fresh.get(id(value), value), (arguments.args, arguments.kwargs)
@@ -339,12 +346,10 @@ class KerasReader:
             with _calling(layer, list(fresh.values())):
                 outputs = keras.tree.flatten(layer.call(*args, **kwargs))
         except NetworkError:  # a framework's own functions do not take symbolic tensors
-            if _functional(layer) is not None:
-                raise
+            if _functional(layer) is not None or any(len(w.shape) > 1 for w in layer.weights):
+                raise  # products cannot be counted
         self.alive += [*fresh.values(), *outputs]
-        self.known.update(
-            (id(fresh[id(t)]), i) for t, i in zip(call.node.input_tensors, call.inputs, strict=True)
-        )
+        self.known.update((id(fresh[t]), source) for t, source in sources.items())
         if len(outputs) == len(call.shapes) and self.reachable(outputs):
             return self.follow(outputs, call.inner)
         return self.writer.unknown(

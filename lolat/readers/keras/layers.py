@@ -76,7 +76,8 @@ def _activation_kind(function: Any) -> str:
 
 def _activated(r: KerasReader, call: LayerCall, written: list[int]) -> list[int]:
     """Append the layer's activation to its result."""
-    kind, shape = _activation_kind(call.layer.activation), r.shape(written[0])
+    kind = _activation_kind(getattr(call.layer, "activation", None))
+    shape = r.shape(written[0])
     if kind == "identity":
         return written
     if kind == "glu":
@@ -97,40 +98,47 @@ def _tuple(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _channel_axis(layer: Any) -> int:
-    return 1 if getattr(layer, "data_format", "") == "channels_first" else -1
+    import keras
+
+    return 1 if (layer.data_format or keras.config.image_data_format()) == "channels_first" else -1
 
 
 def _conv(r: KerasReader, call: LayerCall) -> list[int]:
-    """A convolution; a separable one is two, one behind the other.
+    """A convolution, of a layer or of keras.ops; a separable one is two, one behind the other.
 
     Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt is
     written so, and takes many times longer than a depthwise kernel would.
     """
-    layer, kernel, axis = call.layer, tuple(call.layer.kernel_size), _channel_axis(call.layer)
-    inside, shape, bias = r.shape(call.inputs[0])[axis], list(call.shapes[0]), bool(layer.use_bias)
-    kind, groups, outside = "conv", int(getattr(layer, "groups", 1)), shape[axis]
-    if hasattr(layer, "depth_multiplier"):
-        kind, outside, groups = "depthwise_conv", inside * int(layer.depth_multiplier), inside
+    layer, axis, inputs = call.layer, _channel_axis(call.layer), call.inputs[:1]
+    names = {c.__name__.partition("Conv")[0] for c in type(layer).__mro__}
+    inside, shape = r.shape(inputs[0])[axis], list(call.shapes[0])
+    if hasattr(layer, "kernel_size"):
+        kernel, multiplier = tuple(layer.kernel_size), int(getattr(layer, "depth_multiplier", 0))
+        groups, bias = int(getattr(layer, "groups", 1)), bool(layer.use_bias)
+    else:
+        inputs, bias = r.operands(call)[:2], False
+        *window, features, multiplier = r.shape(inputs[1])
+        kernel, groups = tuple(window), inside // features
+    kind, outside = "conv", shape[axis]
+    if names & {"Depthwise", "Separable"}:
+        kind, outside, groups = "depthwise_conv", inside * multiplier, inside
     elif hasattr(layer, "output_padding"):
         kind, groups = "transposed_conv", 1
     elif groups > 1:
         kind = "grouped_conv"
-    parameters: dict[str, Any] = {
-        "kernel": kernel, "strides": _tuple(layer.strides, len(kernel)), "kind": kind,
-        "dilation": _tuple(layer.dilation_rate, len(kernel)), "padding": str(layer.padding),
-        "in_channels": inside, "out_channels": outside, "groups": groups,
-    }  # fmt: skip
-    if not type(layer).__name__.startswith("Separable"):
-        written = r.write(call, kind, call.inputs[:1], bias=bias, **parameters)
-        return _activated(r, call, written)
-    shape[axis], ones = outside, (1,) * len(kernel)
-    made = r.write(
-        call, kind, call.inputs[:1], [tuple(shape)], "depthwise", bias=False, **parameters
-    )
-    return _activated(r, call, r.write(
-        call, "conv", made, suffix="pointwise", kernel=ones, strides=ones, dilation=ones, padding="valid",
-        in_channels=outside, out_channels=call.shapes[0][axis], groups=1, bias=bias,
-    ))  # fmt: skip
+    shape[axis], ones, separable = outside, (1,) * len(kernel), "Separable" in names
+    written = r.write(
+        call, kind, inputs, [tuple(shape)], "depthwise" if separable else "",
+        kernel=kernel, strides=_tuple(layer.strides, len(kernel)), kind=kind,
+        dilation=_tuple(layer.dilation_rate, len(kernel)), padding=str(layer.padding),
+        in_channels=inside, out_channels=outside, groups=groups, bias=bias and not separable,
+    )  # fmt: skip
+    if separable:
+        written = r.write(
+            call, "conv", written, suffix="pointwise", kernel=ones, strides=ones, dilation=ones,
+            padding="valid", in_channels=outside, out_channels=call.shapes[0][axis], groups=1, bias=bias,
+        )  # fmt: skip
+    return _activated(r, call, written)
 
 
 def _pool(r: KerasReader, call: LayerCall) -> list[int]:
@@ -221,7 +229,8 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
     layer, args, kwargs = call.layer, call.node.arguments.args, call.node.arguments.kwargs
     names = ("query", "value", "key")
     passed = [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
-    query, value, key = (r.known.get(id(tensor), -1) for tensor in passed)
+    query, value = map(r.operand, passed[:2])
+    key = value if passed[2] is None else r.operand(passed[2])
     heads = getattr(layer, "num_query_heads", None) or layer.num_heads
     key_heads = getattr(layer, "num_key_value_heads", None) or layer.num_heads
     key_size = getattr(layer, "key_dim", None) or layer.head_dim
@@ -240,7 +249,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
         return dense(source, features, name, (prod(shape[:-1]) // steps, steps, features))
 
     q = project(query, heads * key_size, "query")
-    k = project(value if key < 0 else key, key_heads * key_size, "key")
+    k = project(key, key_heads * key_size, "key")
     v = project(value, key_heads * value_size, "value")
     mixed, weights = _attended(r, call, [q, k, v], (heads, key_heads), "attention", call.inner)
     out = dense(mixed, call.shapes[0][-1], "output", call.shapes[0])
@@ -251,7 +260,7 @@ def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
     """softmax(query key') value without projections; additive scores are followed as they are written."""
     if call.layer.score_mode != "dot":
         return r.inside(call)
-    query, value, *rest = (r.known[id(t)] for t in call.node.arguments.args[0])
+    query, value, *rest = map(r.operand, call.node.arguments.args[0])
     operands, name = [query, rest[0] if rest else value, value], call.layer.name
     scaled = call.layer.scale is not None
     mixed, weights = _attended(r, call, operands, (1, 1), name, call.path, scaled=scaled)
@@ -275,18 +284,59 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """One operation for all steps: the sequence and perhaps states in, the sequence and states out."""
-    cell, shape = call.layer.cell, r.shape(call.inputs[0])
-    names = [c.__name__.removesuffix("Cell") for c in type(cell).__mro__ if "keras" in c.__module__]
-    kind = next((_RECURRENT[name] for name in names if name in _RECURRENT), None)
-    if kind is None:
+    """An operation a cell for all steps: a sequence and perhaps states in, a sequence and states out."""
+    cells = getattr(call.layer.cell, "cells", [call.layer.cell])
+    kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
+    if not all(kinds):
+        return _any_cell(r, call)
+    (sequence, *given), states, made = call.inputs, list(call.shapes[1:]), []
+    for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
+        shape, is_last = r.shape(sequence), i + 1 == len(cells)
+        count = 2 if kind == "lstm" else 1
+        vectors: dict[str, Any] = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
+        out = call.shapes[0] if is_last else (*shape[:-1], int(cell.units))
+        sequence, *ends = r.write(
+            call, kind, [sequence, *given[:count]], [out, *states[:count]], units=int(cell.units),
+            in_features=shape[-1], timesteps=prod(shape[1:-1]), bias=bool(cell.use_bias),
+            sequences=not is_last or bool(call.layer.return_sequences), **vectors,
+        )  # fmt: skip
+        made += ends
+        given, states = given[count:], states[count:]
+    return [sequence, *made]
+
+
+def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
+    """A cell with a call of its own, followed on all steps at once: they become part of the batch."""
+    import keras
+
+    layer, shape = call.layer, r.shape(call.inputs[0])
+    count, before = shape[0] * shape[1], dict(r.known)
+    steps = keras.KerasTensor((count, *shape[2:]), dtype=call.node.input_tensors[0].dtype)
+    try:
+        states = keras.tree.map_structure(
+            lambda state: keras.KerasTensor(state.shape, dtype=state.dtype), layer.get_initial_state(count)
+        )  # fmt: skip
+        out, ends = layer.cell(steps, states)
+    except Exception:  # whatever it does that symbolic tensors cannot
         return r.inside(call)
-    vectors: dict[str, Any] = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
-    return r.write(
-        call, kind, call.inputs, units=int(cell.units), in_features=shape[-1],
-        timesteps=prod(shape[1:-1]), bias=bool(cell.use_bias),
-        sequences=bool(call.layer.return_sequences), **vectors,
-    )  # fmt: skip
+    outputs, start = [out, *keras.tree.flatten(ends)], keras.tree.flatten(states)
+    r.alive += [steps, *start, *outputs]
+    r.known[id(steps)] = r.view(call, call.inputs[0], tuple(steps.shape), layer.name, call.path)
+    for state in start:
+        r.known[id(state)] = r.writer.constant(tuple(state.shape), str(state.dtype), batched=True)
+    if not r.reachable(outputs):
+        r.known = before
+        return r.inside(call)
+    r.builder.warnings.append(f"the steps of {layer.name!r} are counted as if they ran at once")
+    first, *others = r.follow(outputs, call.inner)
+    whole = layer.return_sequences
+    written = r.view(call, first, call.shapes[0], layer.name, call.path) if whole else first
+    rest = [
+        *([] if whole else [(first, call.shapes[0])]),
+        *zip(others, call.shapes[1:], strict=False),
+    ]
+    last = [r.write(call, "slice", [t], [s])[0] for t, s in rest]
+    return [written, *last] if whole else last
 
 
 def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
@@ -317,7 +367,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Dense", "EinsumDense"), _dense),
     **dict.fromkeys(("Activation", "ReLU"), _activation),
     **dict.fromkeys(("BatchNormalization", "Normalization"), _normalization),
-    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN"), _recurrent),
+    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM"), _recurrent),
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"),
                     _multi_head_attention),
     "ZeroPadding": _pad, "Embedding": _embedding, "Dot": _dot, "Attention": _dot_attention,
@@ -333,6 +383,7 @@ OPERATIONS = {
 OPERATION_RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
+    **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
     "Einsum": _einsum,
     "DotProductAttention": _attention_operation,
 }  # fmt: skip

@@ -219,13 +219,17 @@ def _padding(r: OnnxReader, node: Any) -> Any:
 def _convolution(r: OnnxReader, node: Any) -> list[int]:
     source, weights, groups = node.inputs[0], node.inputs[1], _attribute(node, "group", 1)
     kernel, transposed = r.shape(weights), node.op_type == "ConvTranspose"
-    vector = _input(node, 2)
+    is_deformed = node.op_type == "DeformConv"  # which reads offsets, then biases, then a mask
+    vector = _input(node, 3 if is_deformed else 2)
+    inputs = (
+        [source, weights, _input(node, 2), _input(node, 4)] if is_deformed else [source, weights]
+    )
     # PyTorch's exporter gives zeros to a convolution without biases.
     values = None if vector is None or vector.name in r.parameters else vector.const_value
     is_zero = values is not None and not np.any(values.numpy())
     has_bias, window = vector is not None and not is_zero, len(kernel) - 2
     return r.call(
-        node, [source, weights] if weights in r.live else [source], "convolution",
+        node, [value for value in inputs if value is source or value in r.live], "convolution",
         kernel=kernel[2:], strides=tuple(_attribute(node, "strides") or (1,) * window),
         dilation=tuple(_attribute(node, "dilations") or (1,) * window), padding=_padding(r, node),
         bias=has_bias or node in r.patterns.biases, in_channels=r.shape(source)[1],
@@ -354,7 +358,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
     **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv"), _convolution),
     **dict.fromkeys(("MatMul", "Gemm"), _product),
-    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,
     "Clip": _clip,
