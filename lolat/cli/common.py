@@ -285,7 +285,7 @@ replicas_option = option(
 link_option = option(
     "--link-gbps", type=POSITIVE, metavar="GBPS",
     help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
-    "machine, and 10 between machines.",
+    "machine, and between machines as the instance type says, else 10.",
 )  # fmt: skip
 backend_option = option(
     "--backend", type=click.Choice(BACKENDS), help="The framework that is measured."

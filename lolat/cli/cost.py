@@ -42,12 +42,13 @@ if TYPE_CHECKING:
 @common.coverage_option
 @common.option(
     "--memory-gib", type=common.POSITIVE, metavar="GIB",
-    help="What an iteration may take of each device; of several, those with less memory are left out. If "
+    help="Of each device, all but 6 % and half a GiB for an iteration; devices with less are left out. If "
     "not given, by the data sheet, or what was free when a CPU was learned.",
 )  # fmt: skip
 @common.replicas_option(
     default=None, show_default=False,
-    more="If not given, 1; of several devices as many as an instance of the price list has.",
+    more="If not given, 1; of several devices as many as an instance of the price list has, and the data "
+    "set a batch for.",
 )  # fmt: skip
 @common.link_option
 @common.option(

@@ -87,7 +87,7 @@ class Auto(click.ParamType):
 
 
 class List(click.ParamType):
-    """Values of one type with commas between them, each once: a tuple."""
+    """Values of one type with commas between them: a tuple."""
 
     def __init__(self, item: click.ParamType, name: str, example: str) -> None:
         """`name`: as help shows it; `example`: for errors."""

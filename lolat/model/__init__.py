@@ -326,12 +326,13 @@ class Model(Result):
 
         `batch_size`: samples of an iteration on each device; "auto": the most that fit. `samples`: in the
         data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
-        price list has. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as adam) or adadelta.
-        Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually
-        are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: what an iteration
-        may take of each device. `max_hours`, `max_dollars`: the cheapest is within both, and the fastest
-        within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in
-        `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`).
+        price list has, within the data set. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as
+        adam) or adadelta. Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as
+        such devices usually are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: of
+        each device, of which 6 % and half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is
+        within both, and the fastest within so many dollars. `price_per_hour`: US$ for one device; else that
+        of the model's device in `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of
+        `lolat prices`).
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the

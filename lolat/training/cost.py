@@ -9,22 +9,21 @@ from typing import Any
 
 from lolat import readers
 from lolat.errors import InputError, arg
-from lolat.fitting.gpus import GIB, available_bytes, find_gpu, gpu_of, precision_of
+from lolat.fitting.gpus import Gpu, available_bytes, find_gpu, gpu_of, precision_of
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import trained_whole
+from lolat.graph.analysis import largest_fitting, trained_whole
 from lolat.graph.modes import Mode
 from lolat.io.results import Result, plain_data
 from lolat.model.file import OF_TRAINING, lacks
 from lolat.model.predicting import AUTO as AUTO
 from lolat.model.predicting import no_memory
 from lolat.model.prediction import no_room_words
-from lolat.model.running import mode_of
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.iteration import largest_batch, memory_bytes, optimizer_named
+from lolat.training.iteration import half_remarks, memory_bytes, optimizer_named
 from lolat.training.learning import MeasuredTraining
-from lolat.training.link import Link, assumed_link
+from lolat.training.link import MACHINE, Link, assumed_link
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.prices import (
     Offer,
@@ -162,48 +161,45 @@ MUCH_MORE = 1.2  # times the memory of a model's device, that is spoken of
 
 
 def cost(
-    training: Training,
-    network: Any,
-    run: TrainingRun,
-    replicas: Sequence[int] = (1,),
-    *,
-    link_gbps: float | None = None,
-    price_per_hour: float | None = None,
-    prices: str | Prices | None = None,
-    memory_gib: float | None = None,
-    limits: Limits = NO_LIMITS,
-    input_size: Any = None,
-    largest: bool = False,
-    device: str = "",
+    training: Training, network: Any, run: TrainingRun, replicas: Sequence[int] = (1,), *,
+    link_gbps: float | None = None, price_per_hour: float | None = None,
+    prices: str | Prices | None = None, memory_gib: float | None = None, limits: Limits = NO_LIMITS,
+    input_size: Any = None, largest: bool = False, device: str = "",
     written: Callable[[Graph], Training] | None = None,
-) -> Cost:
+) -> Cost:  # fmt: skip
     """Time, memory and money of training a network on so many devices as each of `replicas`.
 
-    `replicas`: none: as many as one instance of the price list has. `largest`: not the batch of `run` but
-    the largest that fits. `device`: the model as it was given. `written`: the device's training of a
-    network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
+    `replicas`: none: as many as one instance of the price list has, within the data set. `largest`: not the
+    batch of `run` but the largest that fits. `device`: the model as it was given. `written`: the device's
+    training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
     """
     check_limits(run.samples, price_per_hour, prices, **asdict(limits))
-    available = int(memory_gib * GIB) if memory_gib else available_bytes(training.document)
+    available = _available(training, memory_gib)
     if largest and available is None:
         raise no_memory(device or training.name)
     link = None if link_gbps is None else Link(link_gbps)
     listed = price_list(prices) if price_per_hour is None else None
-    asked, given = (training.document, price_per_hour, listed, memory_gib), replicas
-    replicas = replicas or (instances_of(rental_of(*asked)) if largest else ())
-    run.check_batch(1 if largest else max(replicas, default=1))
+    asked = (training.document, price_per_hour, listed, memory_gib)
+    given = replicas = tuple(dict.fromkeys(replicas))
+    if largest and not replicas:
+        replicas = run.most_devices(instances_of(rental_of(*asked)))
+    run.check_batch(max(replicas, default=1))
     graph = trained_whole(readers.read(network, input_size))  # last, as it takes long
     training = training if written is None else written(graph)
-    mode = mode_of(training.document) if "predictors" in training.document else None
-    optimizer = optimizer_named(run.optimizer)
-    batch_for = partial(largest_batch, graph, optimizer, mode=mode)
+    mode, optimizer = training.mode, optimizer_named(run.optimizer)
+
+    def needed(batch_size: int) -> int:
+        return memory_bytes(graph, batch_size, optimizer, mode, max(replicas, default=MACHINE) > 1)
+
+    batch_for = partial(largest_fitting, needed)
     most = None if available is None else batch_for(available)
     if most and largest:
         run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
-    memory = memory_bytes(graph, run.batch_size, optimizer, mode)
+    # Of this iteration: a card with less memory may hold it.
+    rental = rental_of(*asked, needed(run.batch_size))
+    replicas = replicas or run.most_devices(instances_of(rental))
+    memory = needed(run.batch_size)
     fits = available is None or memory <= available
-    rental = rental_of(*asked, memory)  # of this iteration: a card with less memory may hold it
-    replicas = replicas or instances_of(rental)
     rental = rental if fits else None  # what does not run has no price
     options = tuple(_option(training, graph, run, k, link, rental) for k in replicas)
     return Cost(
@@ -219,8 +215,15 @@ def cost(
         options=options,
         **(_best(options, limits) if fits else NOTHING),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=tuple(dict.fromkeys(w for o in options for w in o.warnings)),
+        warnings=half_remarks(graph, memory, optimizer, mode) + options[0].warnings,
     )
+
+
+def _available(training: Training, memory_gib: float | None) -> int | None:
+    """Bytes that an iteration may take: of a device's memory, or of one that has `memory_gib`."""
+    if memory_gib is None:
+        return available_bytes(training.document)
+    return max(Gpu("", memory_gib).usable_bytes or 0, 0)
 
 
 def check_limits(

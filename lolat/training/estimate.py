@@ -32,14 +32,14 @@ from lolat.fitting.predictors.kernels import (
     TrainingSteps,
 )
 from lolat.graph import Graph
-from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
+from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.model import Model
 from lolat.model.file import OF_TRAINING, how_to_add
 from lolat.model.predicting import of_its_source, other_framework, outside_of_tables
 from lolat.model.running import is_measured
-from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
+from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, state_bytes
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
 
@@ -169,9 +169,9 @@ class EstimatedTraining(Training):
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
         backward = np.bincount(steps.operation, steps.ms * back, number)
-        moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
+        moved = parameters(graph) * state_bytes(graph, self.mode) * optimizer.accesses
         return Iteration(
-            forward, backward, self.trained.moving_ms(ELEMENTS, float(moved)) if moved else 0.0
+            forward, backward, self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:

@@ -9,15 +9,16 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import (
+    FLOAT_BYTES,
     NORM_VECTORS,
     element_bytes,
-    largest_fitting,
     parameter_bytes,
     parameters,
 )
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
 from lolat.graph.modes import AMP, Mode
+from lolat.units import byte_size
 
 
 @dataclass(frozen=True)
@@ -175,33 +176,61 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     return int(sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))
 
 
+LOSS_NUMBERS = 3
+"""Of a loss for each output, all in float32: itself, its log-softmax, its gradient. As PyTorch's MemTracker
+has it of cross_entropy."""
+
+
+def state_bytes(graph: Graph, mode: Mode | None = None) -> float:
+    """Bytes of a gradient, of a number of the optimizer, and of the weight that it updates."""
+    autocast = mode is not None and mode.dtype == AMP
+    return float(FLOAT_BYTES) if autocast else parameter_bytes(graph, mode)
+
+
+HALF_BYTES = 2
+
+
+def loss_bytes(graph: Graph, batch_size: int) -> int:
+    """Bytes of the loss of all outputs, while its gradient is computed."""
+    outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
+    numbers = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
+    return LOSS_NUMBERS * FLOAT_BYTES * numbers
+
+
 def memory_bytes(
-    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None
-) -> int:
+    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None,
+    several: bool = False,
+) -> int:  # fmt: skip
     """Estimate of the peak memory of an iteration.
 
-    Saved activations + gradients of the largest operation + parameters x (themselves, their gradient,
-    the optimizer's slots) x their bytes; without what framework, library and allocator need besides.
-    `mode`: of the device, float32 if None; autocast saves activations in half, and weights in float32.
+    Saved activations + the loss, or the gradients of the largest operation + parameters x (themselves,
+    their gradient, the optimizer's slots) x their bytes; without what framework, library and allocator need
+    besides. `mode`: of the device, float32 if None; autocast saves activations in half, and weights in
+    float32. `several`: devices exchange gradients, of which DistributedDataParallel's buckets are a copy.
     """
     of_element = element_bytes(graph, mode)
     tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
     sizes = [
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
     ]
-    numbers, weight = 2 + optimizer.slots, parameter_bytes(graph, mode)
-    if mode is not None and mode.dtype == AMP:
-        numbers, weight = 4 * numbers + 2, 1.0
-    of_parameters = int(parameters(graph) * numbers * weight)
-    return saved_bytes(graph, batch_size, mode) + int(max(sizes, default=0)) + of_parameters
+    states = (1 + several + optimizer.slots) * state_bytes(graph, mode)
+    of_parameters = int(parameters(graph) * (parameter_bytes(graph, mode) + states))
+    most = int(max(*sizes, loss_bytes(graph, batch_size), 0))
+    return saved_bytes(graph, batch_size, mode) + most + of_parameters
 
 
-def largest_batch(
-    graph: Graph, optimizer: Optimizer, available_bytes: float, mode: Mode | None = None
-) -> int:
-    """The largest batch whose iteration fits into `available_bytes`; 0 if none does."""
-
-    def needed(batch_size: int) -> int:
-        return memory_bytes(graph, batch_size, optimizer, mode)
-
-    return largest_fitting(needed, available_bytes)
+def half_remarks(
+    graph: Graph, needed: int, optimizer: Optimizer, mode: Mode | None
+) -> tuple[str, ...]:
+    """That a training is in half alone, and the memory of the usual recipe beside the `needed` bytes of it:
+    a copy of the weights in float32 more (as in ZeRO, Rajbhandari et al. 2020), and its states.
+    """
+    if state_bytes(graph, mode) != HALF_BYTES:
+        return ()
+    each = HALF_BYTES * (2 + optimizer.slots), 2 * HALF_BYTES + FLOAT_BYTES * (1 + optimizer.slots)
+    mixed = needed + parameters(graph) * (each[1] - each[0])
+    return (
+        f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
+        f"{each[0]} bytes a parameter; with weights and states in float32 besides, as is usual, "
+        f"{each[1]} bytes: {byte_size(mixed)}",
+    )

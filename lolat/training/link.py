@@ -16,16 +16,22 @@ PCI Express 0.5, as everything goes through the host: 28 of 63 on eight and 35 o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.fitting.gpus import find_gpu
 from lolat.graph import Graph
-from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
+from lolat.graph.analysis import operation_parameters
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.modes import Mode
+from lolat.io.tables import read_table
+from lolat.training.iteration import state_bytes
 
 NETWORK_GBPS = 10.0
 """Assumed between machines and between unknown devices: Ethernet of a cloud."""
@@ -35,10 +41,11 @@ MACHINE = 8
 """Devices that one machine holds, unless an offer says it: what most servers for GPUs are built for."""
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
 OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
-"""How many times longer or shorter an exchange may take. Over a network that is assumed: those of clouds
-have 10 to 400 Gbit/s. Within a machine: the same link reached 0.77 and 0.82 of its peak, and 0.44 to 0.63
-on PCI Express, in the reports above, and machines differ. Over a link that is given: how much of it the
-exchange really gets was not measured."""
+"""How many times longer or shorter an exchange may take. Between machines: how much of the label it gets.
+Within a machine: the same link reached 0.77 and 0.82 of its peak, and 0.44 to 0.63 on PCI Express, in the
+reports above, and machines differ. Over a link that is given: the same, but somebody knows it."""
+FASTEST_GBPS = 3200.0
+"""Of a machine's network, where it is not known: eight cards of 400 Gbit/s, as in clusters of H100."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +53,29 @@ class Link:
     """The link of each device: it sends and receives at the same time, at `gbps` each way.
 
     `gbps`: Gbit/s that a message really gets (not the label's), above 0; `latency_ms`: of one message;
-    `name`: of an assumed link, else None. InputError for a bandwidth that is not above 0 and finite.
+    `name`: of an assumed link, else None; `fastest_gbps`: that it may have at most, where nobody knows.
+    InputError for a bandwidth that is not above 0 and finite.
     """
 
     gbps: float
     latency_ms: float = LATENCY_MS
     name: str | None = None
+    fastest_gbps: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.gbps < math.inf:
             raise InputError(f"{arg('link_gbps')} {self.gbps:g}: expected more than 0, such as 10")
 
     @property
-    def off(self) -> float:
-        """By what factor its exchanges may be off, either way."""
-        if self.name is None:
-            return OFF_GIVEN
-        return OFF_WITHIN if self.name in PEAKS else OFF_BETWEEN
-
-    def slower(self, factor: float) -> Link:
-        """A link on which every message takes `factor` times as long."""
-        return replace(self, gbps=self.gbps / factor, latency_ms=self.latency_ms * factor)
+    def ends(self) -> tuple[Link, Link]:
+        """The fastest and the slowest that it may be."""
+        off = OFF_WITHIN if self.name in PEAKS else OFF_BETWEEN
+        off = OFF_GIVEN if self.name is None else off
+        fast, slow = (
+            replace(self, gbps=self.gbps / factor, latency_ms=self.latency_ms * factor)
+            for factor in (1.0 / off, off)
+        )
+        return replace(fast, gbps=max(fast.gbps, self.fastest_gbps)), slow
 
     def message_ms(self, size_bytes: float) -> float:
         """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""
@@ -89,15 +98,31 @@ between the pairs."""
 def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
     """The link of `devices` devices of that name, of which one machine holds `machine`.
 
-    Over several machines the slowest part sets the pace of an exchange: the network between them.
+    Over several machines the slowest part sets the pace of an exchange: the network between them, which all
+    devices of a machine use together, or the link within. Where no word of the name is an instance type of
+    networks.csv it is not known, and as fast as that link at most.
     """
+    gpu, inside = find_gpu(device), None
+    if gpu is not None and gpu.link in PEAKS:
+        share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
+        inside = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
+    fastest = FASTEST_GBPS if inside is None else inside.gbps
     if devices > machine:
-        return Link(NETWORK_GBPS, name="the network between machines")
-    gpu = find_gpu(device)
-    if gpu is None or gpu.link not in PEAKS:
-        return Link(NETWORK_GBPS, name="a network, as no link of these devices is known")
-    share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
-    return Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
+        for word in device.casefold().split():
+            if known := next((n for n in _networks() if n[0].fullmatch(word)), None):
+                return Link(min(known[1], fastest), name=f"the network of {word}")
+        return Link(NETWORK_GBPS, name="the network between machines", fastest_gbps=fastest)
+    name = "a network, as no link of these devices is known"
+    return inside or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
+
+
+@cache
+def _networks() -> tuple[tuple[re.Pattern[str], float], ...]:
+    """(instance types, Gbit/s of one to others), networks.csv beside this file: as the clouds say."""
+    table = read_table(
+        Path(__file__).with_name("networks.csv"), ("instance", "gbps"), rows="network"
+    )
+    return tuple((re.compile(row["instance"]), row.number("gbps")) for row in table)
 
 
 # ---- The exchange of gradients.
@@ -133,14 +158,17 @@ def exposed_ms(
     return max(0.0, free - computed)
 
 
-def gradients(graph: Graph, backward_ms: np.ndarray) -> tuple[list[float], list[float]]:
+def gradients(
+    graph: Graph, backward_ms: np.ndarray, mode: Mode | None = None
+) -> tuple[list[float], list[float]]:
     """(bytes of each gradient, ms of the backward pass from the gradient before it to this one).
 
     One of each for every operation with parameters, in the order of the forward pass. `backward_ms`:
     (operations,). The operations in front of the first have no backward pass, as nobody needs the gradient
-    of an input: their time is shared out among the others, so that the sum stays.
+    of an input: their time is shared out among the others, so that the sum stays. `mode`: of the device.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
+    size = state_bytes(graph, mode)
     numbers = [
         operation_parameters(graph, o, int(w))
         for o, w in zip(graph.operations, weights, strict=True)
@@ -151,7 +179,7 @@ def gradients(graph: Graph, backward_ms: np.ndarray) -> tuple[list[float], list[
     parts = np.add.reduceat(backward_ms, learned)
     behind, whole = float(parts.sum()), float(backward_ms.sum())
     parts = parts * (whole / behind) if behind > 0 else np.full(len(parts), whole / len(parts))
-    return [float(FLOAT_BYTES * numbers[i]) for i in learned], parts.tolist()
+    return [size * numbers[i] for i in learned], parts.tolist()
 
 
 def exchange_ms(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
-from lolat.graph.analysis import FLOAT_BYTES, parameters
+from lolat.graph.analysis import parameters
+from lolat.graph.modes import Mode
 from lolat.model.predicting import as_whole
-from lolat.training.iteration import Optimizer, optimizer_named
+from lolat.model.running import mode_of
+from lolat.training.iteration import Optimizer, optimizer_named, state_bytes
 from lolat.training.link import Link, exchange_ms, gradients
 from lolat.training.prices import Rented
 
@@ -50,6 +52,13 @@ class TrainingRun:
     def share(self, devices: int) -> int | None:
         """Samples of the data set for each of so many devices, at least one; None without a data set."""
         return None if self.samples is None else max(self.samples // devices, 1)
+
+    def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
+        """Those numbers of devices whose batches the data set has, or else the largest that it has."""
+        if self.samples is None:
+            return tuple(devices)
+        most = max(self.samples // self.batch_size, 1)
+        return tuple(k for k in devices if k <= most) or (most,)
 
     def check_batch(self, devices: int) -> None:
         """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
@@ -126,6 +135,11 @@ class Training(ABC):
     epoch_ms: float = 0.0
     estimated: bool = False
 
+    @property
+    def mode(self) -> Mode | None:
+        """How the device trains; None where the file does not say it."""
+        return mode_of(self.document) if "predictors" in self.document else None
+
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """An iteration; InputError for an optimizer that was not measured."""
@@ -201,12 +215,11 @@ def predict(
     ends_ms = (0.0, 0.0)
     if devices > 1:
         assert link is not None
-        sizes, backward_ms = [float(parameters(graph) * FLOAT_BYTES)], None
+        sizes, backward_ms = [parameters(graph) * state_bytes(graph, model.mode)], None
         if alone.backward is not None:
-            sizes, backward_ms = gradients(graph, alone.backward)
+            sizes, backward_ms = gradients(graph, alone.backward, model.mode)
         (waited_ms, hidden_ms), (short, _), (long, _) = (
-            exchange_ms(sizes, backward_ms, devices, link.slower(factor))
-            for factor in (1.0, 1.0 / link.off, link.off)
+            exchange_ms(sizes, backward_ms, devices, each) for each in (link, *link.ends)
         )
         ends_ms = short, long
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms

@@ -207,7 +207,7 @@ TABS = {
         Field("replicas", "Devices", "1,2,4,8", "how many; several with commas",
               Numbers(most=4096, longest=16)),
         Field("link_gbps", "Link of a device, Gbit/s", "",
-              "empty: as such devices are linked in one machine, and 10 between machines",
+              "empty: as such devices are linked in one machine, else by the instance type, or 10",
               Numbers(least=0.001, whole=False, may_be_empty=True)),
         Field("price_per_hour", "US$ an hour of one device", "", "empty: of the price list",
               Numbers(least=0, whole=False, may_be_empty=True)),

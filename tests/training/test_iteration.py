@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import pytest
 
+import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
@@ -177,7 +179,42 @@ def test_memory_by_hand() -> None:
     # In half precision all of it is half; with autocast the weights are there in float32 and in half.
     half = 7 * 2 * (kept + 96) + 2 * learned * 2
     assert memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(FLOAT16)) == half
+    # Several devices keep a copy of the gradients in buckets.
+    for mode, size in ((None, 4), (Mode(AMP), 4), (Mode(FLOAT16), 2)):
+        ours = [memory_bytes(graph, 7, OPTIMIZERS["adam"], mode, several) for several in (0, 1)]
+        assert ours[1] - ours[0] == size * learned
     amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
     activations = 4 * 32 + 2 * 48 + 2 * 48 + 4 * 5  # the input and the softmax in float32
     largest = 4 * 32 + 2 * 48  # the convolution's, now that relu's are halves
     assert amp == 7 * (activations + largest) + (4 * 2 + 2) * learned
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_memory_is_as_pytorch_counts_it(dtype: str) -> None:
+    """Every tensor of two iterations with a language model's loss, on tensors without values."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    def network() -> Any:
+        of = {"dtype": getattr(torch, dtype)}
+        layers = torch.nn.Embedding(50, 256, **of), torch.nn.Linear(256, 256, **of), torch.nn.GELU()
+        return torch.nn.Sequential(*layers, torch.nn.Linear(256, 20_000, **of))
+
+    with FakeTensorMode():
+        model, tokens = network(), torch.zeros((4, 512), dtype=torch.int64)
+        optimizer = torch.optim.Adam(model.parameters())
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, tokens)
+        with tracker:
+            for _ in range(2):  # in the first one the optimizer has no states yet
+                logits = model(tokens).flatten(0, 1).float()
+                loss = torch.nn.functional.cross_entropy(logits, tokens.flatten())
+                del logits
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                tracker.reset_mod_stats()
+    peak = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
+    found = memory_bytes(lolat.read(network(), 512), 4, OPTIMIZERS["adam"])
+    assert found == pytest.approx(peak, rel=0.1)

@@ -16,10 +16,11 @@ import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
 from lolat.model import Model
 from lolat.training.cost import training_of
-from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
+from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, memory_bytes
 from lolat.training.learning import (
     WIDENING,
     UpdatePoint,
@@ -254,14 +255,17 @@ def test_a_start_that_was_not_measured_is_left_out(start: Any) -> None:
 )
 def test_the_largest_batch_is_the_last_that_fits(least: int, slack: float, name: str) -> None:
     graph, optimizer = network(), OPTIMIZERS[name]
-    this, more = (memory_bytes(graph, n, optimizer) for n in (least, least + 1))
-    assert largest_batch(graph, optimizer, this + slack * (more - this)) == least
+
+    def needed(batch_size: int) -> int:
+        return memory_bytes(graph, batch_size, optimizer)
+
+    this, more = needed(least), needed(least + 1)
+    assert largest_fitting(needed, this + slack * (more - this)) == least
 
 
 def test_a_damaged_section_is_refused() -> None:
     with pytest.raises(ModelFileError, match=r"^m.json: .*\$.training.backward_ms"):
         model(backward_ms={"flops": -1.0})
-    assert largest_batch(network(), OPTIMIZERS["sgd"], 0) == 0
 
 
 def test_training_hears_the_domain_of_inference() -> None:

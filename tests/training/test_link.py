@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
+from lolat.graph.modes import AMP, BFLOAT16, Mode
 from lolat.training.link import (
     MACHINE,
     Link,
@@ -127,6 +128,9 @@ def test_a_gradient_comes_with_the_operations_behind_its_own() -> None:
     # scale, d0, r0, d1, r1, d2: nobody needs the gradient of what is in front of d0, whose 5 ms are shared.
     found, backward = gradients(three_dense(), np.array([5.0, 1, 2, 3, 4, 25]))
     assert found == [MIB] * 3
+    half, _ = gradients(three_dense(), np.zeros(6), Mode(BFLOAT16))
+    mixed, _ = gradients(three_dense(), np.zeros(6), Mode(AMP))  # its gradients are in float32
+    assert (half, mixed) == ([MIB / 2] * 3, [MIB] * 3)
     assert backward == pytest.approx([3 * 40 / 35, 7 * 40 / 35, 25 * 40 / 35])
 
 
@@ -194,8 +198,30 @@ def test_a_device_of_unknown_links_has_a_network(device: str) -> None:
 
 def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
     assert assumed_link("RTX 4090", MACHINE).gbps == 126
-    assert assumed_link("RTX 4090", MACHINE + 1) == Link(10, name="the network between machines")
-    assert assumed_link("RTX 4090", 4, machine=2).gbps == 10
+    unknown = assumed_link("RTX 4090", MACHINE + 1)
+    assert unknown == Link(10, name="the network between machines", fastest_gbps=126)
+    assert assumed_link("RTX 4090", 4, machine=2) == unknown
+
+
+@pytest.mark.parametrize(
+    ("names", "gbps", "fast", "slow"),
+    [
+        ("A100-SXM4-40GB p4d.24xlarge", 400, 800, 200),  # as the clouds say, twice as fast or slow
+        ("NVIDIA A100 a2-highgpu-8g", 100, 200, 50),
+        ("A100-80GB-SXM Standard_ND96amsr_A100_v4", 1600, 3200, 800),
+        ("T4 n1-standard-16 + 2 T4", 32, 64, 16),
+        ("H100-SXM p5.48xlarge", 0.8 * 8 * 450, 2 * 2880, 1440),  # within a machine it is no faster
+        ("H100-SXM some-cloud", 10, 2880, 5),  # not known: any, up to the link within a machine
+        ("NVIDIA B200", 10, 0.8 * 8 * 900, 5),
+        ("AMD EPYC", 10, 3200, 5),
+    ],
+)
+def test_the_network_between_machines_is_that_of_the_instance(
+    names: str, gbps: float, fast: float, slow: float
+) -> None:
+    link = assumed_link(names, 16)
+    assert link.gbps == pytest.approx(gbps)
+    assert [end.gbps for end in link.ends] == pytest.approx([fast, slow])
 
 
 @given(

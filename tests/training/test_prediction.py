@@ -108,6 +108,15 @@ def test_four_devices_by_hand() -> None:
     assert found.interval_s == pytest.approx(ends)
 
 
+def test_in_half_precision_half_as_much_is_exchanged() -> None:
+    in_half = {"predictors": {}, "environment": {"half": True}}
+    for passes in (None, PASSES):
+        models = KnownTraining(passes=passes), KnownTraining(passes=passes, document=in_half)
+        each = [predict(m, GRAPH, TrainingRun(10), 4, Link(1e-3, 0.0)) for m in models]
+        whole, half = (o.hidden_ms + (o.parts_ms["exchange"] or 0.0) for o in each)
+        assert whole == pytest.approx(2 * half)
+
+
 @given(
     st.floats(1.0, 3.0), st.floats(0.01, 1e4), st.integers(2, 40),
     st.sampled_from([None, "NVLink 3", "the network between machines"]),
