@@ -135,6 +135,13 @@ class Writer:
         self.constants.add(tensor)
         return tensor
 
+    def repeated(self, constant: int) -> int:
+        """Append the repetition of a constant for each sample of the batch; the tensor that it yields."""
+        shape, dtype = self.shape(constant), self.builder.tensors[constant].dtype
+        made = self.builder.add("repeat", [constant], shape, dtype=dtype)
+        self.builder.tensors[made] = structs.replace(self.builder.tensors[made], batched=True)
+        return made
+
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape of a tensor at batch size 1."""
         return self.builder.tensors[tensor].shape

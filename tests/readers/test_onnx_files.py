@@ -259,15 +259,15 @@ def test_a_long_network_takes_no_longer_per_operation(tmp_path: Path) -> None:
     assert kinds(graph_of(tmp_path, model(nodes))) == ["relu", "sigmoid"] * 1000
 
 
-def test_constants_do_not_grow_with_the_batch(tmp_path: Path) -> None:
+def test_a_constant_grows_with_the_batch_where_it_is_repeated_alone(tmp_path: Path) -> None:
     nodes = [  # a token for each sample, and a table that has the batch nowhere
         node("Shape", "x", "s", start=0, end=1), node("Concat", "s o o", "t", axis=0),
         node("Expand", "c t", "d"), node("Concat", "d x", "e", axis=1), node("Add", "e p", "y"),
     ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, x=("N", 4, 6), o=np.array([1]), c=(1, 1, 6), p=(5, 6)))
-    assert kinds(graph) == ["concatenate", "add"]
+    assert kinds(graph) == ["repeat", "concatenate", "add"]
     for batch in (1, 3):
-        assert total(graph, batch).traffic == (6 + (24 + 30) * batch) + 60 * batch + 30
+        assert total(graph, batch).traffic == (6 + 6 * batch) + 60 * batch + 60 * batch + 30
 
 
 # ---- names

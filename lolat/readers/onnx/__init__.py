@@ -89,7 +89,8 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     inputs = _inputs(model.graph, parameters, as_sizes(input_size), name)
     _set_sizes(model.graph, inputs)
     batched = {name: one.batch_axis is not None for name, one in inputs.items()}
-    reader = OnnxReader(name, _shaped(model, name), batched, parameters)
+    grown = _grown(model.graph, inputs)
+    reader = OnnxReader(name, _shaped(model, name), batched, parameters, grown)
     reader.builder.warnings += [
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
@@ -237,6 +238,17 @@ def _batch_axes(inputs: Mapping[str, Any]) -> dict[str, int]:
         if dims[axis].dim_value in (0, 1, fixed):
             batch[name] = axis
     return batch
+
+
+def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
+    """Names of constants that are repeated for each sample, as a class token, and of what comes out."""
+    live, grown = set(inputs), set[str]()
+    for node in graph.node:
+        if not live.isdisjoint(node.input):
+            live.update(node.output)
+            if node.op_type == "Expand" and node.input[0] not in live:
+                grown.update((node.input[0], node.output[0]))
+    return grown
 
 
 # ---- The shapes of all tensors.

@@ -27,16 +27,22 @@ Rule = Callable[["OnnxReader", Any], list[int]]
 class OnnxReader:
     """Writes an onnx_ir network into a Graph, operator by operator.
 
-    `inputs`: name -> whether it has a batch; `constants`: names of parameters that stand among the inputs.
+    `inputs`: name -> whether it has a batch; `parameters`: names of those that stand among the inputs;
+    `grown`: names of constants that are repeated for each sample.
     """
 
     def __init__(
-        self, name: str, network: Any, inputs: dict[str, bool], parameters: set[str]
+        self,
+        name: str,
+        network: Any,
+        inputs: dict[str, bool],
+        parameters: set[str],
+        grown: set[str],
     ) -> None:
         self.builder = GraphBuilder(name, "onnx")
         self.writer = Writer(self.builder)
         self.graph, self.opset = network.graph, network.opset_imports.get("", 1)
-        self.parameters = parameters
+        self.parameters, self.grown = parameters, grown
         self.index: dict[Any, int] = {}  # onnx_ir's value -> tensor of the graph
         for value in self.graph.inputs:
             if value.name in inputs:
@@ -127,7 +133,11 @@ class OnnxReader:
     def tensor(self, value: Any) -> int:
         """The tensor of a value; one that nothing writes is a constant."""
         if value not in self.index:
-            self.index[value] = self.writer.constant(self.shape(value), _dtype(value))
+            shape, dtype = self.shape(value), _dtype(value)
+            tensor = self.writer.constant(shape, dtype)
+            if value.name in self.grown and len(shape) > 1 and shape[0] == 1:
+                tensor = self.writer.repeated(tensor)
+            self.index[value] = tensor
         return self.index[value]
 
     def shape(self, value: Any) -> tuple[int, ...]:

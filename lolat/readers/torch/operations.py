@@ -337,7 +337,8 @@ def _mean(o: Operation) -> list[int]:
     source = o.operands[0]
     rank = len(o.writer.shape(source))
     axes = sorted(axis % rank for axis in flat(o.get("dim", ())))
-    image = rank > 3 and o.layout.channels(source) in (None, 1) and axes == [*range(2, rank)]
+    channels = rank - 1 if o.layout.channels(source) == -1 else 1
+    image = rank > 3 and axes == [axis for axis in range(1, rank) if axis != channels]
     return o.write("global_average_pool" if image else "reduce")
 
 
@@ -488,8 +489,9 @@ RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
 """ATen operation -> its rule."""
 NAMES = {
     **{f"__{name}__": f"bitwise_{name}" for name in ("and", "or", "xor")},
-    **dict.fromkeys(_names("upsample_{how}", how="nearest1d nearest2d nearest3d bilinear2d linear1d "
-                           "bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa").split(), "resize"),
+    **dict.fromkeys(_names("{u}upsample_{how}", u=" _", how="nearest1d nearest2d nearest3d linear1d "
+                           "bilinear2d bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa lanczos2d_aa "
+                           "nearest_exact1d nearest_exact2d nearest_exact3d").split(), "resize"),
 }  # fmt: skip
 """ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
 HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)

@@ -1,0 +1,118 @@
+"""One network from two frameworks: known networks as PyTorch has them, and as an exporter wrote them.
+
+Equal are all counts, the steps of work of a forward pass and of training in every mode, and the memory.
+What the exporter itself changes is left out by name: it writes the transposes between images and tokens,
+which are views in PyTorch, and it joins and drops concatenations.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+pytest.importorskip("onnxscript")
+pytest.importorskip("torch")
+
+import onnx
+import torch
+
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.modes import Mode
+from lolat.graph.work import CLASSES, JOINED, work_of
+from lolat.readers.onnx import read_model as read_onnx
+from lolat.readers.torch import read_model
+from lolat.readers.torch.named import named
+from tests.readers.test_onnx_exports import quiet, random
+
+NETWORKS = {
+    "torchvision": """
+        resnet18 resnext50_32x4d mobilenet_v2 mobilenet_v3_small efficientnet_b0 densenet121 convnext_tiny
+        regnet_y_400mf squeezenet1_1 shufflenet_v2_x0_5 inception_v3:96 googlenet mnasnet0_5
+        lraspp_mobilenet_v3_large""",
+    "timm": """
+        resnet10t deit_tiny_patch16_224:224 swin_tiny_patch4_window7_224:224 mixer_s32_224:224
+        gmixer_12_224:224 coatnet_0_rw_224:224 levit_128s:224 poolformer_s12 ghostnet_050 repvgg_a0
+        tf_efficientnetv2_b0 eca_resnext26ts xception41 mobilevit_xxs:256 efficientformer_l1:224
+        res2net50_26w_4s skresnet18 dla34""",
+}  # fmt: skip
+"""Package -> its networks, behind a colon the side of the image where it is not 64."""
+SIDES = {
+    f"{package}:{name.partition(':')[0]}": int(name.partition(":")[2] or 64)
+    for package, names in NETWORKS.items()
+    for name in names.split()
+}
+JOINS = {"torchvision:densenet121", "torchvision:inception_v3"}
+"""Networks that concatenate one tensor, or what was concatenated."""
+MODES = [Mode(), Mode("amp"), Mode("float16", training=True), Mode("amp", "compiled")]
+
+
+def attended(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+             is_causal: bool = False, scale: float | None = None) -> Any:  # fmt: skip
+    """Attention as single operations, which is what an exporter writes."""
+    scores = query * (scale or 1 / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
+    return (scores if attn_mask is None else scores + attn_mask).softmax(-1) @ value
+
+
+def exported(model: Any, side: int) -> Any:
+    """The network as ONNX; batch norms stay, and the batch size is open."""
+    file = io.BytesIO()
+    with quiet():
+        torch.onnx.export(
+            model, (torch.zeros(1, 3, side, side),), file, dynamo=False, input_names=["x"],
+            dynamic_axes={"x": {0: "batch"}}, training=torch.onnx.TrainingMode.PRESERVE,
+            do_constant_folding=False,
+        )  # fmt: skip
+    return onnx.load_from_string(file.getvalue())
+
+
+def without_turns(graph: Graph) -> Graph:
+    """The graph with transposes and dropouts for free."""
+    free = ("transpose", "dropout")
+    turned = (
+        structs.replace(o, kind="reshape", attributes={}) if o.kind in free else o
+        for o in graph.operations
+    )
+    return structs.replace(graph, operations=tuple(turned))
+
+
+def facts(graph: Graph, joins: bool) -> dict[Any, Any]:
+    """Counts, steps and bytes of memory at batch size 2; `joins`: without concatenations."""
+    left_out = {"traffic", "ops", "serial", "threaded", "joined_elements", "move_ops"}
+    totals = zip(COLUMNS, count(graph).total(2), strict=True)
+    found: dict[Any, Any] = {n: c for n, c in totals if not (joins and n in left_out)}
+    for mode in MODES[: 3 if joins else None]:
+        work = work_of(graph, 2, mode)
+        moves = (work.number > 0) | (work.bytes > 0)
+        moves &= (work.kind != CLASSES.index(JOINED)) | (not joins)
+        steps = zip(
+            *(array[moves].tolist() for array in work._replace(operation=work.kind)), strict=True
+        )
+        found[mode] = Counter(steps)
+        memory = analyze(graph).memory(2, mode)
+        found["memory", mode] = memory.weights_bytes, memory.activations_bytes
+    return found
+
+
+@pytest.mark.parametrize("network", SIDES)
+def test_a_network_is_the_same_from_pytorch_and_exported(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec(network.partition(":")[0]) is None:
+        pytest.skip(f"{network} needs a package that is not installed")
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attended)
+    side = SIDES[network]
+    model = random(named(network, (side,), False)[0])
+    ours, theirs = (
+        facts(without_turns(graph), network in JOINS)
+        for graph in (read_model(model, network, (3, side, side)), read_onnx(exported(model, side)))
+    )
+    different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+    assert not different
