@@ -1,7 +1,8 @@
 """Finds what exporters of ONNX networks take apart: activations, normalizations, biases, rolls.
 
 A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. Its
-operators decide, not their order; each has a label that says whether it meets a constant (`Add*`).
+operators decide, not their order; each has a label that says whether it meets a constant number (`Add*`), or several
+(`Add[]`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PATTERNS = {
     "softmax": ["Exp Sum Div", "Largest Sub Exp Sum Div"],
     "unit_norm": ["Norm Div", "Norm Clip Div", "Norm Clip Expand Div", "Norm Add* Div"],
 }  # fmt: skip
-_AFFINE = {"layer_norm": ("Mul*", "Mul* Add*"), "rms_norm": ("Mul*",), "group_norm": ("Mul* Add*",)}
+_AFFINE = {"layer_norm": ("Mul[]", "Mul[] Add[]"), "rms_norm": ("Mul[]",), "group_norm": ("Mul[] Add[]",)}
 KINDS: dict[tuple[str, ...], str] = {
     tuple(sorted(f"{pattern} {affine}".split())): kind
     for kind, patterns in _PATTERNS.items()
@@ -162,9 +163,11 @@ class Patterns:
         if Counter(value in self.live for value in node.inputs)[False] != 1:
             same = node.op_type == "Mul" and node.inputs[0] is node.inputs[1]
             return "Square" if same else str(node.op_type)
-        if node.op_type == "Div":
-            return "Mul*" if node.inputs[0] in self.live else "Inverse"
-        return "Mul*" if node.op_type == "Mul" else "Add*"
+        if node.op_type == "Div" and node.inputs[0] not in self.live:
+            return "Inverse"
+        constant = next(value for value in node.inputs if value not in self.live)
+        name = "Mul" if node.op_type in ("Mul", "Div") else "Add"
+        return f"{name}*" if prod(constant.shape.numpy()) == 1 else f"{name}[]"
 
 
 def _is_closed(region: list[Any], last: Any) -> bool:
