@@ -1,8 +1,8 @@
 """Finds what exporters of ONNX networks take apart: activations, normalizations, biases, rolls.
 
 A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. Its
-operators decide, not their order; each has a label that says whether it meets a constant number (`Add*`), or several
-(`Add[]`).
+operators decide, not their order; each has a label that says whether it meets a constant number (`Add*`)
+or several (`Add[]`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 from typing import Any
+
+from lolat.readers.ops import einsum_terms
 
 LARGEST_REGION = 14  # operators of a pattern
 
@@ -38,7 +40,11 @@ _PATTERNS = {
     "softmax": ["Exp Sum Div", "Largest Sub Exp Sum Div"],
     "unit_norm": ["Norm Div", "Norm Clip Div", "Norm Clip Expand Div", "Norm Add* Div"],
 }  # fmt: skip
-_AFFINE = {"layer_norm": ("Mul[]", "Mul[] Add[]"), "rms_norm": ("Mul[]",), "group_norm": ("Mul[] Add[]",)}
+_AFFINE = {
+    "layer_norm": ("Mul[]", "Mul[] Add[]"),
+    "rms_norm": ("Mul[]",),
+    "group_norm": ("Mul[] Add[]",),
+}
 KINDS: dict[tuple[str, ...], str] = {
     tuple(sorted(f"{pattern} {affine}".split())): kind
     for kind, patterns in _PATTERNS.items()
@@ -94,8 +100,16 @@ class Patterns:
             return prod(shape) == out[1] and bool(shape[1 - len(out) :] == vector)
         if node.op_type not in ("MatMul", "Einsum") and (node.op_type != "Gemm" or has_bias):
             return False
-        has_weights = any(value not in self.live for value in node.inputs[:2])
-        return has_weights and bool(shape[-1:] == out[-1:]) and prod(shape) == shape[-1]
+        weights = [at for at, value in enumerate(node.inputs[:2]) if value not in self.live]
+        if not weights:
+            return False
+        features = 1  # axes of the result that are the weights' alone
+        if node.op_type == "Einsum":
+            labels, result = einsum_terms(node.attributes["equation"].value)
+            others = labels[1 - weights[0]]
+            features = len(result) - max((result.find(c) + 1 for c in others), default=0)
+        of_each = out[len(out) - features :]
+        return bool(shape[-features:] == of_each) and prod(shape) == prod(of_each)
 
     def _find_region(self, last: Any) -> None:
         """The largest region that ends in `last` and is a pattern."""
