@@ -111,6 +111,9 @@ ALONE: dict[str, tuple[list[str], str, list[Any]]] = {
     "what is inside is an output": (["sigmoid", "multiply"], "y a", [
         node("Sigmoid", "x", "a"), node("Mul", "x a", "y"),
     ]),
+    "a batch norm taken apart": (["multiply", "add", "relu6"], "y", [
+        node("Mul", "x gamma", "a"), node("Add", "a beta", "b"), node("Clip", "b zero six", "y"),
+    ]),
     "other limits": (["add", "clip", "multiply"], "y", [
         node("Add", "x three", "a"), node("Clip", "a zero three", "b"), node("Mul", "x b", "y"),
     ]),
@@ -138,6 +141,9 @@ def test_an_added_channel_vector_is_the_bias_of_a_convolution(tmp_path: Path) ->
     nodes = [node("Conv", "x w", "a"), node("Add", "a b", "y")]
     constants: Any = {"w": (4, 3, 1, 1), "b": (1, 4, 1, 1)}
     check(graph_of(tmp_path, model(nodes, **constants)), "conv", (256, 192, 768, 0, 16, 1))
+    heads = [node("Einsum", "x w", "a", equation="abcd,def->abcef"), node("Add", "a b", "y")]
+    of_heads: Any = {"w": (8, 2, 5), "b": (2, 5)}
+    check(graph_of(tmp_path, model(heads, **of_heads)), "dense", (0, 0, 1920, 192 + 240, 90, 1))
     per_column: Any = {"w": (8, 3, 1, 1), "b": (8,)}  # adds along the width
     assert kinds(graph_of(tmp_path, model(nodes, **per_column))) == ["conv", "add"]
 
