@@ -85,8 +85,12 @@ def test_a_refusal(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """Every file below a folder, without what Python compiles beside a module that it imports."""
+    return {
+        str(p): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.parent.name != "__pycache__"
+    }
 
 
 def one_line(stderr: str) -> str:
