@@ -174,6 +174,19 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
 """Whole networks of real size, one of a family: they say how slow everything is inside a network."""
 
 
+OF_GPU = 8
+"""Times the batch sizes above that a GPU gets: it runs most of these blocks before the next has started, so
+that they tell of starting operations alone."""
+
+
+def for_device(device: str, blocks: Sequence[Predefined]) -> list[Predefined]:
+    """The blocks at the batch sizes that tell the times of "cpu" or "gpu"."""
+    if device == "cpu":
+        return [*blocks]
+    sizes = {b.name: (b.batch_sizes[0], OF_GPU * b.batch_sizes[-1]) for b in blocks}
+    return [replace(b, batch_sizes=tuple(dict.fromkeys(sizes[b.name]))) for b in blocks]
+
+
 # ---- A Graph with the operations that a backend's framework takes them for, so that both count the same
 
 
@@ -201,6 +214,11 @@ def as_known(backend: str, graph: Graph) -> Graph:
 def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
     """The blocks as a backend's points have them."""
     return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
+
+
+def known_graphs(backend: str) -> dict[str, Graph]:
+    """The graph of each block by name, as a backend's points have it."""
+    return {b.name: b.make() for b in known_blocks(backend, (*BLOCKS, *NETWORKS))}
 
 
 def without_batch_norms(graph: Graph) -> Graph:

@@ -17,7 +17,7 @@ from lolat.io.paths import near
 from lolat.io.progress import Progress
 from lolat.units import changed, off
 from microbench import environment
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, known_blocks
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
 from microbench.journal import Journal
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from microbench.timing import Level, Levels, Visit, levels
@@ -65,11 +65,12 @@ Measured = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal
 
 
 def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Measured:
-    """Measure `blocks`: BLOCKS and NETWORKS if None; the blocks after the whole networks among them.
+    """Measure `blocks`: BLOCKS and NETWORKS if None, at the batch sizes for the device. Blocks run after
+    the whole networks among them.
 
     For the errors, see `run_jobs`.
     """
-    blocks = (*BLOCKS, *NETWORKS) if blocks is None else blocks
+    blocks = for_device(run.device, (*BLOCKS, *NETWORKS)) if blocks is None else blocks
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in blocks for n in b.batch_sizes]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}

@@ -20,6 +20,7 @@ from lolat.devices.from_tables import (
     tables_document,
     usual_mode,
 )
+from lolat.devices.measured import with_operations
 from lolat.devices.odd_times import tell_other_units, warn_of_contradictions
 from lolat.devices.sheets import Facts, given_sheet, listed_facts, read_facts
 from lolat.devices.tables import (
@@ -41,6 +42,8 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point, lacking_counts, read_points
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
@@ -58,6 +61,7 @@ from lolat.readers.children import Said
 from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
+from microbench.blocks import known_graphs
 
 if TYPE_CHECKING:
     from lolat.llm.gpu import Section
@@ -380,24 +384,31 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
         )
     remarks = list(document.get("warnings", ()))
     shown = device or document["device"]
+    where, noise = document["environment"], document["noise"]
+    graphs = (
+        known_graphs(str(where.get("framework"))) if Kernels.name in document["predictors"] else {}
+    )
     for path in (path for path, content in contents if content == NETWORKS):
-        more = _points_of_networks(path, document, device, warn)
+        more, graphs_of_more = _points_of_networks(path, document, device, warn)
         points += more
+        graphs |= graphs_of_more
         remarks.append(
             f"{plural(len(more), 'point')} from {Path(path).name}: not measured by LoLat, taken as times "
             f"of {shown}, run as the other points were"
         )
-    where, noise = document["environment"], document["noise"]
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], str(file))
-    return model_document(stem, shown, points, where, noise, remarks) | sections
+    fitted = model_document(stem, shown, points, where, noise, remarks)
+    if {p.name for p in points} <= graphs.keys():
+        fitted = with_operations(fitted, points, graphs)
+    return fitted | sections
 
 
 def _points_of_networks(
     path: str, document: Mapping[str, Any], device: str | None, warn: Warn
-) -> list[Point]:
-    """The rows of a table of networks as points for the model `document`.
+) -> tuple[list[Point], dict[str, Graph]]:
+    """The rows of a table of networks as points for the model `document`, and their graphs by name.
 
     Left out are rows that name another device, that were run in another way than the model's points, and
     networks that cannot be read.
@@ -405,6 +416,7 @@ def _points_of_networks(
     mode = mode_of(document)
     devices = (device,) if device else (document["device"], document["name"])
     table, points, timed = read_networks(path, devices, mode), [], []
+    graphs: dict[str, Graph] = {}
     counted: list[tuple[Mapping[str, int], float, Row]] = []
     table.say_assumed(warn)
     for row in table.rows:
@@ -420,6 +432,7 @@ def _points_of_networks(
         kinds = tuple(sorted(behaviors(graph.operations)))
         point = Point(row.name, row.batch_size, counts, row.latency_ms, kinds=kinds, whole=True)
         points.append(point)
+        graphs[row.name] = graph
         timed.append((row.same, row.name, row.latency_ms, row.row))
         counted.append((counts, row.latency_ms, row.row))
     if not points:
@@ -427,7 +440,7 @@ def _points_of_networks(
     table.say_left_out(warn)
     warn_of_contradictions(timed, warn)
     tell_other_units(counted, warn)
-    return points
+    return points, graphs
 
 
 # ---- `models`: those that there are.

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lolat.devices.measured import with_operations
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.points import Point
 from lolat.io import paths
@@ -24,6 +25,7 @@ from lolat.model.state import LIMIT
 from lolat.units import changed, off, percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks
+from microbench.blocks import known_graphs
 from microbench.journal import interruptible
 from microbench.learn import MOVED, Run
 
@@ -111,6 +113,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
             warnings.append(former)
         where["seconds"] = round(time.monotonic() - started, 1)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        if run.device == "gpu":
+            document = with_operations(document, points, known_graphs(run.backend))
         document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):

@@ -21,7 +21,7 @@ from lolat.fitting.intervals import COVERAGE, normal_quantile
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Work
-from lolat.io.documents import Positive
+from lolat.io.documents import NotNegative, Positive
 
 VIEW = 0.4
 """The host's time for a view (reshape, transpose ...) over that for another operation: the host makes it,
@@ -46,15 +46,17 @@ FACTOR = {FITTED: 1.6, ASSUMED: 2.0}
 that was fitted may still be another host than the user's."""
 
 
-class Host(msgspec.Struct, frozen=True):
+class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     """`start_ms`: to start an operation, at most `factor` times as much or as little (90 % sure); `source`:
-    FITTED to operations timed alone, or ASSUMED; `launch`: how the table was made.
+    FITTED to operations timed alone or to measured blocks, or ASSUMED; `launch`: how the table was made;
+    `call_ms`: what a call takes besides, before its first operation starts.
     """
 
     start_ms: Positive
     factor: Positive
     source: Source
     launch: Launch = EAGER
+    call_ms: NotNegative = 0.0
 
     def starts(self, work: Work, mode: Mode) -> np.ndarray:
         """(steps,) ms that the host needs for each."""
@@ -104,6 +106,7 @@ class Steps:
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
         starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
+        starts[:1] += 0.0 if host is None else host.call_ms
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
             shares[:, order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
