@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.llm import fit
-from lolat.llm.answer import find_decoder
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
+from lolat.llm.names import find_decoder
 from lolat.llm.served import read_served
 from lolat.llm.serving import serve
 from lolat.model.file import made, write

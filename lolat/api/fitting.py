@@ -189,8 +189,9 @@ def _language_models(
     contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None, tell: Warn
 ) -> Model:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
-    from lolat.llm.answer import find_decoder, section_of
+    from lolat.llm.answer import section_of
     from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by, types_words
+    from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}

@@ -56,9 +56,9 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     cost: time to the first token, time per output token, memory, and what would help.
 
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
-    known name such as qwen3-32b or llama-3.1-70b. With limits (--max-tpot-ms, --max-ttft-ms, --gpus) the
-    fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the cheapest row of
-    each, for as many users.
+    known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
+    the fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the cheapest row
+    of each, for as many users.
     """
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from lolat.arrays import np
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.results import Result
-from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, UNSEEN, Section, is_whole
 from lolat.llm.remarks import free_users, is_unseen, remarks
@@ -34,13 +28,11 @@ from lolat.llm.serving import (
     steps_of,
     users_that_fit,
 )
-from lolat.units import did_you_mean, milliseconds, plain, plural, shortened
+from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.training.prices import Rental
 
-PUBLISHED = Path(__file__).parent / "published.json"
-"""Configurations of well-known models by name, the keys that say their sizes."""
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024
 GOES_TO = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
@@ -171,67 +163,6 @@ class LanguageModel(Result):
 
 
 # ---- What is asked.
-
-
-def find_decoder(config: Any) -> Decoder:
-    """A decoder: of a configuration as a mapping, of a file or folder, or a published name.
-
-    InputError (code "decoder") where there is neither such a file nor such a name.
-    """
-    if isinstance(config, Decoder):
-        return config
-    if isinstance(config, Mapping):
-        return read_decoder(config)
-    if not isinstance(config, str | os.PathLike):
-        raise InputError(
-            f"{arg('config')} {shortened(repr(config))}: expected the path of a config.json, its content, "
-            "or a known name such as qwen3-32b",
-            code="decoder",
-        )
-    if Path(config).exists():
-        return _read(str(config), Path(config).stat().st_mtime_ns)
-    known = published()
-    name = Path(str(config)).name.casefold().removesuffix(".json")
-    found = next((n for n in known if n == name or name.startswith(f"{n}-")), "")
-    if not found:
-        near = did_you_mean(name, {n: n for n in known}, f"known by name are {', '.join(known)}")
-        raise InputError(
-            f"{plain(str(config))}: no such file, nor a known model; expected a config.json as published "
-            f"with the model; {near}",
-            code="decoder",
-        )
-    return _published(found, name[len(found) :])
-
-
-QUANTIZED = {
-    "fp8": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "awq": "int4_wo", "gptq": "int4_wo", "int4": "int4_wo",
-    "w4a16": "int4_wo",
-}  # fmt: skip
-"""How a name says that its weights are quantized, as in Qwen3-32B-AWQ -> the data type."""
-
-
-@lru_cache(maxsize=64)
-def _published(name: str, more: str = "") -> Decoder:
-    """A known model; `more`: what its name goes on with."""
-    decoder = replace(read_decoder(published()[name]), name=name + more)
-    dtype = next((QUANTIZED[word] for word in more.split("-") if word in QUANTIZED), "")
-    if not dtype or decoder.expert_dtype.endswith("mxfp4"):
-        return decoder
-    # Qwen's own FP8 is in blocks.
-    dtype = "fp8_block" if dtype == "fp8" and name.startswith("qwen3") else dtype
-    return replace(decoder, dtype=dtype, expert_dtype=dtype)
-
-
-@lru_cache(maxsize=64)
-def _read(path: str, changed: int) -> Decoder:
-    return read_decoder(path)
-
-
-@lru_cache(maxsize=1)
-def published() -> dict[str, dict[str, Any]]:
-    """Configurations by name, the longest name first."""
-    known: dict[str, dict[str, Any]] = msgspec.json.decode(PUBLISHED.read_bytes())
-    return dict(sorted(known.items(), key=lambda item: -len(item[0])))
 
 
 @dataclass(frozen=True)

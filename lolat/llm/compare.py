@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.io.results import Result
-from lolat.llm.answer import LanguageModel, ServedModel, find_decoder
+from lolat.llm.answer import LanguageModel, ServedModel
+from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -19,9 +19,12 @@ from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.writing import shown_path
 from lolat.llm.decoder import Decoder, Layers
+from lolat.llm.quantization import KEYS, Stays, dtypes_of, kept
 from lolat.units import did_you_mean, one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
+BESIDE = "hf_quant_config.json"
+"""How NVIDIA's tools say it beside a config.json."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -29,7 +32,7 @@ LayerNumber = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 _REQUIRED: Any = object()
 
 
-class _Config:
+class Config:
     """A configuration whose keys are checked as they are read; null is as if the key were not there."""
 
     def __init__(self, given: Mapping[str, Any], source: str) -> None:
@@ -47,6 +50,14 @@ class _Config:
         if default is _REQUIRED:
             raise self.refused(f"it has no {keys.replace('|', ' or ')}")
         return default
+
+    def changed(self, given: Mapping[str, Any]) -> Config:
+        """Another one of the same source."""
+        return Config(given, self.source)
+
+    def part(self, keys: str) -> Config:
+        """The configuration inside of it; empty where there is none."""
+        return self.changed(self.get(keys, dict[str, Any], {}))
 
     def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
         """The error of a configuration that cannot be read."""
@@ -164,12 +175,12 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     given, name, shown = _given(source)
     inner = given.get("text_config")
     if isinstance(inner, Mapping):
-        keys = ("quantization_config", "tie_word_embeddings", "torch_dtype", "dtype")
+        keys = (*KEYS.split("|"), "quantization", "tie_word_embeddings", "torch_dtype", "dtype")
         shared = {key: given[key] for key in keys if key in given and inner.get(key) is None}
         given = {**inner, **shared}
-    architecture, kind = _kind_of(_Config(given, shown))
+    architecture, kind = _kind_of(Config(given, shown))
     read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
-    config = _Config({**kind.defaults, **read}, shown)
+    config = Config({**kind.defaults, **read}, shown)
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     kv_heads = config.get("num_key_value_heads", Size, heads)
     if heads % kv_heads:
@@ -182,8 +193,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
             f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
         )
     biases = [key == "yes" or (key != "" and config.get(key, bool, False)) for key in kind.biases]
-    dtype, expert_dtype, kept = _dtypes(config)
-    kinds = _layers(config, kind, kept)
+    dtype, expert_dtype, kv_dtype, stays = dtypes_of(config)
+    kinds = _layers(config, kind, stays)
     fields = {**_experts(config, kind), **kind.same}
     return Decoder(
         name=name or architecture,
@@ -203,6 +214,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         dtype=dtype,
         expert_dtype=expert_dtype,
+        kv_dtype=kv_dtype,
         **fields,
     )
 
@@ -212,11 +224,10 @@ _STRETCHED = ("yarn", "linear", "dynamic")
 as llama3, and Gemma 3 have stretched max_position_embeddings already."""
 
 
-def _context(config: _Config) -> int:
+def _context(config: Config) -> int:
     """Tokens of the longest sequence, as vLLM has it; 0: not stated."""
     longest: int = config.get("max_position_embeddings", Size, 0)
-    given = config.get("rope_scaling|rope_parameters", dict[str, Any], {})
-    scaling = _Config(given, config.source)
+    scaling = config.part("rope_scaling|rope_parameters")
     is_stretched = str(config.given["model_type"]).startswith("gemma3")
     if is_stretched or scaling.get("rope_type|type", str, "") not in _STRETCHED:
         return longest
@@ -231,17 +242,20 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
         return source, "", "the configuration"
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
+    is_config, beside = path.name == "config.json", path.with_name(BESIDE)
     try:
         given = read_json(path, EXPECTED)
+        if not isinstance(given, dict):
+            raise ModelFileError(f"{shown_path(path)}: no object; {EXPECTED}")
+        if is_config and "quantization_config" not in given and beside.exists():
+            given["quantization_config"] = read_json(beside, f"expected {BESIDE} of ModelOpt")
     except ModelFileError as error:
         raise InputError(error.message, code="no-decoder-config") from None
-    if not isinstance(given, dict):
-        raise InputError(f"{shown_path(path)}: no object; {EXPECTED}", code="no-decoder-config")
-    name = path.absolute().parent.name if path.name == "config.json" else path.stem
+    name = path.absolute().parent.name if is_config else path.stem
     return given, plain(name), shown_path(path)
 
 
-def _kind_of(config: _Config) -> tuple[str, _Kind]:
+def _kind_of(config: Config) -> tuple[str, _Kind]:
     """(name of the architecture, how it differs from Llama)."""
     name = config.given.get("model_type")
     if not isinstance(name, str):
@@ -255,7 +269,7 @@ def _kind_of(config: _Config) -> tuple[str, _Kind]:
     raise config.refused(f"the architecture {shortened(name)!r} {why}", "unknown-decoder", hint)
 
 
-def _experts(config: _Config, kind: _Kind) -> dict[str, Any]:
+def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
     """The fields of `Decoder` that are about experts."""
     if not kind.expert_width:
         return {}
@@ -268,7 +282,7 @@ def _experts(config: _Config, kind: _Kind) -> dict[str, Any]:
     return {"experts": experts, "top_k": top_k, "expert_width": width, "shared_width": prod(shared)}
 
 
-def _layers(config: _Config, kind: _Kind, kept: re.Pattern[str]) -> tuple[Layers, ...]:
+def _layers(config: Config, kind: _Kind, stays: Stays) -> tuple[Layers, ...]:
     """The kinds of layers, in the order in which each first occurs."""
     number = config.get("num_hidden_layers", LayerNumber)
     windows = _windows(config, kind, number)
@@ -278,11 +292,11 @@ def _layers(config: _Config, kind: _Kind, kept: re.Pattern[str]) -> tuple[Layers
     found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
-        found[windows[i], experts, _kept(kept, i, experts)] += 1
+        found[windows[i], experts, kept(stays, i, experts)] += 1
     return tuple(Layers(number=n, window=w, experts=e, kept=k) for (w, e, k), n in found.items())
 
 
-def _windows(config: _Config, kind: _Kind, number: int) -> list[int]:
+def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
     """The window of each layer; 0: none."""
     used = config.get("use_sliding_window", bool, True)
     key = kind.window or "sliding_window"
@@ -301,100 +315,3 @@ def _windows(config: _Config, kind: _Kind, number: int) -> list[int]:
     pattern = config.get("sliding_window_pattern|no_rope_layer_interval", Size | Text, number + 1)
     every = len(pattern) if isinstance(pattern, str) else pattern
     return [window if i >= first and (i + 1) % every else 0 for i in range(number)]
-
-
-# ---- Data types
-
-_SCHEMES = {
-    "fp8": "fp8", "fbgemm_fp8": "fp8", "fp8 block": "fp8_block", "mxfp4": "w4a16_mxfp4",
-    "awq 4": "int4_wo", "gptq 4": "int4_wo", "modelopt W4A16_AWQ": "int4_wo",
-    "modelopt FP8": "fp8", "modelopt FP8_PB_WO": "fp8_block", "modelopt NVFP4": "nvfp4",
-    "compressed-tensors float 8 tensor": "fp8", "compressed-tensors float 8 channel": "fp8",
-    "compressed-tensors float 8 block": "fp8_block",
-    "compressed-tensors float 4 tensor_group": "nvfp4",
-    "compressed-tensors float 4 group": "w4a16_mxfp4",
-    "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
-}  # fmt: skip
-"""How a model was quantized -> its data type in the tables of operations."""
-_PLAIN = {
-    "bfloat16": "bfloat16",
-    "float16": "bfloat16",
-    "float32": "bfloat16",
-    "float8_e4m3fn": "fp8",
-}
-_WITHOUT = "leave quantization_config out for bfloat16"
-
-
-class _Group(msgspec.Struct):
-    weights: dict[str, Any] | None = None
-
-
-def _dtypes(config: _Config) -> tuple[str, str, re.Pattern[str]]:
-    """(data type, data type of experts, pattern of the modules that stay bfloat16)."""
-    given = config.get("quantization_config", dict[str, Any], None)
-    if given is None:
-        name = config.get("torch_dtype|dtype", str, "bfloat16").removeprefix("torch.")
-        if name not in _PLAIN:
-            hint = f"expected one of {', '.join(_PLAIN)}"
-            raise config.refused(f"its data type is {shortened(name)!r}", "decoder-dtype", hint)
-        return _PLAIN[name], _PLAIN[name], _pattern_of((), config)
-    quantized = _Config(given, config.source)
-    scheme = _scheme(quantized)
-    if scheme not in _SCHEMES:
-        hint = f"expected one of {', '.join(_SCHEMES)}; {_WITHOUT}"
-        raise config.refused(f"its quantization is {shortened(scheme)!r}", "decoder-dtype", hint)
-    keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
-    names = [name for key in keys for name in quantized.get(key, list[str], [])]
-    # The method mxfp4 quantizes nothing but experts.
-    dtype = "bfloat16" if scheme == "mxfp4" else _SCHEMES[scheme]
-    return dtype, _SCHEMES[scheme], _pattern_of(names, config)
-
-
-def _scheme(config: _Config) -> str:
-    """The name of a quantization, as in `_SCHEMES`."""
-    method = config.get("quant_method", str)
-    if method == "fp8":
-        return "fp8 block" if config.get("weight_block_size", list[Size], []) else "fp8"
-    if method in ("awq", "gptq"):
-        return f"{method} {config.get('bits')}"
-    if method.startswith("modelopt"):
-        return f"modelopt {config.get('quant_algo', str)}"
-    groups = config.get("config_groups", dict[str, _Group], {}).values()
-    weights = [group.weights for group in groups if group.weights]
-    each = {" ".join(str(w.get(key)) for key in ("type", "num_bits", "strategy")) for w in weights}
-    return f"{method} {' and '.join(sorted(each))}".strip()
-
-
-def _pattern_of(names: Iterable[str], config: _Config) -> re.Pattern[str]:
-    """A pattern for the names of modules, as the several ways of quantizing write them.
-
-    A name is some of the pieces of a module's between dots; * stands for anything; behind `re:` it is a
-    pattern.
-    """
-    rules = ["(?!)"]
-    for name in names:
-        name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
-        name = name.replace("shared_experts", "shared_expert")
-        pieces = ".*".join(map(re.escape, name.split("*")))
-        rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
-    try:
-        return re.compile("|".join(rules))
-    except re.error as error:
-        why = f"a name in quantization_config is no pattern ({one_line(error)})"
-        raise config.refused(why, "decoder-dtype", _WITHOUT) from None
-
-
-def _kept(pattern: re.Pattern[str], layer: int, experts: bool) -> frozenset[str]:
-    """The parts of a layer of which a pattern names half of the matrices or more."""
-    mlp = ("gate_proj", "up_proj", "down_proj")
-    parts = {
-        "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
-        "feed_forward": [f"mlp.{'shared_expert.' if experts else ''}{name}" for name in mlp],
-    }
-    if experts:
-        parts["experts"] = [f"mlp.experts.0.{name}" for name in mlp]
-    named = {
-        part: sum(bool(pattern.search(f"model.layers.{layer}.{name}")) for name in names)
-        for part, names in parts.items()
-    }
-    return frozenset(part for part, number in named.items() if 2 * number >= len(parts[part]))

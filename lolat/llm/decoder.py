@@ -16,6 +16,8 @@ WEIGHT_BYTES = {
     "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
 }  # fmt: skip
 """Bytes of an element of a matrix, with its share of the scales; names as in the tables of operations."""
+BLOCK = 128
+"""Rows and columns of a matrix that share a scale in fp8_block."""
 DTYPES = tuple(dtype for dtype in WEIGHT_BYTES if "mxfp4" not in dtype)
 """Those that can be asked for; experts in MXFP4 are so only as published."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
@@ -75,6 +77,8 @@ class Decoder:
     dtype: str = "bfloat16"
     """As published; half and single precision are served in two bytes as well."""
     expert_dtype: str = "bfloat16"
+    kv_dtype: str = ""
+    """Of the cache, as published; "": not stated."""
 
     @property
     def kind(self) -> str:
@@ -168,25 +172,55 @@ class Decoder:
         kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in self.kinds)
         return int(row) * kept
 
-    def check_tensor_parallel(self, n: int) -> None:
-        """InputError (code "tensor-parallel") where the model cannot be split over `n` devices.
+    def check_tensor_parallel(
+        self, n: int, groups: int = 1, dtype: str = "", expert_dtype: str = ""
+    ) -> None:
+        """InputError (code "tensor-parallel") where the model cannot be split over `n` devices, of which
+        `groups` share the experts whole. "": as published.
 
         `n` divides the query heads and all widths of the feed-forward. It divides the key and value heads,
-        or is a multiple of them: then several devices hold the same one.
+        or is a multiple of them: then several devices hold the same one. A part of a matrix of FP8 in
+        blocks is whole blocks, as vLLM's validate_fp8_block_shape has it.
         """
-        widths = [w for w in (self.intermediate, self.expert_width, self.shared_width) if w]
+        widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
+                  "shared experts": self.shared_width}  # fmt: skip
+        dense, experts = dtype or self.dtype, expert_dtype or self.expert_dtype
+        types = {
+            "attention": dense,
+            "feed_forward": dense,
+            "shared experts": dense,
+            "experts": experts,
+        }
 
-        def fits(n: int) -> bool:
-            shared = self.kv_heads % n == 0 or n % self.kv_heads == 0
-            return shared and not any(size % n for size in (self.heads, *widths))
+        def why_not(n: int) -> str:
+            heads = self.kv_heads % n == 0 or n % self.kv_heads == 0
+            if not heads or any(size % n for size in (self.heads, *widths.values())):
+                sizes = ", ".join(str(size) for size in widths.values() if size)
+                return (
+                    f"{self.heads} query heads, {self.kv_heads} key and value heads, widths {sizes}"
+                )
+            parts = [(what, size // n) for what, size in widths.items()]
+            parts += [
+                ("attention", max(h // n, 1) * self.head_dim) for h in (self.heads, self.kv_heads)
+            ]
+            for what, size in parts if n > 1 else ():
+                if types[what] == "fp8_block" and size % BLOCK and not self._is_kept(what):
+                    return (
+                        f"FP8 in blocks of {BLOCK}, and {what} {size} wide on each GPU breaks them"
+                    )
+            return ""
 
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1 or not fits(n):
-            right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if fits(m))
+        is_whole = isinstance(n, int) and not isinstance(n, bool) and n >= 1
+        if why := why_not(n) if is_whole else why_not(2 * self.heads):
+            right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if not why_not(m))
             raise InputError(
-                f"{arg('tensor_parallel')} {n!r}: {self.name} has {self.heads} query heads, "
-                f"{self.kv_heads} key and value heads, widths {', '.join(map(str, widths))}; "
-                f"expected one of {right}"
+                f"{arg('tensor_parallel')} {n!r}: {self.name} has {why}; expected one of {right}"
             )
+
+    def _is_kept(self, part: str) -> bool:
+        """Whether a part is bfloat16 in all layers that have it."""
+        part, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
+        return all(part in layer.kept for layer in self.kinds if layer.experts or not of_experts)
 
 
 def _bytes(table: Mapping[str, float], dtype: str, argument: str) -> float:

@@ -292,13 +292,13 @@ def layout_of(
     section: Section, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
     dtype: str = "", kv_dtype: str = "", expert_dtype: str = "",
 ) -> Layout:  # fmt: skip
-    """A decoder on GPUs of `section`; "" is as published, of the cache as the framework usually has it.
+    """A decoder on GPUs of `section`; "" is as published, of a cache of which nothing was published as the
+    framework usually has it.
 
     FP8 of a model that was published in blocks is in blocks; experts in MXFP4 stay so, computed in FP8
     where the GPU has FP4. InputError for a data type that the GPU lacks, and for a number of GPUs that does
     not divide the model.
     """
-    decoder.check_tensor_parallel(tensor_parallel)
     if (
         expert_parallel < 1
         or tensor_parallel % expert_parallel
@@ -321,6 +321,9 @@ def layout_of(
         if lacks(sheet, one):
             has = ", ".join(dtypes_of(section.operations))
             raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
+    decoder.check_tensor_parallel(tensor_parallel, expert_parallel, products, experts)
+    if not kv_dtype and products == decoder.dtype:
+        kv_dtype = decoder.kv_dtype
     if not kv_dtype:
         quantized = {products, experts if decoder.experts else products} != {"bfloat16"}
         eight = section.framework == "trtllm" or sheet.fp4_tflops is not None

@@ -389,7 +389,8 @@ class Model(Result):
         what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
         operations of language models.
         """
-        from lolat.llm.answer import Question, answer, find_decoder
+        from lolat.llm.answer import Question, answer
+        from lolat.llm.names import find_decoder
         from lolat.training.prices import rental_of
 
         def several(value: int | Sequence[int]) -> tuple[int, ...]:

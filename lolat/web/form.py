@@ -11,14 +11,15 @@ from urllib.parse import urlencode
 from lolat.errors import InputError, LolatError
 from lolat.fitting.gpus import PRECISIONS
 from lolat.graph.modes import LAUNCHES
-from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS, published
+from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
+from lolat.llm.names import named, published
 from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.training.cost import AUTO
 from lolat.training.iteration import OPTIMIZERS
-from lolat.units import as_number, did_you_mean, plain, shortened
+from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name
 
@@ -74,13 +75,9 @@ def spec_of(name: str) -> str:
 
 def language_model(name: str) -> str:
     """A known name of a language model, or a configuration that was sent; a path is none."""
-    if name.startswith(UPLOAD) or name.casefold() in published():
-        return name
-    near = did_you_mean(name.casefold(), {n: n for n in published()}, "choose one of the list")
-    raise InputError(
-        f"{shortened(name)!r} is no known language model; {near}; of another one the config.json is given "
-        "in the field below"
-    )
+    if not name.startswith(UPLOAD):
+        named(name)
+    return name
 
 
 # ---- The fields of each tab, named as the arguments of the Python calls.

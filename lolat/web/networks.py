@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.llm.answer import find_decoder
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
+from lolat.llm.names import named
 from lolat.readers import OF_TRANSFORMERS
 from lolat.readers.cache import Cache
 from lolat.readers.children import read_in_child
@@ -103,7 +103,7 @@ class Decoders:
     def get(self, spec: str) -> Decoder:
         """The language model. InputError where it is not known (any more)."""
         if not spec.startswith(UPLOAD):
-            return find_decoder(spec)
+            return named(spec)
         if spec not in self._sent:
             raise InputError(f"{sent_name(spec)} is not known (any more); give the file again")
         return self._sent[spec]

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
-from lolat.llm.answer import GOES_TO, MOST_TOKENS, published
+from lolat.llm.answer import GOES_TO, MOST_TOKENS
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
+from lolat.llm.names import published
 from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
 from lolat.model import Model
 from lolat.report.llm import llm_lines, llm_parts
@@ -240,11 +241,6 @@ def test_known_names() -> None:
     for name, config in published().items():
         if not read_decoder(config).expert_dtype.endswith("mxfp4"):  # which nobody timed here
             assert MODEL.llm(name, 10, 10, 1, dtype="bfloat16").model == name
-    long = MODEL.llm("Qwen/Qwen3-32B-Instruct", concurrency=1)
-    assert (long.model, long.served[0].dtype) == ("qwen3-32b-instruct", "bfloat16")
-    quantized = {"llama-3.1-8b-instruct-fp8": "fp8", "Qwen/Qwen3-32B-FP8": "fp8_block"}
-    for name, dtype in quantized.items():
-        assert MODEL.llm(name, concurrency=1).served[0].dtype == dtype
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,179 @@
+"""Data types of the weights and the cache of a published model, by its configuration.
+
+The methods are those of `quantization_config` on Hugging Face and of NVIDIA's hf_quant_config.json; one
+that was not timed is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lolat.errors import InputError, arg
+from lolat.units import one_line, shortened
+
+if TYPE_CHECKING:
+    from lolat.llm.config import Config
+
+SCHEMES = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "fp8 block 128x128": "fp8_block", "mxfp4": "w4a16_mxfp4",
+    "awq 4": "int4_wo", "gptq 4": "int4_wo", "auto-round 4": "int4_wo",
+    "modelopt W4A16_AWQ": "int4_wo", "modelopt FP8": "fp8", "modelopt FP8_PER_CHANNEL_PER_TOKEN": "fp8",
+    "modelopt FP8_PB_WO": "fp8_block", "modelopt NVFP4": "nvfp4",
+    "compressed-tensors float 8 tensor, inputs float 8": "fp8",
+    "compressed-tensors float 8 channel, inputs float 8": "fp8",
+    "compressed-tensors float 8 block 128x128, inputs float 8": "fp8_block",
+    "compressed-tensors float 4 tensor_group, inputs float 4": "nvfp4",
+    "compressed-tensors float 4 group": "w4a16_mxfp4",
+    "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
+}  # fmt: skip
+"""How a model was quantized -> its data type in the tables of operations."""
+PLAIN = {
+    "bfloat16": "bfloat16",
+    "float16": "bfloat16",
+    "float32": "bfloat16",
+    "float8_e4m3fn": "fp8",
+}
+KEYS = "quantization_config|compression_config"
+CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
+NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
+"""For a model in a data type that is not known."""
+_WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
+Stays = Callable[[str], bool]
+
+
+def dtypes_of(config: Config) -> tuple[str, str, str, Stays]:
+    """(data type, that of experts, that of the cache or "", whether a module stays bfloat16).
+
+    InputError, code "decoder-dtype", for a data type or a quantization that is not known.
+    """
+    if "quantization" in config.given:
+        raise _unknown(config, "MLX's")
+    given = config.get(KEYS, dict[str, Any], None)
+    if given is None:
+        name = config.get("torch_dtype|dtype", str, "bfloat16").removeprefix("torch.")
+        if name not in PLAIN:
+            hint = f"expected one of {', '.join(PLAIN)}"
+            raise config.refused(f"its data type is {shortened(name)!r}", "decoder-dtype", hint)
+        return PLAIN[name], PLAIN[name], "", lambda _: False
+    quantized = config.part(KEYS)
+    if "quantization" in given:  # as in hf_quant_config.json
+        inner = quantized.part("quantization")
+        quantized = inner.changed({"quant_method": "modelopt", **inner.given})
+    scheme = _scheme(quantized)
+    if scheme not in SCHEMES:
+        raise _unknown(config, repr(shortened(scheme)))
+    # The method mxfp4 quantizes nothing but experts.
+    dtype = "bfloat16" if scheme == "mxfp4" else SCHEMES[scheme]
+    return dtype, SCHEMES[scheme], _cache(quantized), _stays(quantized)
+
+
+def _unknown(config: Config, scheme: str) -> InputError:
+    hint = f"expected FP8, NVFP4, MXFP4, or weights alone of 4 bits (AWQ, GPTQ); {_WITHOUT}"
+    return config.refused(f"its quantization is {scheme}", "decoder-dtype", hint)
+
+
+def _scheme(config: Config) -> str:
+    """The name of a quantization, as in `SCHEMES`."""
+    method = config.get("quant_method", str).removeprefix("intel/")
+    several = config.get("dynamic|extra_config|quantized_layers", dict[str, Any], {})
+    if any(not rule.startswith("-:") for rule in several):
+        return f"{method} of several kinds"
+    if method == "fp8":
+        block = config.get("weight_block_size", list[int], [])
+        return f"fp8 block {'x'.join(map(str, block))}" if block else "fp8"
+    if method == "bitsandbytes":
+        return f"{method} {4 if config.get('load_in_4bit', bool, False) else 8}"
+    if method in ("awq", "gptq", "auto-round"):
+        return f"{method} {config.get('bits')}"
+    if method.startswith("modelopt"):
+        return f"modelopt {config.get('quant_algo', str).upper()}"
+    sparse = config.part("sparsity_config").get("sparsity_structure", str, "")
+    if sparse == "2:4" or "24" in config.get("format", str, ""):
+        return f"{method} 2:4"
+    each = {_group(config, group) for group in _groups(config)}
+    return f"{method} {' and '.join(sorted(each))}".strip()
+
+
+def _groups(config: Config) -> Iterator[Config]:
+    """The groups of modules of compressed-tensors that have quantized weights."""
+    for group in config.get("config_groups", dict[str, dict[str, Any]], {}).values():
+        if group.get("weights"):
+            yield config.changed(group)
+
+
+def _group(config: Config, group: Config) -> str:
+    """Type, bits and strategy of weights, and of inputs where they are quantized."""
+    weights, inputs = group.part("weights"), group.part("input_activations")
+    words = [str(weights.given.get(key)) for key in ("type", "num_bits", "strategy")]
+    if block := weights.get("block_structure", list[int], []):
+        words.append("x".join(map(str, block)))
+    found = " ".join(words)
+    if inputs.given:
+        found += f", inputs {inputs.given.get('type')} {inputs.given.get('num_bits')}"
+    return found
+
+
+def _cache(config: Config) -> str:
+    """The data type of keys and values, "" where it is not said."""
+    scheme = config.part("kv_cache_scheme").given
+    said = f"{scheme.get('type')} {scheme.get('num_bits')}" if scheme else ""
+    said = said or config.get("kv_cache_quant_algo", str, "")
+    if said.upper() not in CACHES:
+        raise config.refused(
+            f"its cache is {shortened(said)!r}", "decoder-dtype",
+            f"expected FP8; for an estimate leave it out and give {arg('kv_dtype')}",
+        )  # fmt: skip
+    return CACHES[said.upper()]
+
+
+# ---- Modules that stay bfloat16.
+
+
+def _stays(config: Config) -> Stays:
+    """Whether a module is left out, or is none of those that are quantized."""
+    keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
+    names = [name for key in keys for name in config.get(key, list[str], [])]
+    names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
+    left_out = _pattern(names, config)
+    targets = [n for group in _groups(config) for n in group.get("targets", list[str], [])]
+    if not targets or any(name.isalpha() for name in targets):  # a class, Linear: all
+        return lambda name: bool(left_out.search(name))
+    quantized = _pattern(targets, config)
+    return lambda name: bool(left_out.search(name)) or not quantized.search(name)
+
+
+def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
+    """A pattern for the names of modules, as the several ways of quantizing write them.
+
+    A name is some of the pieces of a module's between dots; * stands for anything; behind `re:` it is a
+    pattern.
+    """
+    rules = ["(?!)"]
+    for name in names:
+        name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
+        name = name.replace("shared_experts", "shared_expert")
+        pieces = ".*".join(map(re.escape, name.split("*")))
+        rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
+    try:
+        return re.compile("|".join(rules))
+    except re.error as error:
+        why = f"a name in quantization_config is no pattern ({one_line(error)})"
+        raise config.refused(why, "decoder-dtype", _WITHOUT) from None
+
+
+def kept(stays: Stays, layer: int, experts: bool) -> frozenset[str]:
+    """The parts of a layer of which half of the matrices or more stay bfloat16."""
+    mlp = ("gate_proj", "up_proj", "down_proj")
+    parts = {
+        "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
+        "feed_forward": [f"mlp.{'shared_expert.' if experts else ''}{name}" for name in mlp],
+    }
+    if experts:
+        parts["experts"] = [f"mlp.experts.0.{name}" for name in mlp]
+    named = {
+        part: sum(stays(f"model.layers.{layer}.{name}") for name in names)
+        for part, names in parts.items()
+    }
+    return frozenset(part for part, number in named.items() if 2 * number >= len(parts[part]))

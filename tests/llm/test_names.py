@@ -1,0 +1,132 @@
+"""Names of language models: each published id with each way to say its data type; names that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from lolat.errors import InputError
+from lolat.llm.names import find_decoder, published
+from lolat.web.form import language_model
+
+# Of model cards on Hugging Face: the id, tokens of context, window, words of the vocabulary.
+IDS = {
+    "Qwen/Qwen3-0.6B": (40960, 0, 151936), "Qwen/Qwen3-1.7B-Base": (32768, 0, 151936),
+    "Qwen/Qwen3-4B": (40960, 0, 151936), "Qwen/Qwen3-4B-Instruct-2507": (262144, 0, 151936),
+    "Qwen/Qwen3-4B-Thinking-2507": (262144, 0, 151936), "Qwen/Qwen3-8B": (40960, 0, 151936),
+    "Qwen/Qwen3-8B-Base": (32768, 0, 151936), "Qwen/Qwen3-14B": (40960, 0, 151936),
+    "Qwen/Qwen3-32B": (40960, 0, 151936), "Qwen/Qwen3-30B-A3B": (40960, 0, 151936),
+    "Qwen/Qwen3-30B-A3B-Base": (32768, 0, 151936), "Qwen/Qwen3-30B-A3B-Instruct-2507": (262144, 0, 151936),
+    "Qwen/Qwen3-30B-A3B-Thinking-2507": (262144, 0, 151936), "Qwen/Qwen3-235B-A22B": (40960, 0, 151936),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": (262144, 0, 151936),
+    "Qwen/Qwen3-235B-A22B-Thinking-2507": (262144, 0, 151936),
+    "meta-llama/Llama-3.1-8B": (131072, 0, 128256), "meta-llama/Llama-3.1-8B-Instruct": (131072, 0, 128256),
+    "meta-llama/Meta-Llama-3.1-70B-Instruct": (131072, 0, 128256),
+    "meta-llama/Meta-Llama-3.1-405B": (131072, 0, 128256),
+    "meta-llama/Llama-3.2-1B-Instruct": (131072, 0, 128256), "meta-llama/Llama-3.2-3B": (131072, 0, 128256),
+    "meta-llama/Llama-3.3-70B-Instruct": (131072, 0, 128256),
+    "mistralai/Mistral-7B-v0.1": (32768, 4096, 32000),
+    "mistralai/Mistral-7B-Instruct-v0.1": (32768, 4096, 32000),
+    "mistralai/Mistral-7B-Instruct-v0.2": (32768, 0, 32000),
+    "mistralai/Mistral-7B-v0.3": (32768, 0, 32768), "mistralai/Mistral-7B-Instruct-v0.3": (32768, 0, 32768),
+    "mistralai/Mixtral-8x7B-v0.1": (32768, 0, 32000),
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": (32768, 0, 32000),
+    "MiniMaxAI/MiniMax-M2.5": (196608, 0, 200064),
+}  # fmt: skip
+TYPES = {
+    "bfloat16": ["-bf16"],
+    "int4_wo": ["-AWQ", "-GPTQ", "-GPTQ-Int4", "-AWQ-INT4", "-GPTQ-4bit", "-quantized.w4a16", "-W4A16-G128",
+                "-INT4", "-awq-4bit"],
+    "fp8": ["-FP8-dynamic", "-FP8-KV", "-quantized.w8a8-FP8"],
+    "fp8_block": ["-FP8-block"],
+    "nvfp4": ["-NVFP4", "-FP4"],
+    "": ["-GPTQ-Int8", "-quantized.w8a8", "-quantized.w8a16", "-INT8", "-AWQ-8bit", "-bnb-4bit",
+         "-unsloth-bnb-4bit", "-bnb-8bit", "-BNB-NF4", "-GGUF", "-Q4_K_M.gguf", ".Q8_0.gguf",
+         "-UD-Q4_K_XL.gguf", "-bf16.gguf", "-i1-GGUF", "-NVFP4A16", "-MXFP4", "-MLX-4bit",
+         "-MLX-bf16", "-4bit", "-GPTQ-3bit", "-W4A8", "-exl2", "-torchao-int4", "-HQQ"],
+    "unknown": ["-banana", "-Instruct-Instruct", "-AWQ-banana", "-FP9", "-FP8-GGUFx", "-2508", "b", ".json",
+                "-"],
+}  # fmt: skip
+"""Behind an id -> its data type; "": it has another one, which is refused; "unknown": no such thing."""
+OWNERS = ("", "RedHatAI/", "/models/")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_an_id_has_its_own_context_window_and_vocabulary(name: str) -> None:
+    decoder = find_decoder(name)
+    assert (decoder.context, decoder.kinds[0].window, decoder.vocab) == IDS[name]
+    small = name.rpartition("/")[2].lower().removeprefix("meta-")
+    assert decoder.name == small
+    base = max((n for n in published() if small.startswith(n)), key=len)
+    same = find_decoder(base)
+    assert (decoder.layers, decoder.hidden, decoder.dtype) == (same.layers, same.hidden, same.dtype)
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_name_is_the_data_type_that_it_says_or_refused(name: str, dtype: str) -> None:
+    alone = name.rpartition("/")[2]
+    for owner in OWNERS:
+        for words in TYPES[dtype]:
+            given = f"{owner}{alone}{words}"
+            if dtype in ("", "unknown"):
+                with pytest.raises(InputError) as caught:
+                    find_decoder(given)
+                assert caught.value.code == ("decoder" if dtype else "decoder-dtype"), given
+                assert given in caught.value.message
+                continue
+            # MiniMax is published in blocks, and what is called FP8 of it is that.
+            expected = "fp8_block" if (dtype, alone[:7]) == ("fp8", "MiniMax") else dtype
+            decoder = find_decoder(given)
+            assert (decoder.dtype, decoder.expert_dtype) == (expected, expected), given
+            assert decoder.context == IDS[name][0]
+            assert decoder.kv_dtype == ("fp8" if words.endswith("KV") else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes"),
+    [
+        ("Qwen/Qwen3-32B-FP8", ("fp8_block", "fp8_block")),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ("fp8_block", "fp8_block")),
+        ("nvidia/Qwen3-32B-FP8", ("fp8", "fp8")), ("nvidia/Llama-3.1-8B-Instruct-FP8", ("fp8", "fp8")),
+        ("minimax-m2.5-fp8", ("fp8_block", "fp8_block")), ("minimax-m2.5-nvfp4", ("nvfp4", "nvfp4")),
+        ("openai/gpt-oss-20b", ("bfloat16", "w4a16_mxfp4")),
+        ("gpt-oss-120b-mxfp4", ("bfloat16", "w4a16_mxfp4")),
+        ("unsloth/gpt-oss-20b-BF16", ("bfloat16", "bfloat16")),
+        ("gpt-oss-20b-AWQ", None), ("gpt-oss-20b-FP8", None), ("gpt-oss-20b-GGUF", None),
+    ],
+)  # fmt: skip
+def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str] | None) -> None:
+    if dtypes is None:
+        with pytest.raises(InputError) as caught:
+            find_decoder(name)
+        assert caught.value.code == "decoder-dtype"
+    else:
+        decoder = find_decoder(name)
+        assert (decoder.dtype, decoder.expert_dtype) == dtypes
+
+
+def test_metas_own_fp8_keeps_attention_and_the_outer_layers() -> None:
+    """Its config.json: modules_to_not_convert names all of self_attn, and the mlp of layers 0 and 125."""
+    own, other = (
+        find_decoder(f"{owner}/Llama-3.1-405B-Instruct-FP8") for owner in ("meta-llama", "x")
+    )
+    matrices = 126 * 2 * (16384 * 16384 + 16384 * 1024) + 2 * 3 * 16384 * 53248
+    assert own.weight_bytes() - other.weight_bytes() == matrices
+
+
+def test_a_name_that_is_none_is_told_the_nearest() -> None:
+    for name, near in (
+        ("llama-3.1-70b-banana", "llama-3.1-70b is known"),
+        ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
+        ("banana", "qwen3-32b"),
+    ):
+        with pytest.raises(InputError, match=near) as caught:
+            find_decoder(name)
+        assert "config.json" in caught.value.message
+
+
+def test_the_page_takes_the_same_names() -> None:
+    assert language_model("Qwen/Qwen3-32B-AWQ") == "Qwen/Qwen3-32B-AWQ"
+    for name in ("qwen3-32b-gguf", "/etc/passwd", "../config.json", "qwen3-32b-banana"):
+        with pytest.raises(InputError):
+            language_model(name)
