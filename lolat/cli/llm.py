@@ -50,8 +50,11 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
                help="The best on up to so many GPUs, of one model or several replicas.")  # fmt: skip
 @common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD",
                help="US$ for one device.")  # fmt: skip
+@common.prices_option
 @common.json_option
-def llm(model: str, config: str, as_json: bool, **question: object) -> None:
+def llm(
+    model: str, config: str, prices_file: str | None, as_json: bool, **question: object
+) -> None:
     """How fast the language model of CONFIG is served on GPUs as that of MODEL, and what a million tokens
     cost: time to the first token, time per output token, memory, and what would help.
 
@@ -63,6 +66,7 @@ def llm(model: str, config: str, as_json: bool, **question: object) -> None:
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines
 
+    question |= {"prices": prices_file}
     names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
     models = {name: _opened(name) for name in names or [model]}
     if len(models) > 1:

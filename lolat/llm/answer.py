@@ -356,7 +356,9 @@ def _rented(
     for offer in rental.offers:
         if groups := offer.devices // parallel:
             number = -(-replicas // groups)
-            ways.append((number * offer.price, number, offer.instance_type))
+            other = rental.rented(1, offer).memory_gib  # than that of this GPU
+            with_more = f" ({other:g} GiB a GPU)" if other else ""
+            ways.append((number * offer.price, number, offer.instance_type + with_more))
     if not ways:
         return None, None
     price, number, name = min(ways)

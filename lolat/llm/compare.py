@@ -21,9 +21,9 @@ OF_THE_GPU = ("dtype", "not-timed")
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """A language model by several model files. `answers`: of each name the cheapest row, within the
-    limits where there are any; `cheapest`, `fastest`: of these, by dollars a million tokens and by time per
-    output token; `left_out`: why others cannot answer.
+    """A language model by several model files, with the same number of users. `answers`: of each name the
+    cheapest row, within the limits where there are any; `cheapest`, `fastest`: of these, by dollars a
+    million tokens and by time per output token; `left_out`: why others cannot answer.
     """
 
     of: Mapping[str, LanguageModel]
@@ -60,6 +60,19 @@ class ComparedModels(Result):
         return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
 
 
+def _loads(answer: LanguageModel) -> set[int]:
+    """Numbers of users that fit and keep the limits."""
+    return {row.concurrency for row in answer.served if row.fits and row.within is not False}
+
+
+def _load(found: Mapping[str, LanguageModel]) -> tuple[int, list[str]]:
+    """(users of whom the most models can serve so many, the most users of these; the other models)."""
+    each = {name: _loads(answer) for name, answer in found.items()}
+    every = set[int]().union(*each.values())
+    users = max(every, key=lambda n: (sum(n in loads for loads in each.values()), n))
+    return users, [name for name, loads in each.items() if users not in loads]
+
+
 def compare(models: Mapping[str, Model], config: Any, **question: Any) -> ComparedModels:
     """Ask each of `models`, by name; `question`: of `Model.llm`.
 
@@ -83,12 +96,14 @@ def compare(models: Mapping[str, Model], config: Any, **question: Any) -> Compar
             errors[name] = AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
             continue
         found[name] = answer
-    each = [
-        {row.concurrency for row in answer.served if row.fits and row.within is not False}
-        for answer in found.values()
-    ]
-    if users := max(set.intersection(*each) if each else (), default=None):
+    if found:
+        users, without = _load(found)
         question |= {"concurrency": users}  # beside each other are as many users
+        for name in without:
+            held = max(_loads(found.pop(name)))
+            errors[name] = AnswerIsNo(
+                f"{plural(held, 'user')} at most, not {users:,} as the others"
+            )
     for name in found:
         answer = models[name].llm(decoder, **question)
         if row := answer.compared:

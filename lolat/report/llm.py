@@ -155,9 +155,11 @@ def _price_words(device: str, prices: str | None, rows: Sequence[ServedModel]) -
     """What the dollars of rows of one device are for, and what is rented for them."""
     machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
     if prices is None:
-        return f"No price of {plain(device)} is known: give --price-per-hour."
+        return f"No price of {plain(device)} is known: give --price-per-hour or --prices."
     if not machines:
-        return f"No machine in {plain(prices)} holds so many GPUs: give --price-per-hour."
+        return (
+            f"No machine in {plain(prices)} holds so many GPUs: give --price-per-hour or --prices."
+        )
     if {*machines.values()} == {prices}:
         return f"{DOLLARS}, by {plain(prices)}."
     rented = "; ".join(f"{gpus} in {name}" for gpus, name in machines.items())

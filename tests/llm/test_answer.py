@@ -355,6 +355,27 @@ def test_a_price_is_of_the_gpu_with_as_much_memory() -> None:
     assert row.dollars_per_million == pytest.approx(22.32 / 3600 / (row.tokens_per_s or 0) * 1e6)
 
 
+def test_a_card_with_more_memory_is_rented_where_it_is_cheaper_and_told() -> None:
+    """An A100 of 40 GB: that of 80 GB is cheaper alone, and by the eight dearer."""
+    sheet = msgspec.structs.replace(SHEET, memory_gib=40.0)
+    known = document(section(sheet=sheet)) | {"device": "a100-sxm (vllm)"}
+    rows = Model(known).llm(LARGE, 100, 100, 1, (1, 8)).served
+    assert [row.rented for row in rows] == [
+        "1x_A100-80GB_SECURE (80 GiB a GPU)", "lambdalabs_A100x8"
+    ]  # fmt: skip
+
+
+def test_the_command_takes_a_price_list(lolat: Command) -> None:
+    Path("prices.csv").write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price\nmine,h100,1,36\n"
+    )
+    Path("h100.json").write_text(json.dumps(document() | {"device": "h100 (vllm)"}))
+    ask = ("eight.json", "--concurrency", "8", "--tensor-parallel", "1", "--prices", "prices.csv")
+    [row] = lolat.json("llm", "h100.json", *ask)["rows"]
+    assert row["dollars_per_million"] == pytest.approx(1e4 / row["tokens_per_s"])  # a cent a second
+    assert row["rented"] == "mine"
+
+
 def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model are in no machine, and have no
     price; two groups of four in two machines.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,28 @@ def test_as_many_users_stand_beside_each_other() -> None:
     assert (each[0] - each[1], max(each[1])) == ({room + 1}, room)
     found = compare(models, LARGE, **asked)
     assert {row.concurrency for row in found.answers.values()} == {room}
+
+
+def test_rows_of_different_loads_are_never_beside_each_other() -> None:
+    """No load is common to all: those of the load that most can serve are compared."""
+
+    class Few:
+        """A model that keeps the limits with some numbers of users alone."""
+
+        def __init__(self, *loads: int) -> None:
+            self.loads, self.model = loads, Model(files()["large"])
+
+        def llm(self, config: Any, **asked: Any) -> Any:
+            found = self.model.llm(config, **asked)
+            rows = tuple(replace(r, within=r.concurrency in self.loads) for r in found.served)
+            return replace(found, served=rows)
+
+    models: Any = {"one": Few(1), "eight": Few(8), "both": Few(1, 8), "many": Few(8, 32)}
+    found = compare(models, LARGE, concurrency=(1, 8, 32), tensor_parallel=1)
+    assert {name: row.concurrency for name, row in found.answers.items()} == {
+        "eight": 8, "both": 8, "many": 8
+    }  # fmt: skip
+    assert found.left_out == {"one": "1 user at most, not 8 as the others"}
 
 
 def test_what_does_not_fit_is_told_with_how_many_users_do() -> None:

@@ -423,7 +423,7 @@ def test_tensor_parallel(name: str, right: tuple[int, ...], wrong: tuple[int, ..
 
 
 def test_blocks_of_fp8_stay_whole() -> None:
-    """vLLM refuses these two (its issue 17327): "192 is not divisible by weight quantization block_n = 128".
+    """vLLM refuses these two (issue 17327): "192 is not divisible by weight quantization block_n = 128".
     Experts that are not split are whole.
     """
     for name, parallel in (("Qwen/Qwen3-235B-A22B-FP8", 8), ("Qwen/Qwen3-30B-A3B-FP8", 4)):
