@@ -11,11 +11,16 @@ from __future__ import annotations
 import json
 import lzma
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from lolat.graph import Graph
 from lolat.readers import open_network
 from lolat.readers.cache import FILE, installed_version
 from lolat.readers.keras import import_keras
+from lolat.readers.torch.named import import_package
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMM = (
@@ -30,17 +35,29 @@ TIMM = (
 """Known ones of each family, none of them large as a graph."""
 
 
+def same_tags(network: str, graph: Graph) -> Iterator[str]:
+    """The tags of a network of timm that give this graph: those of its size and classes."""
+    package, _, name = network.partition(":")
+    if package == "timm":
+        for tagged in import_package("timm").list_models(f"{name}.*", include_tags=True):
+            if replace(open_network(f"timm:{tagged}").graph(), name=graph.name) == graph:
+                yield f"timm:{tagged}"
+
+
 def main() -> None:
     """Read and write; the file holds every network of keras.applications, and those of TIMM."""
     keras = import_keras()
     applications = [n for n in dir(keras.applications) if n[0].isupper()]
     networks = [f"keras:{n}" for n in applications] + [f"timm:{n}" for n in TIMM.split()]
     packages = {name: installed_version(name) for name in ("keras", "timm")}
-    documents: list[object] = [{"networks": networks, "packages": packages}]
+    tags: dict[str, str] = {}
+    documents: list[object] = [{"networks": networks, "packages": packages, "tags": tags}]
     for number, network in enumerate(networks, start=1):
         print(f"{number} of {len(networks)}: {network}", file=sys.stderr)
         keras.backend.clear_session()  # which counts the names that it gives to layers
-        documents.append(open_network(network).graph().to_dict())
+        graph = open_network(network).graph()
+        documents.append(graph.to_dict())
+        tags |= dict.fromkeys(same_tags(network, graph), network)
     lines = [json.dumps(d, separators=(",", ":"), sort_keys=True) for d in documents]
     FILE.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{FILE.relative_to(ROOT)}: {len(networks)} networks, {FILE.stat().st_size} bytes")

@@ -40,6 +40,11 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
         """Number of elements at `batch_size`."""
         return prod(self.shape) * (batch_size if self.batched else 1)
 
+    @property
+    def batch_axis(self) -> int:
+        """The axis of an input that is the batch: the first, or the second where only that is of size 1."""
+        return int(self.shape[:1] != (1,) and self.shape[1:2] == (1,))
+
 
 class Operation(msgspec.Struct, frozen=True):
     """One operation: its kind (a row of `lolat.graph.counts`), what it reads and what it writes.
@@ -120,6 +125,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             self.cache[name] = function(self)
         result: Result = self.cache[name]
         return result
+
+    @property
+    def input_sizes(self) -> list[tuple[int, ...]]:
+        """Shapes of the inputs, without the batch."""
+        inputs = [self.tensors[i] for i in self.inputs]
+        return [(*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) for t in inputs]
 
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""

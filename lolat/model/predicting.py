@@ -221,7 +221,7 @@ def predict_network(
         model=model.name,
         learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
-        input_shapes=tuple((size, *s[1:]) for s in graph.shapes(graph.inputs)),
+        input_shapes=tuple((size, *shape) for shape in graph.input_sizes),
         warnings=(
             *outside.remarks,
             *doubts,

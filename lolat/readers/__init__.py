@@ -136,7 +136,7 @@ def _of_document(path: str, size: Any) -> Graph:
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
     """A network that was read before; NetworkError where it is wanted at another size."""
     if size and not is_of_size(graph, size):
-        shapes = " and ".join("x".join(map(str, s[1:])) for s in graph.shapes(graph.inputs))
+        shapes = " and ".join("x".join(map(str, shape)) for shape in graph.input_sizes)
         raise NetworkError(
             f"{shortened(name)} was read with inputs of {shapes}, not {','.join(map(str, size))}; read it "
             "again at that size (`lolat read NETWORK --input-size SIZE --output FILE`)",

@@ -33,7 +33,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
-READERS = 16
+READERS = 17
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 _NAMED = ("keras", "timm", "torchvision", "transformers")
 _PACKAGES = (*_NAMED, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
@@ -161,8 +161,9 @@ def _keras_settings() -> list[str]:
 
 # ---- Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.
 #
-# `networks.jsonl.xz` is lines of JSON: first the networks and the versions of the packages they were read
-# with, then a graph for each. `benchmarks/shipped_networks.py` writes it.
+# `networks.jsonl.xz` is lines of JSON: first the networks, timm's tags that give one of them, and the
+# versions of the packages they were read with; then a graph for each. `benchmarks/shipped_networks.py`
+# writes it.
 
 FILE = Path(__file__).with_name("networks.jsonl.xz")
 
@@ -177,7 +178,7 @@ def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     if package == "keras" and _keras_settings() != _USUAL:
         return None
     header, lines = _shipped()
-    known = f"keras:{name.lower()}" if package == "keras" else spec.partition(".")[0]
+    known = f"keras:{name.lower()}" if package == "keras" else header["tags"].get(spec, spec)
     if known not in lines or installed_version(package) not in ("", header["packages"][package]):
         return None
     graph = Graph.from_dict(json.loads(lines[known]))
@@ -224,7 +225,9 @@ def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkErr
     """The error for a name that its package has not; `listing`: where all its `names` are."""
     package, _, name = spec.partition(":")
     near = {known.lower(): f"{package}:{known}" for known in names}
-    hint = did_you_mean(name.lower(), near, f"{listing} lists its {len(near)} networks")
+    hint = did_you_mean(
+        name.lower().rpartition("/")[2], near, f"{listing} lists its {len(near)} networks"
+    )
     return NetworkError(
         f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
     )

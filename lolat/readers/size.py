@@ -97,7 +97,7 @@ def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...
 
 def is_of_size(graph: Graph, size: Any) -> bool:
     """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
-    shapes = {str(t): graph.tensors[t].shape[1:] for t in graph.inputs}
+    shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}
     with contextlib.suppress(NetworkError):
         return any(filled(shapes, size, graph.name, axis) == shapes for axis in (0, -1))
     return False

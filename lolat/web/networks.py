@@ -68,7 +68,7 @@ class Networks:
             raise NetworkError(f"{sent_name(spec)} is not known (any more); give the file again")
         if found := next((graph for graph in read if size and is_of_size(graph, size)), None):
             return found
-        shapes = shapes_text(read[-1].shapes(read[-1].inputs))
+        shapes = shapes_text((1, *shape) for shape in read[-1].input_sizes)
         raise NetworkError(
             f"{arg('input_size')}: {sent_name(spec)} was read with inputs of {shapes}; for others set this "
             "field and give the file again. A .keras file can have others; an .onnx or a .json file keeps "

@@ -227,7 +227,10 @@ def environment_of(asked: int | None, used: int) -> dict[str, Any]:
 def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Shape:
     """The shape of a tensor at a batch size; `shape`: at batch size 1, in another order of the axes."""
     shape = tensor.shape if shape is None else shape
-    return (shape[0] * batch_size, *shape[1:]) if tensor.batched and shape else shape
+    batch = tensor.batch_axis if shape == tensor.shape else 0
+    return tuple(
+        n * batch_size if axis == batch and tensor.batched else n for axis, n in enumerate(shape)
+    )
 
 
 def check_kinds(graph: Graph, built: Collection[str], backend: str) -> None:

@@ -96,6 +96,9 @@ def tokens():
 def two():
     return Two(), (torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, dtype=torch.int64))
 
+def steps():
+    return nn.LSTM(8, 4)
+
 def brain():
     return tiny().bfloat16(), torch.zeros(1, 3, 9, 9, dtype=torch.bfloat16)
 
@@ -140,6 +143,8 @@ def test_a_module_is_run_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert tuple(x.shape) == (2, 3, 9, 7)
     assert x.dtype == next(module.parameters()).dtype == torch.float16
     assert x.is_contiguous(memory_format=torch.channels_last)
+    module, (x,) = run(monkeypatch, "", "own_torch_networks:steps", (5, 8), 2)
+    assert tuple(x.shape) == (5, 2, 8)  # the batch is its second axis
 
 
 def test_a_network_in_bfloat16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,8 +69,10 @@ def test_names_as_the_framework_takes_them() -> None:
         graph = shipped_graph(name)
         assert graph is not None
         assert graph.name == name.partition(":")[2]
-    for other in ("timm:ResNet50", "timm:resnet50?reparameterized", "timm:nonsense", "keras:",
-                  "resnet50", "torchvision:resnet50", "ResNet50.keras", ""):  # fmt: skip
+    for other in ("timm:convnext_base.fb_in22k", "timm:convnext_base.fb_in22k_ft_in1k_384",
+                  "timm:convnext_base.banana", "timm:resnet50.", "timm:ResNet50",
+                  "timm:resnet50?reparameterized", "timm:nonsense", "keras:", "resnet50",
+                  "torchvision:resnet50", "ResNet50.keras", ""):  # fmt: skip
         assert shipped_graph(other) is None
 
 
@@ -101,6 +103,7 @@ def test_no_framework_is_needed(tmp_path: Path) -> None:
         (["timm:resnet50"], 0, "4.09 GMACs"),  # as timm's own tables have it, 4.1
         (["keras:VGG16"], 0, "15.5 GMACs"),  # as published
         (["keras:VGG16", "--input-size", "192"], 2, "tensorflow"),
+        (["timm:convnext_base.banana"], 2, "no network 'timm:convnext_base.banana'"),
     ):
         done = python(code, *arguments)
         assert done.returncode == code_expected, done.stderr

@@ -213,8 +213,30 @@ class TestTimm:
         assert large.flops - head == 4 * (total.flops - head)
         with pytest.raises(NetworkError, match="reparameterized"):
             read("timm:resnet18?faster")
-        with pytest.raises(NetworkError) as caught:
-            read("timm:resnet05")
+
+    @pytest.mark.parametrize(
+        ("tag", "gmacs"), [("fb_in22k_ft_in1k_384", 45.21), ("fb_in22k", 15.38), ("fb_in1k", 15.38)]
+    )
+    def test_a_tag_is_its_size_and_its_classes(self, tag: str, gmacs: float) -> None:
+        """As timm makes it, and as its results have the multiply-accumulates."""
+        timm, name = importlib.import_module("timm"), f"convnext_base.{tag}"
+        graph, known = read(f"timm:{name}"), timm.get_pretrained_cfg(name)
+        assert graph.shapes([*graph.inputs, *graph.outputs]) == [
+            (1, *known.input_size), (1, known.num_classes)
+        ]  # fmt: skip
+        assert count(graph).total(1).flops / 1e9 == pytest.approx(gmacs, rel=0.003)
+
+    @pytest.mark.parametrize(
+        ("name", "nearest"),
+        [
+            ("resnet05", "timm:resnet50"), ("convnext_base.banana", "timm:convnext_base.fb_in1k"),
+            ("convnext_base.fb_in22k_ft_in1k_385", "timm:convnext_base.fb_in22k_ft_in1k_384"),
+            ("hf-hub:timm/resnet50.a1_in1k", "timm:resnet50.a1_in1k"), ("local-dir:/tmp", "list_models"),
+        ],
+    )  # fmt: skip
+    def test_a_name_or_a_tag_that_timm_has_not(self, name: str, nearest: str) -> None:
+        with pytest.raises(NetworkError, match=nearest) as caught:
+            read(f"timm:{name}")
         assert caught.value.code == "unknown-network"
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.readers import read
 from tests.readers.counting import check, six
 from tests.readers.torch_networks import Does, graph_of, kinds, total
 
@@ -122,6 +123,48 @@ def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
     assert total(graph).flops == 2 * 5 * gates * 4 * ((3 + 4) + (8 + 4))
     assert total(graph).weights == sum(p.numel() for p in deep.parameters())
     assert graph.shapes(graph.outputs) == [(1, 5, 8)]
+
+
+STEPS_IN_FRONT = {
+    "a layer": (nn.LSTM(3, 4), (5, 3), None),
+    "in a module": (Does(lambda m, x: m.layer(x)[0][-1], layer=nn.LSTM(3, 4)), (5, 3), None),
+    "an example": (nn.LSTM(3, 4), (), (torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4),) * 2)),
+    "tokens": (Does(lambda m, x: m.layer(m.table(x))[0], table=nn.Embedding(9, 3), layer=nn.LSTM(3, 4)),
+               (5,), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STEPS_IN_FRONT)
+def test_steps_in_front_are_steps(case: str) -> None:
+    """Unless batch_first says otherwise: one sequence of five steps, not five sequences of one."""
+    graph = graph_of(*STEPS_IN_FRONT[case])
+    assert graph.shapes(graph.inputs)[0][:2] == (5, 1)
+    assert graph.input_sizes[0][0] == 5
+    assert read(graph, graph.input_sizes) == graph
+    assert [o.attributes["timesteps"] for o in graph.operations if o.kind == "lstm"] == [5]
+    for batch in (1, 2):
+        counts = count(graph).total(batch)
+        assert counts.flops == batch * 5 * 4 * 4 * (3 + 4)
+        assert counts.ops == 5 + len(kinds(graph)) - 1
+    assert "second axis" in graph.warnings[0]
+
+
+def test_attention_with_its_steps_in_front_has_as_many_products() -> None:
+    graph = graph_of(nn.TransformerEncoderLayer(8, 2, 16), (5, 8))
+    for batch in (1, 3):
+        counts = count(graph).total(batch)
+        assert counts.flops == batch * (4 * 5 * 64 + 2 * 25 * 8 + 2 * 5 * 128)
+        assert counts.exps == batch * 2 * 25
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_batch_that_is_taken_as_steps_is_said(batch_first: bool) -> None:
+    """Where no other axis is the batch: an image's rows, a sequence without a batch."""
+    layer, conv = nn.LSTM(3, 4, batch_first=batch_first), nn.Conv2d(2, 3, 1)
+    rows = does(lambda m, x: m.layer(m.conv(x).flatten(2).mT)[0], (2, 4, 4), layer=layer, conv=conv)
+    flat = graph_of(layer, (), torch.zeros(2, 3))
+    assert [bool(g.warnings) for g in (rows, flat)] == [not batch_first, True]
+    assert all("(batch, steps, features)" in g.warnings[0] for g in (rows, flat) if g.warnings)
 
 
 def test_states_and_cells() -> None:

@@ -7,9 +7,12 @@ a constant operand, as it is in a Keras network, and costs nothing.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
@@ -44,18 +47,36 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 
     `size`: () for what the module says; (H,) for H x H (or H steps) with the module's own channels; a
     whole shape without the batch; several shapes. `example`: inputs to call it with (a tensor, a tuple or
-    a dict of them; the first axis is the batch), of the size if one is given. The module is read as in
-    evaluation mode and stays as it is. Raises NetworkError.
+    a dict of them; the first axis is the batch, or the second where the module's layers have their steps in
+    front), of the size if one is given. The module is read as in evaluation mode and stays as it is. Raises
+    NetworkError.
     """
     import_torch()
-    from lolat.readers.torch.trace import traced
-
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     name = name or type(model).__name__
+    graph, misread = _traced(model, name, size, example, 0)
+    if not misread:
+        return graph
+    with contextlib.suppress(LolatError):
+        turned, again = _traced(model, name, size, example, 1)
+        if not again:
+            why = f"the batch is the second axis of its inputs: {misread} has its steps first (batch_first)"
+            return replace(turned, warnings=(*turned.warnings, why))
+    why = (
+        f"the batch is the first axis, which {misread} takes as its steps; expected (batch, steps, "
+        "features) and batch_first=True"
+    )
+    return replace(graph, warnings=(*graph.warnings, why))
+
+
+def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
+    """The graph with the batch as this axis of the inputs; the first layer that has it elsewhere, or ""."""
+    from lolat.readers.torch.trace import traced
+
     errors: list[Exception] = []
-    for args, kwargs in _calls(model, name, size, example):
+    for args, kwargs in _calls(model, name, size, example, axis):
         try:
-            return traced(model, name, args, kwargs)
+            return traced(model, name, args, kwargs, axis)
         except LolatError:
             raise
         except Exception as error:  # whatever the module's code raises
@@ -77,16 +98,16 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 
 
 def _calls(
-    model: Any, name: str, size: Any, example: Any
+    model: Any, name: str, size: Any, example: Any, axis: int
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """(args, kwargs) at batch size 1 to call a module with.
+    """(args, kwargs) at batch size 1, which is an `axis` of the inputs, to call a module with.
 
     There are several where the types of the inputs are not known: numbers first, then indices.
     """
     import torch
 
     if example is not None:
-        yield _of_one(example, name, size)
+        yield _of_one(example, name, size, axis)
         return
     is_index = None
     if size and not isinstance(size[0], int):
@@ -100,14 +121,16 @@ def _calls(
     types = [[dtype, torch.int64] if len(s) < 3 and len(shapes) < 5 else [dtype] for s in shapes]
     for chosen in [(torch.int64,)] if is_index else itertools.product(*types):
         inputs = [
-            torch.empty((1, *shape), dtype=dtype, device=device)
+            torch.empty((*shape[:axis], 1, *shape[axis:]), dtype=dtype, device=device)
             for shape, dtype in zip(shapes, chosen, strict=True)
         ]
         yield tuple(inputs), {}
 
 
-def _of_one(example: Any, name: str, size: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example at batch size 1: that of the first axis, where it is as long as the first tensor's.
+def _of_one(
+    example: Any, name: str, size: Any, axis: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example at batch size 1: that of the axis, where it is as long as the first tensor's.
 
     Those tensors get the size that is given.
     """
@@ -116,16 +139,20 @@ def _of_one(example: Any, name: str, size: Any) -> tuple[tuple[Any, ...], dict[s
 
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
-    leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
-    batched = {id(t): tuple(t.shape[1:]) for t in leaves if t.shape[0] == leaves[0].shape[0]}
+    tensors = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor)]
+    leaves = [t for t in tensors if t.dim() > axis]
+    batched = {
+        id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
+        for t in leaves if t.shape[axis] == leaves[0].shape[axis]
+    }  # fmt: skip
     names = {f"input {i}": shape for i, shape in enumerate(batched.values(), start=1)}
     shapes = dict(zip(batched, filled(names, size, name).values(), strict=True))
 
     def of_one(value: Any) -> Any:
         shape = shapes.get(id(value))
-        if shape is None or shape == tuple(value.shape[1:]):
-            return value if shape is None else value[:1]
-        return value.new_empty((1, *shape))
+        if shape is None or shape == batched[id(value)]:
+            return value if shape is None else value.narrow(axis, 0, 1)
+        return value.new_empty((*shape[:axis], 1, *shape[axis:]))
 
     return pytree.tree_map(of_one, call)
 

@@ -62,24 +62,24 @@ def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
 
 
 def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """A network of timm; behind `?reparameterized` with the branches of RepVGG and its like made one, as
-    timm's own benchmarks run them.
+    """A network of timm, of the size and classes of its tag; behind `?reparameterized` with the branches of
+    RepVGG and its like made one, as timm's own benchmarks run them.
     """
     timm = import_package("timm")
-    architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):  # former names are known too
-        raise unknown_network(f"timm:{name}", timm.list_models(), "timm.list_models()")
+    names = timm.list_models(include_tags="." in name)
+    if not timm.is_model(name) or ("." in name and name not in names):  # former names are known too
+        raise unknown_network(f"timm:{name}", names, "timm.list_models(include_tags=True)")
     if form not in ("", REPARAMETERIZED):
         raise NetworkError(
             f"timm:{name}?{form}: expected nothing, or {REPARAMETERIZED}, behind the ?"
         )
-    config = timm.get_pretrained_cfg(architecture)
+    config = timm.get_pretrained_cfg(name)
     # A network with position embeddings is built for one size; others take any.
     fixed = bool(size) and config is not None and config.fixed_input_size
     options = {"img_size": (size * 2 if len(size) == 1 else size)[-2:]} if fixed else {}
 
     def make() -> Any:
-        model = timm.create_model(architecture, pretrained=False, **options)
+        model = timm.create_model(name, pretrained=False, **options)
         if form == REPARAMETERIZED:
             importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
         return model

@@ -40,8 +40,10 @@ _HOLDERS = (
 class Tracer(TorchDispatchMode):
     """Writes the operations that run while it lasts; `known`: id of a tensor -> the graph's tensor."""
 
-    def __init__(self, builder: GraphBuilder, modules: dict[Any, str]) -> None:
+    def __init__(self, builder: GraphBuilder, modules: dict[Any, str], axis: int) -> None:
         super().__init__()
+        self.axis = axis  # of the batch, in the inputs
+        self.misread: list[str] = []  # layers that have it elsewhere
         self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
         self.known: dict[int, int] = {}
         self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
@@ -54,9 +56,22 @@ class Tracer(TorchDispatchMode):
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
     def input(self, tensor: Any) -> None:
-        """An input of the network; it grows with the batch where its first size is 1."""
-        shape = tuple(tensor.shape)
-        self.learn(tensor, self.builder.input(shape, dtype_name(tensor), shape[:1] == (1,)))
+        """An input of the network; it grows with the batch where its size there is 1."""
+        shape, axis = tuple(tensor.shape), self.axis
+        grows = shape[axis : axis + 1] == (1,)
+        self.learn(tensor, self.builder.input(shape, dtype_name(tensor), grows))
+
+    def has_batch_elsewhere(self, layer: Any, given: Any) -> bool:
+        """Whether a recurrent layer or an attention takes the batch of a tensor as its steps."""
+        batch_first, index = getattr(layer, "batch_first", None), self.known.get(id(given))
+        grows = index is not None and self.builder.tensors[index].batched
+        if not (isinstance(batch_first, bool) and grows and given.dim() in (2, 3)):
+            return False
+        in_front = not batch_first and given.shape[0] == 1
+        # Of two axes there is no batch.
+        return given.dim() == 2 or (
+            given.shape[1 - batch_first] != 1 and (in_front or self.axis == 1)
+        )
 
     def learn(self, tensor: Any, index: int) -> None:
         """From now on a tensor of PyTorch's is this one of the graph."""
@@ -172,6 +187,8 @@ class Tracer(TorchDispatchMode):
         def enter(module: Any, args: Any) -> None:
             cls = type(module)
             path = self.modules.get(module, self.stack[-1][0])
+            if self.has_batch_elsewhere(module, args[0] if args else None):
+                self.misread.append(path or cls.__name__)
             self.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
 
         def leave(module: Any, args: Any, output: Any) -> None:
@@ -202,14 +219,17 @@ def base_name(schema: Any) -> str:
     return name if space == "aten" else f"{space}.{name}"
 
 
-def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
-    """The graph of a module called with inputs at batch size 1; whatever exception its code raises.
+def traced(
+    model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
+) -> tuple[Graph, str]:
+    """(graph, the first layer that has the batch elsewhere, or "") of a module called with inputs.
 
-    The module is in evaluation mode meanwhile, and stays as it is. Operations that no output needs are left
-    out. NetworkError when no output depends on the inputs.
+    The inputs are at batch size 1, which is their `axis`. The module is in evaluation mode meanwhile, and
+    stays as it is. Operations that no output needs are left out. Raises whatever its code raises, and
+    NetworkError when no output depends on the inputs.
     """
     builder = GraphBuilder(name, "torch")
-    tracer = Tracer(builder, {module: path for path, module in model.named_modules()})
+    tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with _evaluated(model), _quietly(), _watched(tracer), torch.inference_mode(), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
@@ -231,7 +251,7 @@ def traced(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
-    return builder.build(outputs)
+    return builder.build(outputs), next(iter(tracer.misread), "")
 
 
 _SWITCH = re.compile(
