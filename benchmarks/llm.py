@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
-from lolat.llm import fit
+from lolat.llm import calibration, fit
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
 from lolat.llm.names import find_decoder
@@ -97,10 +97,10 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 # ---- Served models.
 
 
-def served(data: Path, section: Section, device: str) -> fit.Timed:
+def served(data: Path, section: Section, device: str) -> calibration.Timed:
     """The served rows of a GPU and framework that did not wait for memory."""
     rows = read_served(data / "serving.csv", device, section.framework)
-    return fit.timed_steps(section, rows, find_decoder)
+    return calibration.timed_steps(section, rows, find_decoder)
 
 
 class Off(NamedTuple):
@@ -114,7 +114,7 @@ class Off(NamedTuple):
     width: np.ndarray
 
 
-def errors(timed: fit.Timed, ways: Ways, spread: tuple[float, float]) -> Off:
+def errors(timed: calibration.Timed, ways: Ways, spread: tuple[float, float]) -> Off:
     """Of served rows."""
     found = serve(ways, timed.steps, timed.load)
     off = found.tpot_ms / timed.tpot_ms - 1.0
@@ -143,7 +143,7 @@ FIGURES = ("median error", "within 10 %", "bias", "inside the 90 % interval", "i
            "first token, up to 8 users")  # fmt: skip
 
 
-def groups(timed: fit.Timed) -> Iterator[tuple[str, np.ndarray]]:
+def groups(timed: calibration.Timed) -> Iterator[tuple[str, np.ndarray]]:
     """Each model and data type, and its rows."""
     for group in np.unique(timed.group):
         yield str(group).strip(), timed.group == group
@@ -151,6 +151,8 @@ def groups(timed: fit.Timed) -> Iterator[tuple[str, np.ndarray]]:
 
 KNOWN = ("as shipped", "left out", "ten rows")
 """Rows that the ways are fitted to: of all models; of the other models; of those and ten of its own."""
+DRAWS = 5
+"""Ten of its own rows are drawn so often; one draw is off by two percent from another."""
 
 
 @benchmark("llm-served", "llm", "language-models", FILES)
@@ -163,16 +165,22 @@ def served_models(data: Path) -> Tables:
             continue
         one = section(data, device, framework)
         timed = served(data, one, device)
-        ways, spread = fit.fit_ways(timed, one.ways), fit.spread_of(timed, one.ways)
+        ways = calibration.fit_ways(timed, one.ways, one_server=False)
+        spread = calibration.spread_of(calibration.left_out(timed, one.ways, one_server=False))
         for group, which in groups(timed):
             rows, rest = timed.take(which), timed.take(~which)
-            without = fit.fit_ways(rest, one.ways) if len(rest.group) else one.ways
-            usual = fit.SPREADS["served"]
+            without = one.ways
+            if len(rest.group):
+                without = calibration.fit_ways(rest, one.ways, one_server=False)
+            usual = calibration.SPREADS["served"]
             found = [errors(rows, ways, spread), errors(rows, without, usual)]
-            draw = np.random.default_rng(0).permutation(len(rows.group)) < 10
-            if (~draw).sum() >= 10:
-                ten = fit.fit_ways(rows.take(draw), without)
-                found.append(errors(rows.take(~draw), ten, usual))
+            offs = list[Off]()
+            for seed in range(DRAWS if len(rows.group) >= 20 else 0):
+                draw = np.random.default_rng(seed).permutation(len(rows.group)) < 10
+                ten = calibration.fit_ways(rows.take(draw), without)
+                offs.append(errors(rows.take(~draw), ten, usual))
+            if offs:
+                found.append(Off(*map(np.concatenate, zip(*offs, strict=True))))
             cells = [cell for off in found for cell in figures(off)]
             of_ten = [""] * (len(KNOWN) * len(FIGURES) - len(cells))
             lines.append([f"{device}, {framework}, {group}", str(len(rows.group)), *cells, *of_ten])
@@ -204,7 +212,7 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
-        found = serve(fit.fit_ways(timed, one.ways), timed.steps, timed.load)
+        found = serve(calibration.fit_ways(timed, one.ways, False), timed.steps, timed.load)
         for group, which in groups(timed):
             measured, predicted = timed.tpot_ms[which], found.tpot_ms[which]
             panel.loglog(measured, predicted, ".", ms=4, label=group, rasterized=True)
@@ -229,7 +237,7 @@ def untimed(data: Path) -> Tables:
     lines = []
     for device, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         known = section(data, other, "vllm")
-        ways = fit.fit_ways(served(data, known, other), known.ways)
+        ways = calibration.fit_ways(served(data, known, other), known.ways, one_server=False)
         operations: dict[str, dict[str, Operation]] = {}
         for name, dtypes in section(data, device, "vllm").operations.items():
             for dtype, operation in dtypes.items():
@@ -242,7 +250,7 @@ def untimed(data: Path) -> Tables:
         alone = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm")
         timed = served(data, alone, device)
         for group, which in groups(timed):
-            off = errors(timed.take(which), ways, fit.SPREADS["sheet"])
+            off = errors(timed.take(which), ways, calibration.SPREADS["sheet"])
             lines.append([f"{device}, {group}", other, str(len(off.tpot)), *figures(off)])
     return {"llm-untimed": (("served", "ways of", "rows", *FIGURES), lines)}
 
@@ -255,7 +263,8 @@ def models(data: Path, folder: str = "models") -> Tables:
     for (device, framework), name in GPUS.items():
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
         rows = read_served(data / "serving.csv", device, framework)
-        one = fit.served_by(one, rows, find_decoder)[0] if rows else one
+        one = calibration.served_by(one, rows, find_decoder, False)[0] if rows else one
+        one = msgspec.structs.replace(one, own=(), before=None)  # of a user are rows beside these
         source = f"kernels-{device}-{framework}.csv.gz{', serving.csv' * bool(rows)}"
         document = made(
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat import nas
-    from lolat.api.fitting import fit, models
+    from lolat.api.fitting import fit
     from lolat.api.learning import learn
+    from lolat.api.listing import models
     from lolat.errors import (
         AnswerIsNo,
         DeviceError,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(("Model", "load"), "lolat.model"),
-    **dict.fromkeys(("fit", "models"), "lolat.api.fitting"),
+    "fit": "lolat.api.fitting",
+    "models": "lolat.api.listing",
     "learn": "lolat.api.learning",
     "Graph": "lolat.graph",
     "Prediction": "lolat.model.prediction",

@@ -1,12 +1,11 @@
-"""A model from what is measured already, and which models there are."""
+"""A model from what is measured already."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from lolat.devices.tables import (
     read_operations,
     version_of,
 )
-from lolat.errors import InputError, LolatError, ModelFileError, arg
+from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.points import Point, lacking_counts, read_points
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
@@ -48,14 +47,12 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn
-from lolat.io.results import Result
 from lolat.io.tables import Row, is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model
-from lolat.model.file import SECTIONS, UNKNOWN, answers_for, made, merged, read, write
+from lolat.model.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.model.learning import model_document
-from lolat.model.running import batch_sizes_of, held_words, mode_of, way_words
-from lolat.model.summary import errors_of
+from lolat.model.running import held_words, mode_of
 from lolat.readers import read as read_network
 from lolat.readers.children import Said
 from lolat.training.epochs import epochs_document
@@ -89,6 +86,7 @@ def fit(
     *,
     name: str | None = None,
     facts: AnyPath | None = None,
+    tensor_parallel: int | None = None,
     said: Said | None = None,
     warn: Warn | None = None,
 ) -> Model:
@@ -100,8 +98,9 @@ def fit(
     fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU,
     then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
-    is called. `facts`: a CSV of data sheets. `said`: is told of each network that is counted (done, all,
-    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
+    is called. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose row or
+    file does not say it. `said`: is told of each network that is counted (done, all, name); `warn`: of rows
+    left out, of what a table lacks or contradicts, of how far off served models are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -110,8 +109,8 @@ def fit(
     kinds, stem = [content for _, content in contents], Path(output or "model").stem
     tell = warn or _nobody
     is_sheet = not kinds and facts is not None and _of_language_models(facts)
-    if {KERNELS, SERVED} & {*kinds} or is_sheet:
-        return _language_models(contents, output, name, facts, tell)
+    if {KERNELS, SERVED} & {*kinds} or is_sheet or tensor_parallel is not None:
+        return _language_models(contents, output, name, facts, tensor_parallel, tell)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if not paths and facts is None and name is not None:
         sheet = listed_facts(name)
@@ -186,15 +185,23 @@ def _of_language_models(facts: AnyPath) -> bool:
 
 
 def _language_models(
-    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None, tell: Warn
-) -> Model:
+    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None,
+    tensor_parallel: int | None, tell: Warn,
+) -> Model:  # fmt: skip
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.answer import section_of
-    from lolat.llm.fit import frameworks_in, read_sheet, section_from, served_by, types_words
+    from lolat.llm.calibration import served_by, types_words
+    from lolat.llm.fit import read_sheet, section_from
+    from lolat.llm.frameworks import frameworks_in
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
     files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
+    if tensor_parallel is not None and (not files[SERVED] or tensor_parallel < 1):
+        raise InputError(
+            f"{arg('tensor_parallel')} {tensor_parallel}: expected the GPUs, 1 or more, of served models",
+            code="tensor-parallel",
+        )
     if len(files[MODELS]) > 1 or len(contents) > sum(map(len, files.values())):
         raise _not_together(contents)
     if files[MODELS]:
@@ -217,7 +224,8 @@ def _language_models(
         where = {"device": "unknown", "source": source}
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
     document, device = dict(document), str(document["device"]).partition(" (")[0]
-    rows = [row for p in files[SERVED] for row in read_served(p, device, section.framework)]
+    read_as = device, section.framework, tensor_parallel
+    rows = [row for p in files[SERVED] for row in read_served(p, *read_as)]
     if files[SERVED]:
         section, words = served_by(section, rows, find_decoder)
         if types := types_words(section, rows, find_decoder):
@@ -239,7 +247,8 @@ def _name(path: str) -> str:
 def _listed_section(name: str | None, stem: str) -> dict[str, Any]:
     """What the data sheet that comes along of a GPU says of language models: the section, or nothing."""
     from lolat.fitting.gpus import find_gpu
-    from lolat.llm.fit import frameworks_in, section_from
+    from lolat.llm.fit import section_from
+    from lolat.llm.frameworks import frameworks_in
     from lolat.llm.gpu import sheet_of
     from lolat.training.link import PEAKS
 
@@ -442,71 +451,3 @@ def _points_of_networks(
     warn_of_contradictions(timed, warn)
     tell_other_units(counted, warn)
     return points, graphs
-
-
-# ---- `models`: those that there are.
-
-
-@dataclass(frozen=True)
-class ListedModel:
-    """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
-    and launch of its networks, or framework and data types of its language models; `batch_sizes`: the
-    smallest and the largest of its table; `error`: its median error on what was left out of the fit; None
-    where the file does not say. `problem`: why it cannot be read, None where it can.
-    """
-
-    name: str
-    file: str
-    origin: str
-    device: str | None = None
-    answers_for: tuple[str, ...] = ()
-    runs: str | None = None
-    batch_sizes: tuple[int, int] | None = None
-    error: float | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Models(Result):
-    """The models that there are, local ones first."""
-
-    models: tuple[ListedModel, ...]
-
-    def __iter__(self) -> Iterator[ListedModel]:
-        return iter(self.models)
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-    def words(self) -> str:
-        """Their names."""
-        return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
-
-
-def models() -> Models:
-    """The models that `load` takes by name: learned here, and shipped with LoLat.
-
-    Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
-    """
-    return Models(tuple(_listed(*place) for place in list_models()))
-
-
-def _listed(name: str, path: Path, origin: str) -> ListedModel:
-    try:
-        document = read(path)
-        runs = error = None
-        if "llm" in document:
-            from lolat.llm.gpu import dtypes_of
-
-            section = document["llm"]
-            dtypes = ", ".join(dtypes_of(section["operations"]))
-            runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
-        if "predictors" in document:
-            runs, error = (
-                way_words(document),
-                errors_of(document, document["default"]).get("median"),
-            )
-        about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
-        return ListedModel(name, str(path), origin, *about)
-    except ModelFileError as error:
-        return ListedModel(name, str(path), origin, problem=str(error))

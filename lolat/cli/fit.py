@@ -16,6 +16,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
     "lolat fit points.csv --output model.json",
     "lolat fit local timed.csv --output mine.json",
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
+    "lolat fit h100-vllm result.json --tensor-parallel 2 --output mine.json",
     "lolat fit kernels-vllm.csv --facts devices.csv --device h100-sxm --output h100.json",
     answers={"model-summary": "lolat.model.summary:ModelSummary"},
 )
@@ -30,12 +31,15 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
     more="Columns: device, multiprocessors, bandwidth_gb_s, fp32_matrix_gflops; for language models "
     "memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, link_gb_s."
 )
+@common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
+               help="GPUs that share a served model, where its row or file does not say it.")  # fmt: skip
 @common.json_option
 def fit(
     tables: tuple[str, ...],
     output: Path,
     name: str | None,
     facts: str | None,
+    tensor_parallel: int | None,
     as_json: bool,
 ) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
@@ -73,7 +77,8 @@ def fit(
     common.check_file(output, "output", make_folder=True)
     with common.progress() as bar:
         made = lolat.fit(
-            tables, output, name=name, facts=facts, said=common.counting(bar), warn=common.say,
+            tables, output, name=name, facts=facts, tensor_parallel=tensor_parallel,
+            said=common.counting(bar), warn=common.say,
         )  # fmt: skip
     common.warn(made.document.get("warnings", ()))
     if made.predictors and (errors_of(made.document, made.default).get("median") or 0.0) > BADLY:

@@ -60,8 +60,9 @@ def llm(
 
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
-    the fewest GPUs that keep them; exit code 3 where none do. Several MODELs with commas: the cheapest row
-    of each, for as many users.
+    the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
+    from each GPU; exit code 3 where none does. Several MODELs with commas: the best row of each, for as
+    many users.
     """
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines

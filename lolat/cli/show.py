@@ -32,7 +32,7 @@ def show(model: str, formula: bool, as_json: bool) -> None:
     common.answer("model-summary", loaded, as_json, lines(loaded))
 
 
-@common.command("lolat models", answers={"models": "lolat.api.fitting:Models"})
+@common.command("lolat models", answers={"models": "lolat.api.listing:Models"})
 @common.json_option
 def models(as_json: bool) -> None:
     """The models that can be named, learned here or shipped with LoLat, by what they answer for."""

@@ -181,7 +181,7 @@ def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared
 
 def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
-    from lolat.llm.fit import by_layout, timed_of
+    from lolat.llm.calibration import by_layout, timed_of
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
     from lolat.llm.serving import serve

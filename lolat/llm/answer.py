@@ -25,6 +25,7 @@ from lolat.llm.serving import (
     each_ms,
     layout_of,
     serve,
+    steady,
     steps_of,
     users_that_fit,
 )
@@ -107,10 +108,10 @@ class LanguageModel(Result):
     """The answer of `Model.llm`: its `served` rows, and the `best` of them.
 
     `parameters`, `active`: of the model, of a token; `framework`: whose ways these are; `coverage`: of the
-    intervals; `best`: its number in `rows`, the fewest GPUs within the limits, or, of several numbers of
-    users, the most tokens a second from each GPU, None where none was asked for; `chosen`: the best row, or
-    the first that fits, or the first; of it, on each GPU, `weights_gib` and `read_gib`, of them what a step
-    reads at most; and `free_users`: up to how many a token takes at most a quarter longer than with one,
+    intervals; `best`: the number in `rows` of the one with the cheapest output tokens within the limits,
+    None where no limits were asked for; `chosen`: the best row, or the first that fits, or the first; of
+    it, on each GPU, `weights_gib` and `read_gib`, of them what a step reads at most; and `free_users`: up
+    to how many a token takes at most a quarter longer than with one,
     None without times.
     """
 
@@ -140,14 +141,8 @@ class LanguageModel(Result):
 
     @property
     def compared(self) -> ServedModel | None:
-        """The row that stands beside those of other GPUs: of all that fit, within the limits, the one with
-        the cheapest tokens, or without prices the best.
-        """
-        inside = [n for n, row in enumerate(self.served) if row.fits and row.within is not False]
-        prices = {n: usd for n in inside if (usd := self.served[n].dollars_per_million) is not None}
-        best = best_of(self.served, inside)
-        best = min(prices, key=prices.__getitem__, default=best)
-        return None if best is None else self.served[best]
+        """The row that stands beside those of other GPUs: the best of all that fit, within the limits."""
+        return best_of([row for row in self.served if row.fits and row.within is not False])
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each configuration; what the time goes to is a column each."""
@@ -244,14 +239,13 @@ def answer(
     rows = [row for layout in layouts for row in _rows(gpu, device, layout, asked, rental)]
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
     if asked.limits:
-        rows = _fewest(rows, asked)
-        rows = [replace(row, within=asked.within(row)) for row in rows]
-    best = best_of(rows, [n for n, row in enumerate(rows) if row.within])
-    chosen = next((row for row in rows if row.fits), rows[0]) if best is None else rows[best]
+        rows = _replicated([replace(row, within=asked.within(row)) for row in rows])
+    best = best_of([row for row in rows if row.within])
+    chosen = best or next((row for row in rows if row.fits), rows[0])
     layout = next(one for one in layouts if one.tensor_parallel == chosen.tensor_parallel)
     made = LanguageModel(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), best,
+        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
         free_users(gpu, layout, chosen), layout.weight_bytes / GIB, layout.read_bytes / GIB,
         rental.prices if rental else None, (*remarks(gpu, layout, rows, chosen, asked),), chosen,
     )  # fmt: skip
@@ -260,17 +254,19 @@ def answer(
     return made
 
 
-def best_of(rows: Sequence[ServedModel], inside: Sequence[int]) -> int | None:
-    """Of the numbers `inside` the row with the fewest GPUs, then the fastest; of several numbers of users
-    the one with the most tokens a second from each GPU, which is what a token costs.
-    """
-    several = len({row.concurrency for row in rows}) > 1
+def best_of(rows: Sequence[ServedModel]) -> ServedModel | None:
+    """The row with the cheapest output tokens; where no price is known the most a second from each GPU."""
 
-    def worth(n: int) -> tuple[float, ...]:
-        per_gpu = (rows[n].tokens_per_s_gpu or 0.0) * several
-        return -per_gpu, rows[n].gpus, rows[n].tpot_ms or 0.0
+    def worth(row: ServedModel) -> tuple[float, ...]:
+        dollars, per_gpu = row.dollars_per_million, row.tokens_per_s_gpu or 0.0
+        return (
+            dollars is None,
+            -per_gpu if dollars is None else dollars,
+            row.gpus,
+            row.tpot_ms or 0.0,
+        )
 
-    return min(inside, key=worth, default=None)
+    return min(rows, key=worth, default=None)
 
 
 def _layouts(section: Section, decoder: Decoder, asked: Question) -> list[Layout]:
@@ -313,9 +309,10 @@ def _rows(
     load = Load(asked.input_tokens * size, asked.output_tokens * size, each, fit)
     steps = steps_of(gpu, layout, load)
     found = serve(section.ways, steps, load)
+    first = serve(steady(section), steps, load).ttft_ms  # the same load for all frameworks
     memory = (layout.weight_bytes + each * layout.cache_bytes(tokens)) / GIB
     rate = 1e3 * asked.output_tokens * users / found.cycle_ms
-    columns = (fit * replicas, memory, rate, found.ttft_ms, found.tpot_ms, found.prompt_ms, found.step_ms,
+    columns = (fit * replicas, memory, rate, first, found.tpot_ms, found.prompt_ms, found.step_ms,
                _goes_to(gpu, layout, steps, found))  # fmt: skip
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
@@ -384,12 +381,12 @@ def _goes_to(gpu: GPU, layout: Layout, steps: Steps, found: Served) -> np.ndarra
     )  # fmt: skip
 
 
-def _fewest(rows: Sequence[ServedModel], asked: Question) -> list[ServedModel]:
-    """For each concurrency and tensor parallel the fewest replicas within the limits, else the most."""
+def _replicated(rows: Sequence[ServedModel]) -> list[ServedModel]:
+    """For each concurrency and tensor parallel the best replicas within the limits, else the most."""
     found = []
     for _, some in itertools.groupby(rows, key=lambda row: (row.concurrency, row.tensor_parallel)):
         several = [*some]
-        found.append(next(filter(asked.within, several), several[-1]))
+        found.append(best_of([row for row in several if row.within]) or several[-1])
     return found
 
 

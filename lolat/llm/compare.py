@@ -1,4 +1,4 @@
-"""One language model on several GPUs: the cheapest row of each, side by side."""
+"""One language model on several GPUs: the best row of each, side by side."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OF_THE_GPU = ("dtype", "not-timed")
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
     """A language model by several model files, with the same number of users. `answers`: of each name the
-    cheapest row, within the limits where there are any; `cheapest`, `fastest`: of these, by dollars a
-    million tokens and by time per output token; `left_out`: why others cannot answer.
+    best row, within the limits where there are any; `cheapest`, `fastest`: of these, by dollars a million
+    tokens and by time per output token; `left_out`: why others cannot answer.
     """
 
     of: Mapping[str, LanguageModel]

@@ -58,7 +58,7 @@ class Ways(msgspec.Struct, frozen=True):
     `parallel_ms`: the same more on several GPUs; `small`: how many times the bytes of small operations are
     moved; `together`: the share of requests that arrive at once; `front_ms`: from the request to the
     scheduler and from the token to the user; `mixed`: the share of prompts whose tokens are computed in a
-    step with those of others.
+    step with those of others; `level`: how many times as long as all this says a step takes.
     """
 
     kernel_ms: NotNegative
@@ -73,6 +73,7 @@ class Ways(msgspec.Struct, frozen=True):
     together: NotNegative
     front_ms: NotNegative
     mixed: NotNegative
+    level: Positive = 1.0
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,21 +110,40 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
     )  # fmt: skip
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What served rows told of a framework on a GPU.
+
+    `spread`: 90 % of served rows left out were within these of the prediction, as logarithms, (per output
+    token, to the first); `served`: rows that the ways are fitted to; `kinds`: of their models, "dense" and
+    "experts".
+    """
+
+    ways: Ways
+    spread: tuple[Positive, Positive] = (0.2, 0.4)
+    served: int = 0
+    kinds: tuple[str, ...] = ()
+
+
+OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, int, str, str]
+
+
+class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
     """What a model file knows of language models.
 
-    `operations`: by name of FORMS and data type, of attention queries/cache; `spread`: 90 % of served rows
-    left out were within these of the prediction, as logarithms, (per output token, to the first); `served`:
-    rows that the ways are fitted to; `kinds`: of their models, "dense" and "experts".
+    `operations`: by name of FORMS and data type, of attention queries/cache; `own`: served rows that
+    `lolat fit` was given, `before`: what was known without them, so that each counts once.
     """
 
     sheet: Sheet
     operations: dict[str, dict[str, Operation]]
-    ways: Ways
     framework: str = ""
-    spread: tuple[Positive, Positive] = (0.2, 0.4)
-    served: int = 0
-    kinds: tuple[str, ...] = ()
+    own: tuple[OwnRow, ...] = ()
+    before: Calibration | None = None
+
+
+def short(value: float) -> float:
+    """A fitted number as a file keeps it: four digits are enough."""
+    return float(f"{value:.4g}")
 
 
 def facts_of(sheet: Sheet) -> Facts:

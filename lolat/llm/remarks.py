@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
+from lolat.llm.frameworks import framework_of
 from lolat.llm.gpu import GPU, IN_GENERAL, Ways
 from lolat.llm.serving import (
     GIB,
-    RESERVED_GIB,
-    USABLE,
     Layout,
     Load,
     Served,
     layout_of,
+    limits_of,
     operations_of,
     serve,
+    steady,
     steps_of,
     users_that_fit,
 )
@@ -34,21 +34,20 @@ SAME = 1.25
 """As long as a token takes no more than this times that of a single user, further users cost little."""
 FASTER = 0.9
 """Another data type, or load, is spoken of where it takes less than this times as long."""
-MOST_AT_ONCE, STEADY_SHARE = 0.5, 0.13
-"""`Ways.together`: beyond the first it is of a load that starts at once; the second is that of vLLM and of
-TensorRT-LLM, whose rows were measured in a steady load."""
 SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
           "all_reduce": ("all_reduce",), "prefill_attention": ()}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
 
 
-def served_as(gpu: GPU, layout: Layout, row: ServedModel, users: np.ndarray, ways: Ways) -> Served:
-    """What so many `users` (rows,) of one replica see, with the tokens of `row`."""
+def served_as(
+    gpu: GPU, layout: Layout, row: ServedModel, users: np.ndarray, ways: Ways, prompts: Any = 1.0
+) -> Served:
+    """What so many `users` (rows,) of one replica see, with the tokens of `row`; `prompts` share a step."""
     size = np.ones(len(users))
     tokens = np.array([row.input_tokens + row.output_tokens])
     fit = users_that_fit(gpu.section, layout, tokens) * size
     load = Load(size * row.input_tokens, size * row.output_tokens, users, fit)
-    return serve(ways, steps_of(gpu, layout, load), load)
+    return serve(ways, steps_of(gpu, layout, load, prompts), load)
 
 
 def free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
@@ -93,14 +92,16 @@ def remarks(
             f"no served {kind} of this GPU and framework is known: its times are those of its operations, "
             "and the interval is wider"
         )
-    if section.ways.together > MOST_AT_ONCE and row.ttft_ms is not None and row.fits:
-        ways = msgspec.structs.replace(section.ways, together=STEADY_SHARE)
-        steady = served_as(gpu, layout, row, _each(row), ways).ttft_ms[0]
-        if steady < FASTER * row.ttft_ms:  # a single user waits for nobody
+    if (ways := steady(section)) is not section.ways and row.ttft_ms is not None and row.fits:
+        burst, even = (served_as(gpu, layout, row, _each(row), w) for w in (section.ways, ways))
+        if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single user waits for nobody
             yield (
-                "the first token is of requests that all start at once, as this framework was measured; in "
-                f"a steady load it is about {milliseconds(steady)} ({row.load_words})"
+                "this framework was measured with requests that all start at once: then the first token "
+                f"takes about {milliseconds(burst.ttft_ms[0])}; here it is of a steady load, as of other "
+                f"frameworks, in which each further token takes up to {milliseconds(even.tpot_ms[0])} "
+                f"({row.load_words})"
             )
+    yield from _scheduled(gpu, layout, rows)
     node = int(section.sheet.gpus_per_node)
     if any(one.tensor_parallel > node for one in rows):
         yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
@@ -110,6 +111,35 @@ def is_unseen(gpu: GPU, layout: Layout) -> bool:
     """Whether the served rows of a GPU are all of the other kind of model, dense or with experts."""
     kinds = gpu.section.kinds
     return bool(kinds) and layout.decoder.kind not in kinds
+
+
+def _scheduled(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:
+    """Rows of more sequences than the framework runs at once, and of prompts that it computes together."""
+    framework, limits = framework_of(gpu.section.framework), limits_of(gpu.section)
+    timed = [row for row in rows if row.tpot_ms]
+    many = [
+        r for r in timed if min(_each(r)[0], r.largest_concurrency / r.replicas) > limits.sequences
+    ]
+    if many:
+        yield (
+            f"{plural(len(many), 'row')}: {framework.title} runs at most {limits.sequences:,} requests at "
+            f"once on this card, and the others wait, unless {framework.option} allows what is told here"
+        )
+    packed: list[tuple[float, ServedModel]] = []
+    for row in timed:
+        prompts = np.minimum(_each(row), limits.tokens // row.input_tokens)
+        if prompts > 1:
+            one = replace(layout, tensor_parallel=row.tensor_parallel)
+            seen = served_as(gpu, one, row, _each(row), gpu.section.ways, prompts)
+            packed.append((float(seen.tpot_ms[0]), row))
+    packed = [(ms, row) for ms, row in packed if ms < FASTER * (row.tpot_ms or 0.0)]
+    if packed:
+        ms, row = min(packed, key=lambda one: one[0] / (one[1].tpot_ms or 1.0))
+        yield (
+            f"{plural(len(packed), 'row')}: prompts are taken one after the other, but a server computes "
+            f"short ones together where they come together: a token takes from {milliseconds(ms)} on "
+            f"instead of {milliseconds(row.tpot_ms or 0.0)} ({row.load_words})"
+        )
 
 
 def _each(row: ServedModel) -> np.ndarray:
@@ -160,7 +190,7 @@ def _faster(gpu: GPU, layout: Layout, row: ServedModel, asked: Question) -> Iter
 def _room(gpu: GPU, layout: Layout, asked: Question) -> str:
     """How many GPUs hold the weights, in this data type and in smaller ones."""
     memory = gpu.section.sheet.memory_gib
-    room = USABLE * memory - RESERVED_GIB
+    room = framework_of(gpu.section.framework).room_gib(gpu.section.sheet)
 
     def least(one: Layout) -> int:
         number = math.ceil(one.weight_bytes * one.tensor_parallel / GIB / room)

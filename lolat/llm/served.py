@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.io.tables import is_table, read_table
+from lolat.llm.gpu import OwnRow
 from lolat.units import one_line
 
 SERVED = (
@@ -21,8 +22,9 @@ COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_para
 MOST = 1e12
 NUMBERS = ("total_input_tokens", "total_output_tokens", "max_concurrency", "mean_tpot_ms", "mean_ttft_ms",
            "tensor_parallel", "expert_parallel")  # fmt: skip
-MOST_FAILED = 0.01
-"""Of the requests of a benchmark."""
+MOST_FAILED, ROUNDS = 0.01, 3
+"""Of the requests of a benchmark: the share that failed at most; how many times those at once at least, as
+those that all start at once are no steady load."""
 
 
 @dataclass(frozen=True)
@@ -41,40 +43,54 @@ class ServedRow:
     kv_dtype: str = ""
     row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def own(self) -> OwnRow:
+        """All but `row`, as a model file keeps it."""
+        return (
+            self.model, float(self.input_tokens), float(self.output_tokens), float(self.concurrency),
+            float(self.tpot_ms), float(self.ttft_ms), self.tensor_parallel, self.expert_parallel,
+            self.dtype, self.kv_dtype,
+        )  # fmt: skip
 
-def read_served(path: str | Path, device: str = "", framework: str = "") -> list[ServedRow]:
+
+def read_served(
+    path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None
+) -> list[ServedRow]:
     """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
 
-    Left out: rows that name another device or framework, and those whose attention is data parallel (more
-    requests than the batch of a group of GPUs), which is not known.
+    `tensor_parallel`: the GPUs of rows that do not say it. Left out: rows that name another device or
+    framework, and those whose attention is data parallel (more requests than the batch of a group of
+    GPUs), which is not known.
     """
     if not is_table(str(path)):
-        return [*_of_json(Path(path))]
-    return [*_of_table(Path(path), {"device": device, "framework": framework})]
+        return [*_of_json(Path(path), tensor_parallel)]
+    return [*_of_table(Path(path), {"device": device, "framework": framework}, tensor_parallel)]
 
 
-def _of_table(path: Path, of: Mapping[str, str]) -> Iterator[ServedRow]:
-    for row in read_table(path, COLUMNS, expected=SERVED):
+def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterator[ServedRow]:
+    columns = [name for name in COLUMNS if name != "tensor_parallel" or parallel is None]
+    for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)
         users = row.number("concurrency", 1.0, default=min(batch, MOST))
         if others or users > batch or row.number("attention_data_parallel", default=1.0) > 1.0:
             continue
         yield ServedRow(
-            row["model"], row.whole("input_tokens"), row.whole("output_tokens"),
-            users, row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
-            row.whole("tensor_parallel", default=1), max(row.whole("expert_parallel", 0, default=1), 1),
+            row["model"], row.whole("input_tokens"), row.whole("output_tokens"), users,
+            row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
+            row.whole("tensor_parallel", default=parallel or 1),
+            max(row.whole("expert_parallel", 0, default=1), 1),
             row.get("dtype", ""), row.get("kv_dtype", ""), row,
         )  # fmt: skip
 
 
-def _of_json(path: Path) -> Iterator[ServedRow]:
+def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
     """One object (vLLM), or one a line (SGLang)."""
     try:
         text = path.read_text("utf-8").strip()
         lines = text.splitlines() if "\n{" in text else [text]
         for found in map(json.loads, lines):
-            yield _of_benchmark(found)
+            yield _of_benchmark(found, parallel)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
@@ -82,28 +98,32 @@ def _of_json(path: Path) -> Iterator[ServedRow]:
         raise InputError(f"{path}: {error}", code=error.code) from None
 
 
-def _of_benchmark(found: Mapping[str, Any]) -> ServedRow:
-    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info; InputError."""
+def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
+    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info, or as `given`; InputError."""
     info, done = found.get("server_info") or {}, found["completed"]
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
-    users = found.get("max_concurrency") or found.get("concurrency")
+    parallel += [] if given is None else [given]
+    users = float(found.get("max_concurrency") or 0.0)
     failed = found.get("failed") or 0
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
          "fewer were there than it says; expected a benchmark that ended well", "served"),
-        (not parallel, "the number of GPUs is not in it; expected `vllm bench serve --metadata "
-         "tensor_parallel=N`, or add the key tensor_parallel", "tensor-parallel"),
-        (not users, "it says no concurrency; expected a run with --max-concurrency N", "concurrency"),
+        (not parallel, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a run "
+         "with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
         (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "
          "expected a steady load: a run with --max-concurrency N and no --request-rate", "request-rate"),
+        (not users, "all its requests start at once; expected a steady load: a run with "
+         "--max-concurrency N", "concurrency"),
+        (done < ROUNDS * users, f"{done} requests, {users:g} at once: too many of them start at once for a "
+         f"steady load; expected {ROUNDS * users:g} requests or more (--num-prompts)", "concurrency"),
     ):  # fmt: skip
         if wrong:
             raise InputError(expected, code=code)
     numbers = (
-        found["total_input_tokens"] / done, found["total_output_tokens"] / done, float(users or 0.0),
+        found["total_input_tokens"] / done, found["total_output_tokens"] / done, users,
         float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
         int(found.get("expert_parallel", 1)),
     )  # fmt: skip

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
+from lolat.llm.frameworks import Limits, framework_of
 from lolat.llm.gpu import GPU, SKEW, Operation, Section, Ways, dtypes_of, lacks
 
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
@@ -37,9 +40,10 @@ and write."""
 OWN_KERNELS = 4
 """Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of
 attention that puts its parts together."""
-CHUNK = 8192
-"""Tokens of prompts that a step takes at most."""
 HALF = 2  # bytes of an activation
+MOST_AT_ONCE, STEADY_SHARE = 0.5, 0.13
+"""`Ways.together`: beyond the first served rows were measured in a load that starts at once; the second is
+that of vLLM and of TensorRT-LLM, whose rows were measured in a steady load."""
 
 
 class Product(NamedTuple):
@@ -144,7 +148,7 @@ class Layout:
 
 class Steps(NamedTuple):
     """(rows, PARTS + STARTS) each: a step that decodes alone, with a prompt, and of a prompt alone; the
-    last two of as many steps as the prompt takes, `chunks` (rows,).
+    last two of as many steps as the prompt takes, `chunks` (rows,), less than one where prompts share it.
     """
 
     decode: np.ndarray
@@ -153,11 +157,14 @@ class Steps(NamedTuple):
     chunks: np.ndarray
 
 
-def steps_of(gpu: GPU, layout: Layout, load: Load) -> Steps:
-    """The steps of a load; a sequence that is decoded has half of its output in the cache."""
+def steps_of(gpu: GPU, layout: Layout, load: Load, prompts: Any = 1.0) -> Steps:
+    """The steps of a load; a sequence that is decoded has half of its output in the cache.
+
+    `prompts`: so many whole prompts share a step.
+    """
     served, rows = load.served, len(load.concurrency)
     prompt = load.input_tokens
-    chunks = np.maximum(np.ceil(prompt / CHUNK), 1.0)
+    chunks = np.maximum(np.ceil(prompt / limits_of(gpu.section).tokens), 1.0) / prompts
     each = prompt / chunks
     # Tokens of the three steps, and of those the ones that the head sees; asked for at once.
     tokens = np.concatenate([served, served + each, each])
@@ -255,7 +262,7 @@ class Served(NamedTuple):
 
 def each_ms(ways: Ways) -> np.ndarray:
     """(PARTS + STARTS,) what one of each takes: ms of a ms, ms of a start."""
-    return np.array(
+    return ways.level * np.array(
         [1.0, 1.0, 1.0, 1.0, 1.0, ways.small, ways.kernel_ms, ways.fp8_ms, ways.block_ms, ways.fp4_ms,
          ways.experts_ms, ways.exchange_ms, ways.step_ms, ways.parallel_ms]
     )  # fmt: skip
@@ -272,7 +279,7 @@ def serve(ways: Ways, steps: Steps, load: Load) -> Served:
     others = (served - 1.0) / 2.0
     queue = np.minimum(share / (2.0 * (1.0 - share)), others)
     waits = ((1.0 - ways.together) * queue + ways.together * others) * prompt
-    first = own + step / 2.0 + waits
+    first = own + np.minimum(others, 0.5) * step + waits  # a single user meets no running step
     after = np.maximum(load.output_tokens - 1.0, 1.0)
     tpot = np.maximum((busy - first) / after, step)
     # Requests whose cache does not fit wait for those that end.
@@ -281,10 +288,8 @@ def serve(ways: Ways, steps: Steps, load: Load) -> Served:
     return Served(ttft, tpot, own, step, cycle + ways.front_ms)
 
 
-# ---- Data types and memory.
+# ---- Data types, memory and limits.
 
-USABLE, RESERVED_GIB = 0.9, 2.0
-"""The share of a GPU's memory that frameworks take by default; of it, for activations and their own."""
 GIB = 2.0**30
 
 
@@ -326,15 +331,31 @@ def layout_of(
         kv_dtype = decoder.kv_dtype
     if not kv_dtype:
         quantized = {products, experts if decoder.experts else products} != {"bfloat16"}
-        eight = section.framework == "trtllm" or sheet.fp4_tflops is not None
+        eight = framework_of(section.framework).narrow or sheet.fp4_tflops is not None
         kv_dtype = "fp8" if quantized and eight else "bfloat16"
     if kv_dtype not in CACHE_BYTES:
         raise InputError(f"{arg('kv_dtype')} {kv_dtype}: expected one of {', '.join(CACHE_BYTES)}")
     return Layout(decoder, tensor_parallel, expert_parallel, products, experts, kv_dtype)
 
 
+def limits_of(section: Section) -> Limits:
+    """The sequences and tokens that a step takes at most where nothing else is asked for."""
+    return framework_of(section.framework).of_card(section.sheet)
+
+
+def steady(section: Section) -> Ways:
+    """The ways of a framework in a steady load, where its served rows were measured in one that starts at
+    once too.
+    """
+    is_burst = section.ways.together > MOST_AT_ONCE
+    return (
+        msgspec.structs.replace(section.ways, together=STEADY_SHARE) if is_burst else section.ways
+    )
+
+
 def users_that_fit(section: Section, layout: Layout, tokens: np.ndarray) -> np.ndarray:
     """(rows,) requests of so many tokens whose caches fit beside the weights; 0: not even the weights."""
-    free = USABLE * GIB * section.sheet.memory_gib - RESERVED_GIB * GIB - layout.weight_bytes
+    framework = framework_of(section.framework)
+    free = framework.rest * (GIB * framework.room_gib(section.sheet) - layout.weight_bytes)
     each = np.array([layout.cache_bytes(float(number)) for number in tokens])
     return np.floor(np.maximum(free, 0.0) / each)

@@ -383,7 +383,7 @@ class Model(Result):
         `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
         "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16",
         "fp8"); "": as the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is
-        then the one with the fewest GPUs within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
+        then that of the cheapest tokens within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
 
         Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
         what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no

@@ -23,7 +23,7 @@ from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.api.fitting import ListedModel
+    from lolat.api.listing import ListedModel
 
 OPERATIONS = 100  # of the network whose interval is shown
 WIDE = 96

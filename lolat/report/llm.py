@@ -80,7 +80,7 @@ def compared_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
-    """Heads, and the cheapest row of each model; the last cell says which of these is the cheapest, and the
+    """Heads, and the best row of each model; the last cell says which of these is the cheapest, and the
     fastest.
     """
     rows = []
@@ -148,6 +148,13 @@ def _advice(answer: LanguageModel) -> Iterator[str]:
             f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one user or for "
             f"many: with up to {answer.free_users} a token takes at most a quarter longer than with one."
         )
+    if answer.best is not None:
+        how = (
+            "cheapest output tokens"
+            if answer.chosen.rented
+            else "most tokens a second from each GPU"
+        )
+        yield f"The best row has the {how} within the limits."
     yield _price_words(answer.device, answer.prices, answer.served)
 
 

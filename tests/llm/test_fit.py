@@ -16,21 +16,17 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.io.writing import write_text
+from lolat.llm.calibration import SPREADS, Timed, fit_ways, served_by, timed_steps
 from lolat.llm.fit import (
     IN_GENERAL,
     MOST_SIZE,
-    SPREADS,
-    Timed,
     complete,
     fit_operation,
-    fit_ways,
-    frameworks_in,
     read_operations,
     section_from,
-    served_by,
-    timed_steps,
 )
 from lolat.llm.forms import FORMS
+from lolat.llm.frameworks import frameworks_in
 from lolat.llm.gpu import GPU, Operation, Section, correction, operation_ms
 from lolat.llm.served import ServedRow, read_served
 from lolat.llm.serving import Layout, Load, serve, steps_of
@@ -271,11 +267,10 @@ def test_the_result_of_vllm(write: Callable[[str, str], Path]) -> None:
 
 
 def test_the_results_of_sglang(write: Callable[[str, str], Path]) -> None:
-    unlimited = SGLANG | {"max_concurrency": None}
-    text = "".join(json.dumps(one) + "\n" for one in (SGLANG, unlimited))
+    text = "".join(json.dumps(one) + "\n" for one in (SGLANG, SGLANG | {"max_concurrency": 21}))
     first, second = read_served(write("sglang.jsonl", text))
     assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
-    assert second.concurrency == 15.7
+    assert second.concurrency == 21
 
 
 SERVED = (
@@ -304,6 +299,9 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
         ({"max_concurrency": None}, "--max-concurrency"), ({"request_rate": 4.0}, "steady load"),
+        # No more than are there at once is one burst, and less than three times as many nearly one.
+        ({"max_concurrency": 200}, "steady load; expected 600"), ({"max_concurrency": 67}, "201 requests"),
+        ({"max_concurrency": None, "concurrency": 15.7}, "start at once"),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(
@@ -315,13 +313,25 @@ def test_a_result_that_cannot_be(
     assert "\n" not in str(caught.value)
 
 
-def test_a_result_without_its_number_of_gpus_says_how_to_get_it(
-    write: Callable[[str, str], Path],
-) -> None:
-    without = {key: value for key, value in VLLM.items() if key != "tensor_parallel"}
-    with pytest.raises(InputError, match="--metadata tensor_parallel=N") as caught:
-        read_served(write("v.json", json.dumps(without)))
-    assert caught.value.code == "tensor-parallel"
+def test_the_number_of_gpus_is_an_option(write: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """Of files and rows that do not say it; a file that says it is as it says."""
+    silent = {key: value for key, value in VLLM.items() if key != "tensor_parallel"}
+    table = write("s.csv", SERVED.replace("tensor_parallel,", "") + "qwen3-8b,,99,99,4,9,,\n")
+    two, none = write("two.json", json.dumps(VLLM)), write("none.json", json.dumps(silent))
+    assert [read_served(p, tensor_parallel=4)[0].tensor_parallel for p in (two, none, table)] == [
+        2, 4, 4
+    ]  # fmt: skip
+    for path in (none, table):
+        with pytest.raises(InputError, match="tensor_parallel"):
+            read_served(path)
+    model = tmp_path / "gpu.json"
+    model.write_text(json.dumps(known_gpu.document()))
+    made = lolat.fit([model, none], tensor_parallel=4)
+    assert [row[6] for row in made.language_models.own] == [4]
+    for tables, number in (([model], 4), ([model, none], 0)):
+        with pytest.raises(InputError) as caught:
+            lolat.fit(tables, tensor_parallel=number)
+        assert caught.value.code == "tensor-parallel"
 
 
 # ---- The ways of a framework
@@ -365,6 +375,97 @@ def test_the_ways_of_served_rows_are_found(noise: float) -> None:
     assert after.max() < 0.5 * before.max()
     assert np.median(after) < 0.01 + noise / 3
     assert fit_ways(rows, start).front_ms == pytest.approx(WAYS.front_ms, rel=0.25)
+
+
+def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[ServedRow]:
+    """Rows of one server whose times are `factors` times what the known ways say."""
+    users, random = np.array(loads, float), np.random.default_rng(4)
+    load = Load(np.full(len(users), 1000.0), np.full(len(users), 300.0), users, users + 1e9)
+    found = serve(
+        WAYS,
+        steps_of(GPU(section()), Layout(EIGHT, 1, 1, "bfloat16", "bfloat16", "bfloat16"), load),
+        load,
+    )
+    tpot = found.tpot_ms * factors * np.exp(noise * random.standard_normal(len(users)))
+    columns = zip(users, tpot, found.ttft_ms * factors, strict=True)
+    return [ServedRow("eight", 1000.0, 300.0, *map(float, c), dtype="bfloat16") for c in columns]
+
+
+def tpot_at(known: Section, users: int) -> float:
+    (row,) = served_steps(known, few((users,), 1.0, 0.0))
+    return row
+
+
+def served_steps(known: Section, rows: list[ServedRow]) -> list[float]:
+    """Their times per output token as `known` says."""
+    timed = timed_steps(known, rows, lambda name: EIGHT)
+    found: list[float] = serve(known.ways, timed.steps, timed.load).tpot_ms.tolist()
+    return found
+
+
+def left_out_percent(words: str) -> float:
+    return float(re.findall(r"([\d.]+) % now", words)[0])
+
+
+@pytest.mark.parametrize("factor", [1.4, 0.7])
+def test_a_level_that_rows_share_holds_beyond_their_largest_load(factor: float) -> None:
+    """Six loads up to 32 users; asked are 64 and 128."""
+    known = section(spread=(0.14, 0.4))
+    made, words = served_by(known, few((1, 2, 4, 8, 16, 32), factor), lambda name: EIGHT)
+    off = [tpot_at(made, n) / (tpot_at(known, n) * factor) for n in (1, 8, 32, 64, 128)]
+    assert np.abs(np.log(off)).max() < 0.05
+    assert np.abs(np.log(off)).max() < made.spread[0] < known.spread[0]
+    assert left_out_percent(words) < 5.0
+
+
+def test_rows_that_agree_make_the_interval_no_wider_and_one_that_does_not_changes_little() -> None:
+    known, loads = section(spread=(0.14, 0.4)), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+    agree, words = served_by(known, few(loads, 1.0), lambda name: EIGHT)
+    assert agree.spread[0] < known.spread[0]
+    assert left_out_percent(words) < 3.0
+    factors = np.ones(len(loads))
+    factors[4] = 2.5
+    odd, _ = served_by(known, few(loads, factors), lambda name: EIGHT)
+    assert odd.ways.level == 1.0
+    for n in (1, 8, 64):
+        assert tpot_at(odd, n) == pytest.approx(tpot_at(known, n), rel=0.03)
+    # Rows that no way explains widen it: each twice or half as long as the last.
+    wild, words = served_by(known, few(loads, np.resize([0.5, 2.0], 10)), lambda name: EIGHT)
+    assert wild.spread[0] > 2 * known.spread[0]
+    assert left_out_percent(words) > 30.0
+
+
+def test_a_row_alone_moves_the_level_by_a_part() -> None:
+    levels = []
+    for loads in ((8,), (4, 8), (1, 2, 4, 8, 16, 32)):
+        made, _ = served_by(section(), few(loads, 1.4, 0.0), lambda name: EIGHT)
+        levels.append(made.ways.level)
+    assert 1.1 < levels[0] < levels[1] < levels[2] < 1.42
+    assert levels[0] < 1.4**0.75
+
+
+def test_a_file_that_is_given_twice_counts_once(
+    write: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    """Bit for bit, but for the date; and all rows at once are as one file after the other."""
+
+    def table(name: str, loads: range) -> Path:
+        rows = "".join(f"qwen3-8b,,500,100,{n},1,{14 + n / 5},,\n" for n in loads)
+        return write(name, SERVED + rows)
+
+    def fitted(*files: tuple[Path, ...]) -> str:
+        out = tmp_path / "gpu.json"
+        out.write_text(json.dumps(known_gpu.document()))
+        for some in files:
+            lolat.fit([out, *some], out)
+        document = json.loads(out.read_text())
+        assert document["llm"]["served"] == 20 + 8
+        return json.dumps(document | {"created": None})
+
+    first, second = table("first.csv", range(1, 5)), table("second.csv", range(5, 9))
+    once = fitted((first, second))
+    assert fitted((first, second), (first, second)) == once
+    assert fitted((first,), (second,), (second,)) == once
 
 
 def test_rows_that_wait_for_memory_tell_nothing() -> None:
@@ -439,10 +540,10 @@ def test_served_rows_of_something_else_are_refused() -> None:
     rows, known = served(), section()
     made, words = served_by(known, [*rows, *rows], lambda name: EIGHT)  # a row twice is one
     assert made.served == known.served + len(rows)
-    assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now", words)
+    assert re.fullmatch(r"\d+ served rows: .* at the median before, .* now, on rows .*", words)
     # Of all measured times 1.5 times what it predicts, it is off by a third of them.
     late = [dataclasses.replace(row, tpot_ms=row.tpot_ms * 1.5) for row in rows]
-    _, words = served_by(made, late, lambda name: EIGHT)
+    _, words = served_by(known, late, lambda name: EIGHT)
     assert "off by 33 % at the median before" in words
     seconds = [dataclasses.replace(row, tpot_ms=row.tpot_ms / 1e3, ttft_ms=0.0) for row in rows]
     with pytest.raises(InputError, match="expected tpot_ms in ms") as caught:

@@ -11,7 +11,7 @@ import pytest
 
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
-from lolat.llm.serving import GIB, RESERVED_GIB, USABLE
+from lolat.llm.serving import GIB
 from lolat.model import Model
 from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, WAYS, document, operation, section
 
@@ -60,18 +60,56 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
     assert not said(of(kinds=("dense", "experts")).llm(MIXTURE, concurrency=8), "no served")
 
 
-def test_the_first_token_of_requests_that_start_at_once_is_told() -> None:
+def test_the_first_token_is_of_a_steady_load_however_rows_were_measured() -> None:
+    """A framework that was measured in bursts keeps the limits that another one keeps, and says it."""
     asked = {"concurrency": 32, "tensor_parallel": 1}
-    at_once = of(ways=msgspec.structs.replace(WAYS, together=0.97)).llm(LARGE, **asked)
-    steady = of(ways=msgspec.structs.replace(WAYS, together=0.13)).llm(LARGE, **asked)
-    (ms,) = re.findall(r"about ([\d.]+) ms", said(at_once, "all start at once"))
-    assert float(ms) == pytest.approx(steady.chosen.ttft_ms, rel=0.01)
-    assert at_once.chosen.ttft_ms > 2 * steady.chosen.ttft_ms
-    assert not said(steady, "start at once")
+    burst, even = (of(ways=msgspec.structs.replace(WAYS, together=share)) for share in (0.97, 0.13))
+    row, other = (model.llm(LARGE, **asked).chosen for model in (burst, even))
+    assert row.ttft_ms == other.ttft_ms
+    told = said(burst.llm(LARGE, **asked), "all start at once")
+    first, token = (float(ms) for ms in re.findall(r"([\d.]+) ms", told))
+    # By hand: requests that come together wait for half of the prompts of the others.
+    assert first > WAYS.front_ms + 0.9 * 31 / 2 * row.prefill_ms
+    assert first > 2 * row.ttft_ms
+    assert token == pytest.approx(other.tpot_ms, rel=0.01)
+    assert token > row.tpot_ms
+    assert not said(even.llm(LARGE, **asked), "start at once")
+    assert burst.llm(LARGE, **asked, max_ttft_ms=1.05 * row.ttft_ms, gpus=1).chosen.within
+
+
+def test_short_prompts_that_a_server_computes_together_are_told() -> None:
+    """64 prompts of 100 tokens in one step: as one of 6,400, but for attention, once for 50 tokens."""
+    short = {"input_tokens": 100, "output_tokens": 50, "tensor_parallel": 1}
+    answer = of().llm(LARGE, concurrency=(1, 64), **short)
+    told = said(answer, "computes short ones together")
+    least, before = (float(ms) for ms in re.findall(r"([\d.]+) ms", told))
+    row = answer.served[1]
+    whole = of().llm(LARGE, 6400, 50, 1, 1).chosen.prefill_ms
+    assert before == pytest.approx(row.tpot_ms, rel=0.01)
+    assert least == pytest.approx(row.decode_ms + whole / 50, rel=0.1)
+    assert told.startswith("1 row: ")
+    for asked in ({"concurrency": 1}, {"concurrency": 64, "output_tokens": 4000},
+                  {"concurrency": 64, "input_tokens": 4200}):  # fmt: skip
+        assert not said(of().llm(LARGE, **short | asked), "computes short ones together")
+
+
+@pytest.mark.parametrize(
+    ("framework", "fp8", "most"),
+    [("vllm", 2000, 1024), ("vllm", None, 256), ("trtllm", 2000, 2048), ("sglang", 2000, 2048)],
+)
+def test_more_requests_than_a_framework_runs_at_once_are_told(
+    framework: str, fp8: float | None, most: int
+) -> None:
+    model = of(framework=framework, sheet=msgspec.structs.replace(SHEET, fp8_tflops=fp8))
+    asked = {"input_tokens": 50, "output_tokens": 50, "tensor_parallel": 1}
+    many = said(model.llm(LARGE, concurrency=(1, most, most + 1), **asked), "at once on this card")
+    assert many.startswith("1 row: ")
+    assert f"at most {most:,} requests" in many
+    assert not said(model.llm(LARGE, concurrency=most, **asked), "at once on this card")
 
 
 def test_how_many_gpus_hold_weights_that_do_not_fit() -> None:
-    decoder, room = read_decoder(LARGE), USABLE * 10 - RESERVED_GIB
+    decoder, room = read_decoder(LARGE), 0.92 * 10 - 2
     small = of(sheet=msgspec.structs.replace(SHEET, memory_gib=10))
     gib = {t: decoder.weight_bytes(t) / GIB for t in ("bfloat16", "fp8")}
     needs = {t: next(n for n in (1, 2, 4, 8) if n * room >= taken) for t, taken in gib.items()}

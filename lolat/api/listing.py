@@ -1,0 +1,80 @@
+"""Which models there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lolat.errors import ModelFileError
+from lolat.io.paths import list_models
+from lolat.io.results import Result
+from lolat.model.file import answers_for, read
+from lolat.model.running import batch_sizes_of, way_words
+from lolat.model.summary import errors_of
+from lolat.units import plain
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
+    and launch of its networks, or framework and data types of its language models; `batch_sizes`: the
+    smallest and the largest of its table; `error`: its median error on what was left out of the fit; None
+    where the file does not say. `problem`: why it cannot be read, None where it can.
+    """
+
+    name: str
+    file: str
+    origin: str
+    device: str | None = None
+    answers_for: tuple[str, ...] = ()
+    runs: str | None = None
+    batch_sizes: tuple[int, int] | None = None
+    error: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Models(Result):
+    """The models that there are, local ones first."""
+
+    models: tuple[ListedModel, ...]
+
+    def __iter__(self) -> Iterator[ListedModel]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def words(self) -> str:
+        """Their names."""
+        return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
+
+
+def models() -> Models:
+    """The models that `load` takes by name: learned here, and shipped with LoLat.
+
+    Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
+    """
+    return Models(tuple(_listed(*place) for place in list_models()))
+
+
+def _listed(name: str, path: Path, origin: str) -> ListedModel:
+    try:
+        document = read(path)
+        runs = error = None
+        if "llm" in document:
+            from lolat.llm.gpu import dtypes_of
+
+            section = document["llm"]
+            dtypes = ", ".join(dtypes_of(section["operations"]))
+            runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
+        if "predictors" in document:
+            runs, error = (
+                way_words(document),
+                errors_of(document, document["default"]).get("median"),
+            )
+        about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
+        return ListedModel(name, str(path), origin, *about)
+    except ModelFileError as error:
+        return ListedModel(name, str(path), origin, problem=str(error))

@@ -1,0 +1,244 @@
+"""The ways of a framework on a GPU, fitted to served rows by robust least squares on logarithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.llm.decoder import Decoder
+from lolat.llm.gpu import GPU, UNSEEN, Calibration, Section, Ways, short
+from lolat.llm.served import SERVED, ServedRow
+from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+from lolat.units import percent, plural
+
+WIDTHS = Ways(
+    kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4, level=0.2,
+)  # fmt: skip
+"""How far a way may be from where it was, at the price of a row that is off by OFF_TPOT; of `level` the
+logarithm, from many more than FEW rows on."""
+FEW = 2
+MOST_OF_A_WAY = Ways(
+    kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
+    step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=40.0, mixed=1.0, level=2.5,
+)  # fmt: skip
+"""A front end of more than 40 ms is a server that was not warm: some served rows have hundreds."""
+LEVEL = len(msgspec.structs.fields(Ways)) - 1
+"""The place of `level` among them."""
+OFF_TPOT, OFF_TTFT = 0.05, 0.1
+A_GROUP = 40
+"""Rows of one model and data type beyond which more of them count no more."""
+SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
+"""Within which 90 % are, as logarithms, by what a GPU is known from."""
+LEAST_SERVED = 10
+FOLDS = 5
+MOST_OFF = math.log(2.5)
+"""Served rows that are farther off at the median are of something else."""
+WAITING = 0.5
+"""Requests that wait more than this share of their time wait for memory, and tell nothing of the ways."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Served rows with their steps: (rows,) arrays; `group`: the model and data type of each."""
+
+    steps: Steps
+    load: Load
+    tpot_ms: np.ndarray
+    ttft_ms: np.ndarray
+    group: np.ndarray
+
+    def take(self, which: np.ndarray) -> Timed:
+        """Some of the rows."""
+        steps = Steps(*(column[which] for column in self.steps))
+        load = Load(*(column[which] for column in self.load))
+        return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
+
+
+def by_layout(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
+    """Served rows that have a layout in common, together."""
+    kinds: dict[Any, list[ServedRow]] = {}
+    for row in rows:
+        key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
+        kinds.setdefault(key, []).append(row)
+    return [*kinds.values()]
+
+
+def timed_of(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """Served rows of one layout with their steps; `decoder_of`: the decoder of a model's name."""
+    r = rows[0]
+    layout = layout_of(
+        section, decoder_of(r.model), r.tensor_parallel, r.expert_parallel, r.dtype, r.kv_dtype
+    )
+    columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
+    inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
+    users = users_that_fit(section, layout, inputs + outputs / 2.0)
+    load = Load(inputs, outputs, concurrency, users)
+    group = np.full(len(rows), f"{r.model} {r.dtype}".strip())
+    return Timed(steps_of(GPU(section), layout, load), load, tpot, ttft, group)
+
+
+def timed_steps(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> Timed:
+    """The steps of served rows that tell of the ways: those that did not wait for memory.
+
+    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    """
+    found = []
+    for some in by_layout(rows):
+        one = timed_of(section, some, decoder_of)
+        load = one.load
+        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
+        found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
+    if not sum(len(one.group) for one in found):
+        raise InputError(
+            f"no served row is of use: in all the first token takes most of the time; {SERVED}",
+            code="served",
+        )
+    steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
+    load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
+    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
+    return Timed(steps, load, *map(np.concatenate, columns))
+
+
+def fit_ways(timed: Timed, start: Ways, one_server: bool = True) -> Ways:
+    """The ways by served rows, drawn to `start`.
+
+    A level that rows of one server share is fitted too. A way that is moved far would explain it up to the
+    largest load of the rows, and not beyond: so the price of a move is its square there.
+    """
+    names, numbers = np.unique(timed.group, return_inverse=True)
+    weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
+    fitted = LEVEL + (one_server and shares_level(timed, start))
+    begin, most, width = (
+        np.array(msgspec.structs.astuple(w))[:fitted] for w in (start, MOST_OF_A_WAY, WIDTHS)
+    )
+    kept = msgspec.structs.astuple(start)[fitted:]
+    least = np.append(np.zeros(LEVEL), 1.0 / most[LEVEL:])
+    tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
+    ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
+
+    def errors(unknowns: np.ndarray) -> np.ndarray:
+        found = serve(Ways(*unknowns, *kept), timed.steps, timed.load)
+        first = np.where(known, np.log(found.ttft_ms) - ttft, 0.0)
+        off = [(np.log(found.tpot_ms) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
+        moved = (unknowns - begin) / width
+        if len(moved) > LEVEL:
+            few = math.sqrt(1.0 + FEW / len(tpot))
+            moved[LEVEL] = np.log(unknowns[LEVEL] / begin[LEVEL]) * few / width[LEVEL]
+            moved *= np.sqrt(1.0 + moved**2 / 4.0)  # of which soft_l1 makes the square
+        return np.concatenate([*off, moved])
+
+    inside = np.clip(begin, least + 1e-9, most * (1.0 - 1e-9))
+    from scipy.optimize import least_squares
+
+    found = least_squares(errors, inside, loss="soft_l1", bounds=(least, most))
+    return Ways(*(short(way) if way > 1e-6 else 0.0 for way in found.x), *kept)
+
+
+def shares_level(timed: Timed, start: Ways) -> bool:
+    """Whether rows are slower, or faster, than `start` says by more than they differ from each other."""
+    off = np.log(timed.tpot_ms / serve(start, timed.steps, timed.load).tpot_ms)
+    middle = np.median(off)
+    differ = 1.4826 * float(np.median(np.abs(off - middle)))
+    return bool(abs(middle) > max(2.0 * differ, OFF_TPOT))
+
+
+def left_out(timed: Timed, start: Ways, one_server: bool = True) -> np.ndarray:
+    """(2, rows) logarithms of predicted over measured (tpot, ttft), fitted without their model, or of one
+    or two models without the rows of a range of loads, the largest too; nan: no time to the first token.
+    """
+    names, parts = np.unique(timed.group, return_inverse=True)
+    if len(names) <= 2:
+        loads, places = np.unique(timed.load.concurrency, return_inverse=True)
+        parts = places * min(FOLDS, len(loads)) // len(loads)
+        if len(loads) == 1:
+            parts = np.arange(len(parts)) % FOLDS
+    off = np.full((2, len(parts)), np.nan)
+    for out in (parts == part for part in np.unique(parts)):
+        some = timed.take(out)
+        ways = start if out.all() else fit_ways(timed.take(~out), start, one_server)
+        found = serve(ways, some.steps, some.load)
+        off[0, out] = np.log(found.tpot_ms / some.tpot_ms)
+        known = some.ttft_ms > 0
+        off[1, out] = np.log(found.ttft_ms / np.where(known, some.ttft_ms, np.nan))
+    return off
+
+
+def spread_of(
+    off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
+) -> tuple[float, float]:
+    """Within which 90 % of (tpot, ttft) lie, as logarithms; `off`: of `left_out`; `before`: what was known
+    without these rows, which counts as much as LEAST_SERVED of them.
+    """
+
+    def of(errors: np.ndarray, was: float) -> float:
+        errors = np.abs(errors[~np.isnan(errors)])
+        here = len(errors) * np.quantile(errors, 0.9) ** 2 if len(errors) else 0.0
+        return math.sqrt((LEAST_SERVED * was**2 + here) / (LEAST_SERVED + len(errors)))
+
+    tpot, ttft = map(of, off, before)
+    return short(tpot), short(max(ttft, tpot))
+
+
+def types_words(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
+) -> str:
+    """In which data types rows of benchmarks are taken that do not say it; "" where all do."""
+    taken: dict[str, None] = {}
+    for row in rows:
+        if not row.row and not row.dtype:
+            one = layout_of(section, decoder_of(row.model), row.tensor_parallel)
+            taken[f"{row.model} in {one.dtype}, cache {one.kv_dtype}"] = None
+    say = ": the keys dtype and kv_dtype in the JSON say others"
+    return f"taken are {'; '.join(taken)}{say}" if taken else ""
+
+
+def served_by(
+    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder],
+    one_server: bool = True,
+) -> tuple[Section, str]:  # fmt: skip
+    """The same with its ways fitted to served rows, and how far off it was before and is on rows left out.
+
+    With the rows that it was given before: a row counts once, whenever it was given. InputError where
+    they are nothing like this GPU.
+    """
+    before = section.before or Calibration(
+        ways=section.ways, spread=section.spread, served=section.served, kinds=section.kinds
+    )
+    every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *rows])]
+    timed = timed_steps(section, every, decoder_of)
+    was = serve(before.ways, timed.steps, timed.load).tpot_ms / timed.tpot_ms
+    middle = float(np.median(np.abs(np.log(was))))
+    if middle > MOST_OFF:
+        raise InputError(
+            f"the served rows are off by {math.exp(middle):.1f} times at the median; expected tpot_ms in "
+            "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
+            code="served-unlike",
+        )
+    off = left_out(timed, before.ways, one_server)
+    number, now = len(timed.group), np.exp(off[0])
+    words = (
+        f"{plural(number, 'served row')}: time per output token off by "
+        f"{percent(float(np.median(np.abs(was - 1.0))))} at the median before, "
+        f"{percent(float(np.median(np.abs(now - 1.0))))} now, on rows that are left out"
+    )
+    if waiting := len(every) - number:
+        words += f"; left out are {plural(waiting, 'row')} of requests that waited for memory"
+    used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
+    made = msgspec.structs.replace(
+        section, ways=fit_ways(timed, before.ways, one_server), served=before.served + number,
+        kinds=tuple(sorted({*before.kinds, *(decoder_of(model).kind for model in used)})),
+        spread=spread_of(off, before.spread if before.served else SPREADS["served"]),
+        own=tuple(row.own for row in every), before=before,
+    )  # fmt: skip
+    return made, words
