@@ -258,13 +258,9 @@ def best_of(rows: Sequence[ServedModel]) -> ServedModel | None:
     """The row with the cheapest output tokens; where no price is known the most a second from each GPU."""
 
     def worth(row: ServedModel) -> tuple[float, ...]:
-        dollars, per_gpu = row.dollars_per_million, row.tokens_per_s_gpu or 0.0
-        return (
-            dollars is None,
-            -per_gpu if dollars is None else dollars,
-            row.gpus,
-            row.tpot_ms or 0.0,
-        )
+        dollars = row.dollars_per_million
+        cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
+        return dollars is None, cost, row.gpus, row.tpot_ms or 0.0
 
     return min(rows, key=worth, default=None)
 

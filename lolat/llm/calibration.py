@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,8 +41,9 @@ LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
 """Served rows that are farther off at the median are of something else."""
-WAITING = 0.5
-"""Requests that wait more than this share of their time wait for memory, and tell nothing of the ways."""
+WAITING, LONGER = 0.5, 2.0
+"""Requests that wait more than the first, a share of their time, and more than the second, times as long as
+prompts of others take, wait for memory, and tell nothing of the ways."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,9 @@ def timed_steps(
     for some in by_layout(rows):
         one = timed_of(section, some, decoder_of)
         load = one.load
+        by_prompts = serve(section.ways, one.steps, load).ttft_ms
         is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
+        is_waiting &= one.ttft_ms > LONGER * by_prompts
         found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
     if not sum(len(one.group) for one in found):
         raise InputError(
@@ -203,6 +207,11 @@ def types_words(
     return f"taken are {'; '.join(taken)}{say}" if taken else ""
 
 
+def placed_model(name: str) -> str:
+    """A model's name, or the whole path of its configuration, which is read again with the next rows."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
+
+
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder],
     one_server: bool = True,
@@ -215,7 +224,8 @@ def served_by(
     before = section.before or Calibration(
         ways=section.ways, spread=section.spread, served=section.served, kinds=section.kinds
     )
-    every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *rows])]
+    placed = (replace(row, model=placed_model(row.model)) for row in rows)
+    every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *placed])]
     timed = timed_steps(section, every, decoder_of)
     was = serve(before.ways, timed.steps, timed.load).tpot_ms / timed.tpot_ms
     middle = float(np.median(np.abs(np.log(was))))

@@ -445,12 +445,12 @@ def test_a_row_alone_moves_the_level_by_a_part() -> None:
 
 
 def test_a_file_that_is_given_twice_counts_once(
-    write: Callable[[str, str], Path], tmp_path: Path
+    write: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bit for bit, but for the date; and all rows at once are as one file after the other."""
 
-    def table(name: str, loads: range) -> Path:
-        rows = "".join(f"qwen3-8b,,500,100,{n},1,{14 + n / 5},,\n" for n in loads)
+    def table(name: str, loads: range, model: str) -> Path:
+        rows = "".join(f"{model},,500,100,{n},1,{14 + n / 5},,\n" for n in loads)
         return write(name, SERVED + rows)
 
     def fitted(*files: tuple[Path, ...]) -> str:
@@ -462,15 +462,25 @@ def test_a_file_that_is_given_twice_counts_once(
         assert document["llm"]["served"] == 20 + 8
         return json.dumps(document | {"created": None})
 
-    first, second = table("first.csv", range(1, 5)), table("second.csv", range(5, 9))
+    write("large.json", json.dumps(known_gpu.LARGE))
+    monkeypatch.chdir(tmp_path)
+    first = table("first.csv", range(1, 5), "large.json")
+    second = table("second.csv", range(5, 9), "qwen3-8b")
     once = fitted((first, second))
     assert fitted((first, second), (first, second)) == once
-    assert fitted((first,), (second,), (second,)) == once
+    with_path = table("first.csv", range(1, 5), str(tmp_path / "large.json"))
+    assert fitted((with_path,), (second,), (second,)) == once
 
 
 def test_rows_that_wait_for_memory_tell_nothing() -> None:
     good = ServedRow("eight", 1000, 100, 8, 10.0, 300.0)
     too_many = ServedRow("eight", 1000, 100, 10**7, 10.0, 1.0)
+    # Where requests come together, prompts of 4,000 tokens take as long without any lack of memory.
+    burst = section(ways=msgspec.structs.replace(WAYS, together=0.97))
+    long = ServedRow("eight", 4000, 64, 64, 40.0, 40.0 * 64)
+    for known, kept in ((burst, [8, 64]), (section(), [8])):
+        found = timed_steps(known, [good, long], lambda name: EIGHT).load
+        assert sorted(found.concurrency.tolist()) == kept
     waits = ServedRow("eight", 1000, 100, 8, 10.0, 600.0)
     assert steps([good, too_many, waits, good]).load.concurrency.tolist() == [8, 8]
     with pytest.raises(InputError) as caught:
