@@ -410,9 +410,7 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
     if "training" in document:
         sections["training"] = refitted(document["training"], str(file))
     fitted = model_document(stem, shown, points, where, noise, remarks)
-    if {p.name for p in points} <= graphs.keys():
-        fitted = with_operations(fitted, points, graphs)
-    return fitted | sections
+    return with_operations(fitted, points, graphs) | sections
 
 
 def _points_of_networks(

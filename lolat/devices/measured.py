@@ -63,8 +63,10 @@ def with_operations(
     """The model file of a measured GPU with the formula by operation, the default where networks left out
     are nearer to it than to the sum of counts, which adds up what a GPU does at the same time.
 
-    `graphs`: of the points by name.
+    `graphs`: of the points by name; where one lacks, the file stays as it is.
     """
+    if not {p.name for p in points} <= graphs.keys():
+        return {**document}
     mode, device = mode_of(document), name_of(document)
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
     measured = Measured(work, times(points))

@@ -62,7 +62,8 @@ def test_a_data_sheet_alone_says_nothing_of_the_host(tables: tuple[Path, Path]) 
         "kernels"
     ]
     assert entry["host"] == {
-        "start_ms": USUAL_MS, "factor": 2.0, "source": "assumed", "launch": "eager"
+        "start_ms": USUAL_MS, "factor": 2.0, "source": "assumed", "launch": "eager",
+        "call_ms": 0.0,
     }  # fmt: skip
 
 

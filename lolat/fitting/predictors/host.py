@@ -46,7 +46,7 @@ FACTOR = {FITTED: 1.6, ASSUMED: 2.0}
 that was fitted may still be another host than the user's."""
 
 
-class Host(msgspec.Struct, frozen=True, omit_defaults=True):
+class Host(msgspec.Struct, frozen=True):
     """`start_ms`: to start an operation, at most `factor` times as much or as little (90 % sure); `source`:
     FITTED to operations timed alone or to measured blocks, or ASSUMED; `launch`: how the table was made;
     `call_ms`: what a call takes besides, before its first operation starts.
