@@ -21,6 +21,7 @@ from lolat.devices.from_tables import (
 )
 from lolat.devices.measured import with_operations
 from lolat.devices.odd_times import tell_other_units, warn_of_contradictions
+from lolat.devices.refined import refined
 from lolat.devices.sheets import Facts, given_sheet, listed_facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
@@ -95,8 +96,8 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together. None of them: from the data sheet of `name` alone, in `facts` or of a known GPU,
-    then for language models too where it computes bfloat16.
+    fitted to all together; a file made from tables takes their level. None of them: from the data sheet of
+    `name` alone, in `facts` or of a known GPU, then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose row or
     file does not say it. `said`: is told of each network that is counted (done, all, name); `warn`: of rows
@@ -134,7 +135,7 @@ def fit(
     elif kinds == [BLOCKS]:
         document = _of_blocks(paths[0], stem, name or "unknown (from a table)", tell)
     elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
-        document = _of_model(contents, stem, name, tell)
+        document = _of_model(contents, stem, name, said, tell)
     else:
         raise _not_together(contents)
     if output is not None and MODELS not in kinds:
@@ -378,18 +379,31 @@ def _once(
     return [*once.values()]
 
 
-def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
+def _of_model(
+    contents: Contents, stem: str, device: str | None, said: Said | None, warn: Warn
+) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
-    What the file knows of training is fitted again on its own points.
+    What the file knows of training is fitted again on its own points. A file made from tables has the
+    level of the networks.
     """
     file = find_model(next(path for path, content in contents if content == MODELS))
     document = read(file)
     points = [Point.from_dict(p) for p in document.get("points", ())]
+    paths = [path for path, content in contents if content == NETWORKS]
+    if paths and not points and document.get("default") == Kernels.name:
+        mode, devices = mode_of(document), _names_of(document, device)
+        tables = [read_networks(path, devices, mode) for path in paths]
+        rows = _once([row for t in tables for row in _counted(t, mode, said, warn)], warn)
+        warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
+        tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
+        made = refined(document, rows, ", ".join(map(_name, paths)))
+        return {**made, "name": stem, "device": device or document["device"]}
     if not points and "training" not in document:
         raise InputError(
-            f"{file} holds no measured points to fit again: it was made from tables; expected all tables "
-            f"of the device together, without it: lolat fit OLD.csv NEW.csv {arg('output')} MODEL",
+            f"{file} holds no measured points to fit again: it was made from tables; expected tables of "
+            f"networks beside it, or all tables of the device without it: lolat fit OLD.csv NEW.csv "
+            f"{arg('output')} MODEL",
             code="no-points",
         )
     remarks = list(document.get("warnings", ()))
@@ -398,7 +412,7 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
     graphs = (
         known_graphs(str(where.get("framework"))) if Kernels.name in document["predictors"] else {}
     )
-    for path in (path for path, content in contents if content == NETWORKS):
+    for path in paths:
         more, graphs_of_more = _points_of_networks(path, document, device, warn)
         points += more
         graphs |= graphs_of_more
@@ -413,6 +427,11 @@ def _of_model(contents: Contents, stem: str, device: str | None, warn: Warn) -> 
     return with_operations(fitted, points, graphs) | sections
 
 
+def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
+    """What tables call the device of a model file."""
+    return (device,) if device else (document["device"], document["name"])
+
+
 def _points_of_networks(
     path: str, document: Mapping[str, Any], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
@@ -422,8 +441,7 @@ def _points_of_networks(
     networks that cannot be read.
     """
     mode = mode_of(document)
-    devices = (device,) if device else (document["device"], document["name"])
-    table, points, timed = read_networks(path, devices, mode), [], []
+    table, points, timed = read_networks(path, _names_of(document, device), mode), [], []
     graphs: dict[str, Graph] = {}
     counted: list[tuple[Mapping[str, int], float, Row]] = []
     table.say_assumed(warn)

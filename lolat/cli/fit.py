@@ -44,8 +44,8 @@ def fit(
 ) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 
-    A model file that LoLat measured and tables of networks timed on its device: all together. Rows that
-    cannot be used are left out.
+    A model file and tables of networks timed on its device: all together; a file made from tables takes
+    their level. Rows that cannot be used are left out.
 
     Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
 

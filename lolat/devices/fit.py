@@ -29,6 +29,9 @@ OUTLIER = 0.1  # errors beyond it count less
 LEAST_STEPS = 5  # of a class that is measured
 NETWORKS_WEIGHT = 0.25
 """Of the weight of all operations, that networks beside them have together at least."""
+ONE_HOST = 1.0
+"""Times that tell as much of a level as what is known without them: how far hosts and versions are apart
+(`lolat.devices.from_tables.ELSEWHERE`), and single networks from a formula, are about the same."""
 MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
 LAUNCH = 2
@@ -59,11 +62,16 @@ USUAL = {
 OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
-def fit_kernels(times: Times, facts: Facts, mode: Mode | None = None) -> Kernels:
-    """The formula of a device. Classes of which there are no times are as usual on such a device."""
+def fit_kernels(
+    times: Times, facts: Facts, mode: Mode | None = None, of: type[Kernels] = Kernels
+) -> Kernels:
+    """The formula of a device. Classes of which there are no times are as usual on such a device.
+
+    `of`: the kind of formula, which says whether a backward pass is slower by what is usual.
+    """
     from scipy.optimize import least_squares
 
-    problem = _Problem(times, facts, mode or Mode())
+    problem = _Problem(times, facts, mode or Mode(), of)
     optimum = least_squares(
         problem.errors, problem.centers, problem.slopes, loss=problem.loss, f_scale=OUTLIER,
         max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
@@ -75,14 +83,24 @@ def fit_kernels(times: Times, facts: Facts, mode: Mode | None = None) -> Kernels
     }
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
-    formula = Kernels.of(
-        facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile
-    )
+    formula = of.of(facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile)
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
         formula = replace(formula, sustained=OF_PEAK * facts.rate)
+    if of is Kernels and (trained := times.trained).any():
+        off = np.log(times.latency_ms / predicted(formula, times))
+        formula = replace(formula, training=level(off[trained]))
     return formula
+
+
+def level(residuals: np.ndarray) -> float:
+    """How many times as long as predicted all of some times are: of a few of them, nearer to 1.
+
+    `residuals`: (times,) log(measured / predicted).
+    """
+    number = len(residuals)
+    return float(np.exp(np.median(residuals) * number / (number + ONE_HOST)) if number else 1.0)
 
 
 def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
@@ -101,7 +119,7 @@ class _Problem:
     relative to those. Equal steps are computed once.
     """
 
-    def __init__(self, times: Times, facts: Facts, mode: Mode) -> None:
+    def __init__(self, times: Times, facts: Facts, mode: Mode, of: type[Kernels]) -> None:
         self.log_ms = np.log(times.latency_ms)
         moving = times.work.bytes > 0
         self.owner, self.often = times.owner[moving], times.often[moving]
@@ -111,6 +129,7 @@ class _Problem:
         steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
         self.kind, self.bytes = steps.kind, steps.bytes
         self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile)
+        self.slower = of.slower(steps, mode)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
@@ -168,6 +187,7 @@ class _Problem:
         start = np.where(self.alone, launch_ms, STEP_MS)
         later = np.where(self.on_top, start, 0.0)
         ms, shares = longest(self.volume / rate, self.bytes / bandwidth, start - later)
+        ms = ms * self.slower
         slopes = np.zeros((len(unknowns), len(self.log_ms)))
         for at, (kind, part) in enumerate(self.class_terms, LAUNCH + 1):
             slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
@@ -185,4 +205,4 @@ def predicted(formula: Kernels, times: Times) -> np.ndarray:
     alone, ms = times.alone, np.empty(len(times.owner))
     ms[alone] = formula.times_alone(times.work.take(alone))
     ms[~alone], _ = formula.times(times.work.take(~alone))
-    return times.total(ms)
+    return times.total(ms) * np.where(times.trained, formula.training, 1.0)

@@ -147,10 +147,10 @@ def tables_document(
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
     predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
     if has_two_formulas:
-        steps, of_steps = _judged(times.take(trained), fold[trained], known, timed.mode)
+        own = times.take(trained)
+        steps, of_steps = _judged(own, fold[trained], known, timed.mode, TrainingSteps)
         steps = msgspec.structs.replace(steps, host=formula.host)
-        no_inference = np.zeros(int(trained.sum()), bool)
-        predictors[TrainingSteps.name] = _entry(steps, times.take(trained), of_steps, no_inference)
+        predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
     if len(of_steps):
         entry["training_residuals"] = _rounded(of_steps)
     batch_sizes = [row.batch_size for row in timed.operations]
@@ -178,10 +178,12 @@ def _check_enough(timed: Timed, facts: Facts | None) -> None:
 # ---- How far off a formula is on what it was not fitted to.
 
 
-def _judged(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> tuple[Kernels, np.ndarray]:
+def _judged(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
-    formula = fit_kernels(times, facts, mode)
-    ms = left_out_of_folds(times, fold, facts, mode)
+    formula = fit_kernels(times, facts, mode, of)
+    ms = left_out_of_folds(times, fold, facts, mode, of)
     return formula, np.log(times.latency_ms / ms)
 
 
@@ -227,13 +229,17 @@ def odd_time(
     return worst if is_left_out else None
 
 
-def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, mode: Mode) -> np.ndarray:
+def left_out_of_folds(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
     ms = np.empty(len(times.whole))
     for i in np.unique(fold):
         left_out = fold == i
         fitted = ~left_out if not left_out.all() else left_out  # all are of one family
-        ms[left_out] = predicted(fit_kernels(times.take(fitted), facts, mode), times.take(left_out))
+        ms[left_out] = predicted(
+            fit_kernels(times.take(fitted), facts, mode, of), times.take(left_out)
+        )
     return ms
 
 

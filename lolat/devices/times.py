@@ -9,7 +9,7 @@ import numpy as np
 
 from lolat.graph.work import Work
 
-SAME = ("kind", "number", "rows", "columns", "depth", "bytes")
+SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
 """Fields of steps that take as long as each other."""
 
 
@@ -51,6 +51,11 @@ class Times:
     def alone(self) -> np.ndarray:
         """(steps,) whether each was timed alone."""
         return ~self.whole[self.owner]
+
+    @property
+    def trained(self) -> np.ndarray:
+        """(times,) whether each is of a training step: one with a backward pass."""
+        return self.total(self.work.backward.astype(float)) > 0.0
 
     def take(self, which: np.ndarray) -> Times:
         """Some of the times, (times,) true or false."""

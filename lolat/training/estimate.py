@@ -189,10 +189,10 @@ class EstimatedTraining(Training):
                 f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
             )
         if self.estimated:
-            number = self.measured_steps
+            number, how = self.measured_steps, "the backward pass is estimated from the forward one"
             measured = f"only {number} training steps were" if number else "no training step was"
             remarks.append(
-                f"{measured} measured on this device: the backward pass is estimated from the forward one"
+                f"{measured} measured on this device: {how}{', at their level' * bool(number)}"
             )
         remarks += other_framework(self.document["environment"], graph.framework)
         return *remarks, *of_its_source(self.document), *count(graph).warnings

@@ -59,11 +59,11 @@ PARAMETERS = 2 * NARROW * WIDE
 
 
 MOVED_BACK = 1.5
-"""The backward pass of what moves element by element, where no training step was timed."""
+"""Times as long as forward, that the backward pass of what moves element by element usually takes."""
 
 
-def by_hand(n: int, optimizer: str = "sgd", timed: bool = False) -> dict[str, float]:
-    """Parts of an iteration on n samples, ms; `timed`: on a device of which training steps were.
+def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
+    """Parts of an iteration on n samples, ms.
 
     A dense layer has two gradients, each a product as large as its own; of what the network reads nobody
     wants one. Relu reads and writes as much
@@ -74,11 +74,10 @@ def by_hand(n: int, optimizer: str = "sgd", timed: bool = False) -> dict[str, fl
     relu = n * TOKENS * WIDE * 2 * 4 / BYTES_PER_MS
     dropout = n * TOKENS * WIDE * (4 + 4 + 1) / BYTES_PER_MS
     loss = n * TOKENS * NARROW * 2 * 4 / BYTES_PER_MS
-    moved_back = 1.0 if timed else MOVED_BACK
     accesses = {"sgd": 3, "momentum": 5, "rmsprop": 5, "adagrad": 5, "adam": 7, "adadelta": 7}
     return {
         "forward": 2 * dense + relu + dropout + loss,
-        "backward": 3 * dense + moved_back * (relu + dropout) + 1.5 * loss,
+        "backward": 3 * dense + MOVED_BACK * (relu + dropout) + 1.5 * loss,
         "update": PARAMETERS * 4 * accesses[optimizer] / BYTES_PER_MS,
         "exchange": 0.0,
     }

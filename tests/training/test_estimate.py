@@ -108,7 +108,7 @@ def test_the_interval_is_of_training_steps_left_out() -> None:
     assert half.interval_s == ends(half, TRAINED[10])
 
 
-ONLY_19 = SAID.replace("no training step was", "only 19 training steps were")
+ONLY_19 = SAID.replace("no training step was", "only 19 training steps were") + ", at their level"
 
 
 @pytest.mark.parametrize(("trained", "said"), [([], SAID), (TRAINED[:19], ONLY_19)])
@@ -126,7 +126,7 @@ def wider(half: float, share: float) -> float:
 
 def test_what_nothing_measured_is_like_widens_it() -> None:
     """The loss, of the class of norms, of which nothing was measured."""
-    parts = known.by_hand(8, timed=True)
+    parts = known.by_hand(8)
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
     share = 100 * loss / (parts["forward"] + parts["backward"])
     assert share > 5

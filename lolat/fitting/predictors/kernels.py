@@ -76,7 +76,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
     of a network goes beyond, where power keeps down what runs for long; `host`: starts the operations, None
     where that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are
-    computed in TF32, 1 of a device without. `training_residuals`: as `residuals`, of training steps.
+    computed in TF32, 1 of a device without. `training`: how many times as long training steps
+    take as the terms say; `training_residuals`: as `residuals`, of these.
     """
 
     name: ClassVar[str] = "kernels"
@@ -94,6 +95,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     host: Host | None = None
     tf32: Positive = 1.0
     tile: Positive = TILE
+    training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
 
     @classmethod
@@ -135,6 +137,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             ms, shares = longest(*self._parts(work, faster), start)
             # Operations nearby were timed in float32.
             ms = ms * np.where(faster == 1.0, self.factors(work), 1.0)
+            ms = ms * self.slower(work, self.mode)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
         ms = np.where(work.bytes > 0, ms, 0.0)
@@ -168,6 +171,13 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
 
+    @staticmethod
+    def slower(work: Work, mode: Mode) -> np.ndarray:
+        """(steps,) how many times as long each takes in a backward pass as its work says, usually."""
+        known = SLOWER_BACK | (SLOWER_BACK_IN_HALF if mode.half else {})
+        slower = np.array([known.get(name, 1.0) for name in CLASSES])[work.kind]
+        return np.where(work.backward, slower, 1.0)
+
     def factors(self, work: Work) -> np.ndarray:
         """(steps,) by which times are to be multiplied, for operations timed nearby."""
         factors = np.ones(len(work.kind))
@@ -181,16 +191,9 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def steps(self, work: Work) -> Steps:
         """The steps of a network in the order in which they run."""
         ms, shares = self.times(work)
-        if self.without_training and work.backward.any():
-            known = SLOWER_BACK | (SLOWER_BACK_IN_HALF if self.mode.half else {})
-            slower = np.array([known.get(name, 1.0) for name in CLASSES])[work.kind]
-            ms = ms * np.where(work.backward, slower, 1.0)
+        if work.backward.any():
+            ms = ms * self.training
         return Steps.of(work, ms, shares, self.host, self.mode)
-
-    @property
-    def without_training(self) -> bool:
-        """Whether too few training steps were timed to tell what a backward pass takes."""
-        return len(self.training_residuals) < LEAST_STEPS
 
     def of_blocks(
         self, analysis: Analysis, batch_size: int
@@ -292,10 +295,10 @@ class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict
 
     name: ClassVar[str] = "training-steps"
 
-    @property
-    def without_training(self) -> bool:
-        """No: they were."""
-        return False
+    @staticmethod
+    def slower(work: Work, mode: Mode) -> np.ndarray:
+        """(steps,) ones: the terms are of both passes."""
+        return np.ones(len(work.kind))
 
 
 def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:

@@ -1,0 +1,116 @@
+"""A few training steps that somebody timed: alone, beside inference, and beside a device's file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lolat
+from lolat.graph import Graph, GraphBuilder
+from tests.training import known_device
+
+HEADER = "network,batch_size,latency_ms,precision,pass\n"
+MACS_PER_MS = 5e9
+SAMPLES = 64
+
+
+def encoder(width: int, tokens: int) -> Graph:
+    """Four dense layers with an activation after each."""
+    b = GraphBuilder(f"net{width}x{tokens}", "torch")
+    x = b.input((1, tokens, width))
+    for inside, out in ((width, 4 * width), (4 * width, width)) * 2:
+        x = b.add("dense", [x], (1, tokens, out), in_features=inside, out_features=out, bias=False)
+        x = b.add("relu", [x], (1, tokens, out))
+    return b.build([x])
+
+
+def table(folder: Path, sizes: Sequence[tuple[int, int]], back: float | None, name: str) -> Path:
+    """Rows of a GPU that multiplies at one rate; `back`: times of the forward pass, that the backward pass
+    takes; None: inference. Networks of different first letters, as each is a family of its own.
+    """
+    path, lines = folder / name, []
+    for number, (width, tokens) in enumerate(sizes):
+        network = folder / f"{chr(97 + number % 26)}{name[0]}{number}.json"
+        network.write_text(json.dumps(encoder(width, tokens).to_dict()))
+        forward = SAMPLES * 16 * width * width * tokens / MACS_PER_MS
+        ms = forward * (1.0 + (back or 0.0))
+        lines.append(f"{network},{SAMPLES},{ms:.6f},fp16,{'training' if back else 'inference'}\n")
+    path.write_text(HEADER + "".join(lines))
+    return path
+
+
+def sizes(number: int, seed: int) -> list[tuple[int, int]]:
+    draw = np.random.default_rng(seed)
+    pairs = (64 * draw.integers(4, 24, number), 64 * draw.integers(2, 9, number))
+    return [(int(w), int(t)) for w, t in zip(*pairs, strict=True)]
+
+
+def off(model: lolat.Model, given: Sequence[tuple[int, int]], back: float) -> float:
+    """The median error of `cost`, relative, but for the update."""
+    found = []
+    for width, tokens in given:
+        parts = model.cost(encoder(width, tokens), SAMPLES).options[0].parts_ms
+        expected = SAMPLES * 16 * width * width * tokens / MACS_PER_MS * (1.0 + back)
+        found.append(((parts["forward"] or 0) + (parts["backward"] or 0)) / expected - 1.0)
+    return float(np.median(np.abs(found)))
+
+
+@pytest.mark.parametrize("back", [1.8, 3.2])
+def test_twelve_steps_set_the_level(tmp_path: Path, back: float) -> None:
+    """Given and other networks; the file claims the error of those left out of its fit."""
+    given, others = sizes(12, 1), sizes(8, 2)
+    model = lolat.fit(table(tmp_path, given, back, "steps.csv"))
+    assert off(model, given, back) < 0.05
+    assert off(model, others, back) < 0.1
+    claimed = model.document["predictors"]["kernels"]["error"]
+    assert claimed["fitted"]["median"] < claimed["left_out"]["median"] < 0.05
+
+
+def test_a_few_steps_beside_inference_set_their_level(tmp_path: Path) -> None:
+    given, back = sizes(30, 3), 4.0
+    tables = [
+        table(tmp_path, given, None, "inference.csv"),
+        table(tmp_path, given[:6], back, "training.csv"),
+    ]
+    model = lolat.fit(tables)
+    width, tokens = given[9]
+    forward = SAMPLES * 16 * width * width * tokens / MACS_PER_MS
+    predicted = model.predict(encoder(width, tokens), SAMPLES).latency_ms
+    assert predicted == pytest.approx(forward, rel=0.1)
+    assert off(model, given[10:], back) < 0.15
+
+
+def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> None:
+    """Drawn to the rows by their number, of inference and of training each; judged on rows left out."""
+    file = tmp_path / "gpu.json"
+    document = known_device.document(measured=["dense", "elements", "norm"])
+    file.write_text(json.dumps(document))
+    before, net = lolat.load(file), tmp_path / "net.json"
+    net.write_text(json.dumps(known_device.network().to_dict()))
+    steps = {n: before.cost(net, n).options[0].parts_ms for n in (64, 128, 256)}
+    passes = {n: (p["forward"] or 0.0) + (p["backward"] or 0.0) for n, p in steps.items()}
+    lines = [f"{net},{n},{1.5 * ms},fp32,training\n" for n, ms in passes.items()]
+    rows = tmp_path / "rows.csv"
+    rows.write_text(HEADER + "".join(lines))
+    trained = lolat.fit([file, rows], tmp_path / "trained.json")
+    expected = 1.5 ** (3 / 4)
+    for n, ms in passes.items():
+        parts = trained.cost(net, n).options[0].parts_ms
+        found = (parts["forward"] or 0.0) + (parts["backward"] or 0.0)
+        assert found == pytest.approx(expected * ms)
+        assert trained.predict(net, n).latency_ms == before.predict(net, n).latency_ms
+    # All rows are of one network: left out with the others, it has the level of none.
+    error = trained.document["predictors"]["kernels"]["error"]["left_out"]["median"]
+    assert error == pytest.approx(1 - 1 / 1.5)
+    assert any("1.50 times" in text for text in trained.document["warnings"])
+    ms = before.predict(net, 64).latency_ms
+    rows.write_text(HEADER + f"{net},64,{2 * ms},fp32,inference\n")
+    slower = lolat.fit([file, rows])
+    assert slower.predict(net, 64).latency_ms == pytest.approx(math.sqrt(2) * ms)
+    wider = slower.predict(net, 64).interval_ms, before.predict(net, 64).interval_ms
+    assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]
