@@ -182,22 +182,25 @@ def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared
 def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
     from lolat.llm.calibration import by_layout, timed_of
+    from lolat.llm.domain import interval
+    from lolat.llm.gpu import GPU
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
-    from lolat.llm.serving import serve
+    from lolat.llm.serving import layout_of, serve
 
     section, found = model.language_models, []
     device = model.device.partition(" (")[0]
-    off = math.exp(section.spread[0])
     for some in by_layout(read_served(path, device, section.framework)):
         try:
             timed = timed_of(section, some, find_decoder)
             served = serve(section.ways, timed.steps, timed.load)
-            times = served.tpot_ms.tolist(), served.ttft_ms.tolist()
-            for row, tpot, ttft in zip(some, *times, strict=True):
+            layout = layout_of(section, find_decoder(some[0].model), *some[0].layout)
+            low, high, _ = interval(GPU(section), layout, timed.load, timed.steps.decode)
+            tpot = served.tpot_ms
+            times = (column.tolist() for column in (tpot, tpot * low, tpot * high, served.ttft_ms))
+            for row, ms, *ends, ttft in zip(some, *times, strict=True):
                 one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
-                interval = (tpot / off, tpot * off)
-                found.append(Compared(one, tpot, interval, {"predicted_ttft_ms": ttft}))
+                found.append(Compared(one, ms, (ends[0], ends[1]), {"predicted_ttft_ms": ttft}))
         except LolatError as error:
             left_out.add(f"{some[0].model}: {error}", error.code, len(some))
     return _or_nothing(found, path, left_out)

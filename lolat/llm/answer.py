@@ -13,8 +13,9 @@ from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, UNSEEN, Section, is_whole
-from lolat.llm.remarks import free_users, is_unseen, remarks
+from lolat.llm.domain import interval
+from lolat.llm.gpu import GPU, Section, is_whole
+from lolat.llm.remarks import free_users, remarks
 from lolat.llm.serving import (
     GIB,
     PARTS,
@@ -52,7 +53,8 @@ class ServedModel(Result):
     fits, 0 where not even the weights do: then there are no times. `tokens_per_s`: output tokens of all
     GPUs. `dollars_per_million`: output tokens, their prompts included. `goes_to`: ms of an output token.
     `rented`: the machines whose price `dollars_per_hour` is; each holds whole groups of GPUs.
-    `within`: whether it fits and keeps the limits, None where there are none.
+    `within`: whether it fits and keeps the limits, None where there are none. `in_domain`: whether such a
+    load was served and its operations timed; else the intervals are wider.
     """
 
     model: str
@@ -82,6 +84,7 @@ class ServedModel(Result):
     rented: str | None = None
     goes_to: Mapping[str, float] | None = None
     within: bool | None = None
+    in_domain: bool | None = None
 
     @property
     def gpus_words(self) -> str:
@@ -308,17 +311,19 @@ def _rows(
     first = serve(steady(section), steps, load).ttft_ms  # the same load for all frameworks
     memory = (layout.weight_bytes + each * layout.cache_bytes(tokens)) / GIB
     rate = 1e3 * asked.output_tokens * users / found.cycle_ms
+    low, high, inside = interval(gpu, layout, load, steps.decode)
+    first_low, first_high, first_inside = interval(gpu, layout, load, steps.prompt, first=True)
+    tpots = np.stack([low, high], 1) * found.tpot_ms[:, None]
+    ttfts = np.stack([first_low, first_high], 1) * first[:, None]
     columns = (fit * replicas, memory, rate, first, found.tpot_ms, found.prompt_ms, found.step_ms,
-               _goes_to(gpu, layout, steps, found))  # fmt: skip
+               _goes_to(gpu, layout, steps, found), tpots, ttfts, inside & first_inside)  # fmt: skip
     what = (layout.decoder.name, device, _called(layout), layout.kv_dtype, asked.input_tokens,
             asked.output_tokens)  # fmt: skip
-    least = UNSEEN if is_unseen(gpu, layout) else section.spread
-    off, off_first = (math.exp(max(pair)) for pair in zip(section.spread, least, strict=True))
     numbers = {r for _, r in pairs}
     hourly = {r: _rented(rental, r, parallel) for r in numbers}
     rows = []
     for (n, r), *cells in zip(pairs, *(column.tolist() for column in columns), strict=True):
-        largest, gib, speed, ttft, tpot, prompt, step, goes_to = cells
+        largest, gib, speed, ttft, tpot, prompt, step, goes_to, tpot_of, ttft_of, is_inside = cells
         gpus = parallel * r
         where = (*what, n, parallel, r, gpus, n <= largest, gib, int(largest))
         if not largest:
@@ -327,9 +332,9 @@ def _rows(
         dollars, machines = hourly[r]
         price = None if dollars is None else dollars / 3600.0 / speed * 1e6
         row = ServedModel(
-            *where, ttft, tpot, (tpot / off, tpot * off), (ttft / off_first, ttft * off_first),
-            prompt, step, speed, 1e3 / tpot, speed / gpus, price, dollars, machines,
-            dict(zip(GOES_TO, goes_to, strict=True)),
+            *where, ttft, tpot, tuple(tpot_of), tuple(ttft_of), prompt, step, speed, 1e3 / tpot,
+            speed / gpus, price, dollars, machines, dict(zip(GOES_TO, goes_to, strict=True)),
+            in_domain=is_inside,
         )  # fmt: skip
         rows.append(row)
     return rows

@@ -67,8 +67,7 @@ def by_layout(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
     """Served rows that have a layout in common, together."""
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
-        key = (row.model, row.dtype, row.kv_dtype, row.tensor_parallel, row.expert_parallel)
-        kinds.setdefault(key, []).append(row)
+        kinds.setdefault((row.model, *row.layout), []).append(row)
     return [*kinds.values()]
 
 
@@ -76,15 +75,12 @@ def timed_of(
     section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
 ) -> Timed:
     """Served rows of one layout with their steps; `decoder_of`: the decoder of a model's name."""
-    r = rows[0]
-    layout = layout_of(
-        section, decoder_of(r.model), r.tensor_parallel, r.expert_parallel, r.dtype, r.kv_dtype
-    )
+    layout = layout_of(section, decoder_of(rows[0].model), *rows[0].layout)
     columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
     inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
     users = users_that_fit(section, layout, inputs + outputs / 2.0)
     load = Load(inputs, outputs, concurrency, users)
-    group = np.full(len(rows), f"{r.model} {r.dtype}".strip())
+    group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
     return Timed(steps_of(GPU(section), layout, load), load, tpot, ttft, group)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
+from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
 from lolat.llm.frameworks import framework_of
 from lolat.llm.gpu import GPU, IN_GENERAL, Ways
 from lolat.llm.serving import (
@@ -102,15 +103,30 @@ def remarks(
                 f"({row.load_words})"
             )
     yield from _scheduled(gpu, layout, rows)
-    node = int(section.sheet.gpus_per_node)
-    if any(one.tensor_parallel > node for one in rows):
-        yield f"more than the {node} GPUs of a node: taken to be linked as within one, which few are"
+    yield from _outside(gpu, rows)
 
 
-def is_unseen(gpu: GPU, layout: Layout) -> bool:
-    """Whether the served rows of a GPU are all of the other kind of model, dense or with experts."""
-    kinds = gpu.section.kinds
-    return bool(kinds) and layout.decoder.kind not in kinds
+def _outside(gpu: GPU, rows: Sequence[ServedModel]) -> Iterator[str]:
+    """Loads that nobody served, and GPUs of several machines."""
+    timed = [row for row in rows if row.tpot_ms is not None]
+    columns = [
+        (r.input_tokens, r.output_tokens, *_each(r), r.largest_concurrency / r.replicas)
+        for r in timed
+    ]
+    if timed:
+        found = beyond(Load(*np.array(columns).T))
+        if what := [f"{MOST_SERVED[name]:,} {name}" for name, more in found.items() if more.any()]:
+            number = int(np.any([*found.values()], axis=0).sum())
+            yield (
+                f"{plural(number, 'row')} OUTSIDE what was served on any GPU: more than "
+                f"{' and '.join(what)}; the interval is wider for it"
+            )
+    node = int(gpu.section.sheet.gpus_per_node)
+    if any(row.tensor_parallel > node for row in rows):
+        yield (
+            f"more than the {node} GPUs of a node is OUTSIDE: taken to be linked as within one, which few "
+            f"are; the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
+        )
 
 
 def _scheduled(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:

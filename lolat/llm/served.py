@@ -52,6 +52,11 @@ class ServedRow:
             self.dtype, self.kv_dtype,
         )  # fmt: skip
 
+    @property
+    def layout(self) -> tuple[int, int, str, str]:
+        """How the model was split and quantized, as `layout_of` takes it."""
+        return self.tensor_parallel, self.expert_parallel, self.dtype, self.kv_dtype
+
 
 def read_served(
     path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None

@@ -1,0 +1,102 @@
+"""Intervals outside of what was served or timed are wider, and told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
+from lolat.model import Model
+from tests.llm.known_gpu import LARGE, LLAMA, SHEET, document, operation, section
+
+
+def row(asked: dict[str, Any], config: Any = LLAMA, **changes: Any) -> tuple[Any, str]:
+    """(the one row, all remarks)."""
+    answer = Model(document(section(**changes))).llm(config, **{"tensor_parallel": 1, **asked})
+    [found] = answer.served
+    return found, "\n".join(answer.warnings)
+
+
+def ends(row: Any) -> tuple[float, float]:
+    """Logarithms of the ends of the interval, of the time per output token."""
+    low, high = row.tpot_interval_ms
+    return math.log(low / row.tpot_ms), math.log(high / row.tpot_ms)
+
+
+def test_inside_the_interval_is_that_of_the_served_rows() -> None:
+    found, said = row({"concurrency": 512, "input_tokens": 4000, "output_tokens": 100})
+    assert ends(found) == pytest.approx((-0.2, 0.2))
+    assert (found.in_domain, "OUTSIDE" in said) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "doublings"),  # of tokens
+    [
+        ({"concurrency": 2048, "input_tokens": 100, "output_tokens": 100}, 0.0),
+        ({"concurrency": 8, "input_tokens": 32768, "output_tokens": 100}, 2.0),
+        ({"concurrency": 1024, "input_tokens": 16384, "output_tokens": 16384}, 2.0),
+        # No more than memory holds run at once.
+        ({"concurrency": 10**6, "input_tokens": 8000, "output_tokens": 100}, 0.0),
+    ],
+)
+def test_a_load_that_nobody_served_is_outside(asked: dict[str, Any], doublings: float) -> None:
+    config = {**LLAMA, "max_position_embeddings": 10**6}
+    found, said = row(asked, config)
+    at_once = min(asked["concurrency"], found.largest_concurrency)
+    doublings += max(math.log2(at_once / MOST_SERVED["requests at once"]), 0.0)
+    assert doublings >= 1.0
+    off = math.hypot(0.2, DOUBLING * doublings)
+    assert ends(found) == pytest.approx((-off, off))
+    assert found.in_domain is False
+    assert "1 row OUTSIDE what was served on any GPU" in said
+
+
+def test_gpus_of_several_machines_may_be_linked_as_machines_are() -> None:
+    """All-reduces of 16 GPUs at up to 400 GB/s in a node of 8, or at what links machines."""
+    config = {**LARGE, "num_attention_heads": 32, "num_key_value_heads": 16}
+    found, said = row({"concurrency": 8, "tensor_parallel": 16}, config)
+    assert found.goes_to is not None
+    low, high = ends(found)
+    reduced = found.goes_to["all_reduce"] / found.tpot_ms
+    most = math.exp(0.2) * (1.0 + (SHEET.link_gb_s / BETWEEN_GB_S - 1.0) * reduced)
+    assert low == pytest.approx(-0.2)
+    assert 1.2 < math.exp(high) < 1.1 * most
+    assert (found.in_domain, "8 GPUs of a node is OUTSIDE" in said) == (False, True)
+    within, _ = row({"concurrency": 8, "tensor_parallel": 8}, config)
+    assert (ends(within)[1], within.in_domain) == (pytest.approx(0.2), True)
+
+
+def test_an_operation_that_was_not_timed_widens_by_its_share() -> None:
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    like = msgspec.structs.replace(operation("gemm", "bfloat16"), like="other", rows=0)
+    operations["gemm"]["bfloat16"] = like
+    found, _ = row({"concurrency": 8}, LARGE, operations=operations)
+    usual, _ = row({"concurrency": 8}, LARGE)
+    assert (found.in_domain, usual.in_domain) == (False, True)
+    high = ends(found)[1]
+    assert math.hypot(0.2, 0.5 * UNTIMED) < high < math.hypot(0.2, UNTIMED)
+    # Weights of 4 bits were timed nowhere: their products are those of bfloat16.
+    four, said = row({"concurrency": 8, "dtype": "int4_wo"}, LARGE)
+    assert (four.in_domain, "its products in bfloat16" in said) == (False, True)
+    assert ends(four)[1] > 0.21
+
+
+def test_a_table_is_compared_with_the_same_interval(tmp_path: Path) -> None:
+    """One way to predict: inside and outside, of a kind that was served and one that was not."""
+    (tmp_path / "net.json").write_text(json.dumps(LARGE))
+    table = tmp_path / "served.csv"
+    loads = [(8, 1000, 1, ""), (8, 1000, 16, "fp8"), (4, 32000, 1, "int4_wo")]
+    lines = [f"{tmp_path}/net.json,{n},100,{c},{t},9,{d}" for c, n, t, d in loads]
+    head = "model,input_tokens,output_tokens,concurrency,tensor_parallel,tpot_ms,dtype"
+    table.write_text("\n".join([head, *lines]))
+    model = Model(document(section(kinds=("experts",))))
+    for seen, (users, tokens, parallel, dtype) in zip(
+        model.evaluate_table(str(table)).rows(), loads, strict=True
+    ):
+        [asked] = model.llm(LARGE, tokens, 100, users, parallel, dtype=dtype).served
+        assert seen["interval_ms"] == pytest.approx(asked.tpot_interval_ms)
