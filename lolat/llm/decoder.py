@@ -159,10 +159,6 @@ class Decoder:
                     size += layer.number * matrices * (each[part] - 2.0)
         return round(size)
 
-    def cache_bytes_per_token(self, kv_dtype: str = "bfloat16") -> int:
-        """Bytes of keys and values of one token, as long as it is in every layer's window."""
-        return self.cache_bytes(1, kv_dtype)
-
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16") -> int:
         """Bytes of keys and values of one sequence of `tokens`; a layer keeps no more than its window.
 

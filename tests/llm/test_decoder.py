@@ -387,8 +387,8 @@ def test_float32_is_served_in_two_bytes() -> None:
 
 def test_the_cache_by_hand() -> None:
     llama, gpt = read_decoder(published("llama-3.1-8b")), read_decoder(published("gpt-oss-20b"))
-    assert llama.cache_bytes_per_token() == 128 * 1024
-    assert llama.cache_bytes_per_token("fp8") == 64 * 1024
+    assert llama.cache_bytes(1) == 128 * 1024
+    assert llama.cache_bytes(1, "fp8") == 64 * 1024
     assert llama.cache_bytes(1000) == 1000 * 128 * 1024
     assert gpt.kinds == tuple(
         Layers(number=12, window=w, experts=True, kept=frozenset({"attention"})) for w in (128, 0)
