@@ -129,7 +129,7 @@ def fit(
     elif facts is not None:
         raise _not_together(contents)
     elif kinds == [EPOCHS]:
-        document = epochs_document(paths[0], stem, name, read_network)
+        document = epochs_document(paths[0], stem, name, read_network, tell)
         if name is None and Path(output or "").is_file():
             document["device"] = UNKNOWN  # it is the file's
     elif kinds == [BLOCKS]:

@@ -56,7 +56,8 @@ def fit(
     precision, launch, channels_last; also as timm's benchmark.py writes them. Several tables make one
     device.
 
-    Epochs of training: network, batch_size, samples, optimizer, epoch_s; `lolat cost` answers by them.
+    Epochs of training: network, batch_size, samples, optimizer, epoch_s, and where known precision; `lolat
+    cost` answers by them.
 
     Operations of language models: op, dtype, latency_ms; gemm has m, n, k; prefill_attention and
     decode_attention have batch, length, heads, kv_heads, head_dim, kv_dtype, window; moe has tokens,

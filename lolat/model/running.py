@@ -42,6 +42,11 @@ def mode_of(document: Mapping[str, Any]) -> Mode:
     return Mode(dtype, launch, where.get("channels_last") is True)
 
 
+def epochs_mode(document: Mapping[str, Any]) -> Mode:
+    """How the device of a model file trained in its timed epochs; in float32 where nobody said it."""
+    return msgspec.convert(document["epochs"].get("mode") or {}, Mode)
+
+
 def own_precision(graph: Graph) -> str | None:
     """The precision of a network that is in half itself, as after `module.half()`; None of all others."""
     return HALVES.get(own_dtype(graph) or "")
@@ -58,7 +63,14 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
     """
     if precision is None and launch is None:
         return model
-    document, dtype = model.inference, None if precision is None else dtype_named(precision)
+    dtype = None if precision is None else dtype_named(precision)
+    asked = {n: v for n, v in (("dtype", dtype), ("launch", launch)) if v is not None}
+    if "predictors" not in model.document and "epochs" in model.document:
+        _check_epochs(model, dtype, launch)
+        return _asked(model, {**model.document}, precision, launch)
+    document = dict(model.inference)
+    if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]
+        del document["epochs"]  # they say nothing of another way
     mode = mode_of(document)
     wanted = replace(
         mode,
@@ -78,7 +90,7 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
             code="no-launch",
         )
     if wanted == mode:
-        return _asked(model, {**model.document}, precision, launch)
+        return _asked(model, document, precision, launch)
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
     if wanted.dtype != mode.dtype and (other := _measured_so(document, wanted)):
@@ -90,12 +102,26 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
         if kind.name in predictors:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
-    changed = {**document, "predictors": predictors}
+    # Training that was measured in the one way says nothing of the other.
+    changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
     other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
     if other_units and is_measured(document):
         assert gpu is not None  # or the precision was refused
         changed[ESTIMATED] = _estimated(mode, wanted, gpu)
     return _asked(model, changed, precision, launch)
+
+
+def _check_epochs(model: Model, dtype: str | None, launch: str | None) -> None:
+    """InputError where a file of epochs alone is asked for a way in which they were not timed."""
+    timed = epochs_mode(model.document)
+    if dtype not in (None, timed.dtype):
+        raise no_precision(dtype or "", timed.dtype, None)
+    if launch not in (None, timed.launch):
+        raise InputError(
+            f"{arg('launch')} {launch}: {model.name} has epochs of {timed.launch} alone; expected that, or "
+            "a model of latencies",
+            code="no-launch",
+        )
 
 
 def _asked(

@@ -15,7 +15,9 @@ from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import behaviors
+from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.io.documents import NotNegative, Number, converted
+from lolat.io.progress import Warn
 from lolat.io.tables import read_table
 from lolat.model.file import made
 from lolat.training.iteration import PASS_TERMS, Optimizer, optimizer_named, pass_rows
@@ -30,12 +32,15 @@ BALANCE = 800.0  # multiplications while an element is moved: more than any devi
 
 
 class EpochSection(msgspec.Struct):
-    """`epochs` of a model file; `residuals`: log(measured / predicted) of networks left out of the fit."""
+    """`epochs` of a model file; `residuals`: log(measured / predicted) of networks left out of the fit;
+    `mode`: how the device trained, None where the table does not say it, which is taken to be float32.
+    """
 
     coefficients_ms: Terms
     residuals: list[Number]
     optimizers: tuple[str, ...]
     kinds: list[str]
+    mode: Mode | None = None
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
@@ -62,6 +67,11 @@ class EpochTraining(Training):
         self.document, self.name = document, str(document["device"])
         self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
         self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
+
+    @property
+    def mode(self) -> Mode | None:
+        """See `Training`."""
+        return self.section.mode
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`: both passes together."""
@@ -93,21 +103,31 @@ class EpochTraining(Training):
 
 
 def epochs_document(
-    path: str, name: str, device: str | None, read: Callable[[str], Graph]
+    path: str, name: str, device: str | None, read: Callable[[str], Graph], warn: Warn
 ) -> dict[str, Any]:
     """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
 
-    `read`: NETWORK -> Graph, called once for each network. InputError, with its line, for a row that is
-    wrong, and for too few of them.
+    The columns of MODE_COLUMNS say how it trained; `warn` is told where none is there. `read`: NETWORK ->
+    Graph, called once for each network. InputError, with its line, for a row that is wrong or was run in
+    another way than the first, and for too few of them.
     """
     table = read_table(path, COLUMNS, rows="timed epoch")
+    is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
+    if not is_told:
+        warn(f"{path} has no precision: its epochs are taken to be of float32")
     points: list[dict[str, Any]] = []
+    modes: list[Mode] = []
     rows, graphs = [], dict[str, Graph]()
     for row in table:
         seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
         batch_size, samples = row.whole("batch_size"), row.whole("samples")
         network = row["network"]
         try:
+            modes.append(Mode().of_row(row, row.where).inference)
+            if modes[-1] != modes[0]:
+                raise row.refused(
+                    f"run in {modes[-1]}, the first row in {modes[0]}; expected one way"
+                )
             run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
             if network not in graphs:
                 graphs[network] = trained_whole(read(network))
@@ -132,6 +152,7 @@ def epochs_document(
         "optimizers": sorted({p["optimizer"] for p in points}),
         "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
         "points": points,
+        **({"mode": msgspec.to_builtins(modes[0])} if is_told else {}),
     }
     return {**made(name, environment["device"], environment), "epochs": section}
 

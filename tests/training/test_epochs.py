@@ -12,10 +12,14 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.modes import Mode
+from lolat.model import Model, load
 from lolat.training.epochs import TERMS, EpochTraining, epochs_document
+from lolat.training.iteration import OPTIMIZERS, memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.cli.commands import Command
+from tests.training import known_device, test_learning
 from tests.training.epoch_tables import (
     Epoch,
     epoch,
@@ -104,7 +108,7 @@ def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
         graphs.append(name)
         return synthetic.network()
 
-    found = epochs_document(str(path), "m", None, read_one)
+    found = epochs_document(str(path), "m", None, read_one, print)
     assert [tuple(p.values()) for p in found["epochs"]["points"][:2]] == [
         ("nets:fc", 8, 100, "adam", 1.5),
         ("keras:VGG16", 16, 1000, "sgd", 0.002),
@@ -165,3 +169,46 @@ def test_epochs_are_added_to_what_a_model_knows(
     assert len(after["epochs"]["points"]) == 12
     assert lolat("fit", table, "--output", model_file, "--name", "another desk").code == 2
     assert json.loads(model_file.read_text()) == after
+
+
+def in_precision(table: Path, *precisions: str) -> Path:
+    """The table with a column of these, the last for all other rows."""
+    head, *rows = table.read_text().splitlines()
+    each = [*precisions, *[precisions[-1]] * len(rows)]
+    lines = [f"{row},{each[i]}" for i, row in enumerate(rows)]
+    path = table.with_name("p.csv")
+    path.write_text("\n".join([f"{head},precision", *lines]) + "\n")
+    return path
+
+
+def test_epochs_of_mixed_precision_have_its_memory(
+    lolat: Command, model_file: Path, table: Path
+) -> None:
+    """By `memory_bytes` in that mode; another precision is refused, or answered without these epochs."""
+    net, output = network_file(table.parent, 2), table.with_name("amp.json")
+    said = lolat.done("fit", table, "--output", table.with_name("plain.json")).err
+    assert "taken to be of float32" in said
+    size = (net, "--batch-size", 64)
+    lolat.done("fit", in_precision(table, "amp"), "--output", output)
+    answer = lolat.json("cost", output, *size)
+    sgd, graph = OPTIMIZERS["sgd"], synthetic.network(2, 8, 8)
+    expected = memory_bytes(graph, 64, sgd, Mode("amp"))
+    assert (answer["precision"], answer["memory_bytes"]) == ("amp", expected)
+    assert expected != memory_bytes(graph, 64, sgd)
+    assert lolat.json("cost", output, *size, "--precision", "amp")["options"] == answer["options"]
+    for way in (("--precision", "fp32"), ("--launch", "compiled")):
+        assert lolat("cost", output, *size, *way).code == 2
+    lolat.done("fit", in_precision(table, "amp"), "--output", model_file)
+    whole = load(model_file).run_as("fp32").cost(net, 64)
+    assert (whole.precision, whole.estimated) == ("fp32", True)
+    refused = lolat("fit", in_precision(table, "amp", "fp32"), "--output", output)
+    assert refused.code == 2
+    assert "line 3" in refused.err
+
+
+def test_training_measured_in_one_precision_says_nothing_of_another() -> None:
+    document = known_device.document() | {"training": test_learning.SECTION | {"points": []}}
+    model = Model(document)
+    assert not model.cost(known_device.network(), 8).estimated
+    other = model.run_as("amp").cost(known_device.network(), 8)
+    assert (other.precision, other.estimated) == ("amp", True)
