@@ -32,7 +32,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
     "memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, link_gb_s."
 )
 @common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
-               help="GPUs that share a served model, where its row or file does not say it.")  # fmt: skip
+               help="GPUs that share the model. Of served rows and files that do not say it.")  # fmt: skip
 @common.json_option
 def fit(
     tables: tuple[str, ...],

@@ -34,7 +34,7 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--concurrency", type=SEVERAL, default="1,8,32,128", show_default=True,
                help="Requests that are there all the time.")  # fmt: skip
 @common.option("--tensor-parallel", type=SEVERAL, default=(),
-               help="GPUs that share the model; if not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
+               help="GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
 @common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
                help="Groups of these GPUs that share the experts whole.")  # fmt: skip
 @common.option("--dtype", default="", metavar="TYPE",
