@@ -38,7 +38,8 @@ NOTHING = "nothing"
 class Query:
     """The question that a prediction answers: the latency of `graph` on the device of `model`.
 
-    `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual.
+    `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual;
+    `reader`: reads the network at another resolution, None: as `spec` tells.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class Query:
     coverage: float | None = None
     spec: Any = None
     input_size: tuple[int, ...] = ()
+    reader: AtSize | None = None
 
     @property
     def network(self) -> str:
@@ -59,7 +61,7 @@ class Query:
         """Reads the network again at another resolution; None where it has one size only."""
         from lolat.model import at_size
 
-        return at_size(self.graph if self.spec is None else self.spec)
+        return self.reader or at_size(self.graph if self.spec is None else self.spec)
 
     @property
     def arguments(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from shlex import join
 from typing import Any
+from urllib.parse import urlencode
 
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
@@ -59,7 +60,7 @@ def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize
         else milliseconds(predictions[0].latency_ms),
         "predictions": predictions,
         "command": _command("predict", form, device),
-        "report": f"/report{form.link()[1:]}&only={device.key}",
+        "report": f"/report{form.link()[1:]}&{urlencode({'only': device.key})}",
     }
 
 

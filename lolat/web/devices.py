@@ -40,11 +40,16 @@ class Device:
 
     @property
     def argument(self) -> str:
-        """MODEL of a command in the server's working directory: a name, or else a path."""
-        with contextlib.suppress(LolatError, OSError):
-            if places.find_model(self.path.stem).resolve() == self.path:
-                return self.path.stem
-        return str(self.path)
+        """MODEL of a command in the server's working directory."""
+        return argument_of(self.path)
+
+
+def argument_of(path: Path) -> str:
+    """A model file as an argument: its name, or else its path."""
+    with contextlib.suppress(LolatError, OSError):
+        if places.find_model(path.stem).resolve() == path:
+            return path.stem
+    return str(path)
 
 
 def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
@@ -67,5 +72,5 @@ def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
 
 @lru_cache(maxsize=256)
 def _loaded(path: Path, changed_ns: int) -> Model:
-    """A model, read again where its file has changed."""
-    return load(path)
+    """A model, read again where its file has changed; its remarks name it as a command does."""
+    return load(argument_of(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from lolat.graph.modes import LAUNCHES
 from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.model.budget import MOST_BATCH, VARY
+from lolat.model.budget import VARY
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.training.cost import AUTO
@@ -104,6 +105,20 @@ class Field:
             raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
         return self.parse(text)
 
+    def word(self, text: str) -> str:
+        """The value of a text, as an option of a command has it; "" where it is empty."""
+        value = self.value(text)
+        values = value if isinstance(value, tuple) else () if value in (None, "") else (value,)
+        return ",".join(str(v).removesuffix(".0") for v in values)
+
+    def near(self, text: str) -> str:
+        """The text, where the field takes it; else its first word; else the default."""
+        for near in (text, *re.findall(r"[^,\s]+", text)[:1]):
+            with contextlib.suppress(InputError):
+                self.value(near)
+                return near
+        return self.default
+
 
 VARY_WORDS = {
     "width": "width: channels of every layer",
@@ -140,7 +155,8 @@ OF_NETWORK = Subject("Network", (
     Field("input_size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           Numbers(most=10**7, longest=6, may_be_empty=True)),
 ), lambda: [n.removeprefix("keras:") for n in shipped_networks()], ENDINGS, 200 * 2**20,
-   "Its layers are read here, on this computer, and the file is deleted at once; no weights, no code.",
+   "Its layers are read here, on this computer; no weights, no code. The file is kept in memory while the "
+   "server runs.",
    "lolat predict MODEL FILE",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
@@ -159,6 +175,11 @@ class Tab(NamedTuple):
     title: str
     fields: tuple[Field, ...]
     subject: Subject = OF_NETWORK
+
+    @property
+    def every(self) -> dict[str, Field]:
+        """All its fields by name, those of what it asks about first."""
+        return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
 def _steps(least: int, most: int) -> tuple[str, ...]:
@@ -183,7 +204,7 @@ def batch_on_each(text: str) -> int | str:
 TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
-              Numbers(most=MOST_BATCH, longest=8)),
+              Numbers(longest=8)),
         *WAY,
     )),
     "budget": Tab("What fits", (
@@ -191,8 +212,8 @@ TABS = {
         Field("max_ms", "At most, ms", "15", "", Numbers(least=1e-6, whole=False)),
         Field("sure", "Sure to stay within it, %", "",
               "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
-              Numbers(most=99.9, whole=False, may_be_empty=True)),
-        Field("batch_size", "Batch size", "1", "samples at once", Numbers(most=MOST_BATCH)),
+              Numbers(least=0.001, most=99.999, whole=False, may_be_empty=True)),
+        Field("batch_size", "Batch size", "1", "samples at once", Numbers()),
         *WAY,
     )),
     "training": Tab("Training and cost", (
@@ -254,7 +275,7 @@ class Form:
         usual = "latency" if first is None or first.answers("latency") else "llm"
         self.view = view if view in TABS else usual
         _, self.own_fields, self.subject = TABS[self.view]
-        self.fields = {f.name: f for f in (*self.subject.fields, *self.own_fields)}
+        self.fields = TABS[self.view].every
         self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
         # The form has an empty one of its own: at first there is none.
         given = dict.fromkeys(text for name, text in query if name == "model")
@@ -266,13 +287,13 @@ class Form:
         self.elsewhere = {
             key: devices[key] for name, key in query if name == "elsewhere" and key in devices
         }
-        others = dict.fromkeys(
-            f.name for t in TABS.values() for f in (*t.subject.fields, *t.fields)
+        # A text that this tab's field cannot take is kept as that of its own tab: "latency.batch_size".
+        others = [(v, name) for v, tab in TABS.items() if v != self.view for name in tab.every]
+        names = dict.fromkeys(
+            [*(n for _, n in others if n not in self.fields), *map(".".join, others)]
         )
         self.kept = [("elsewhere", key) for key in self.elsewhere]
-        self.kept += [
-            (n, self.typed[n]) for n in others if n in self.typed and n not in self.fields
-        ]
+        self.kept += [(n, self.typed[n]) for n in names if n in self.typed]
 
     def text(self, name: str) -> str:
         """What a field holds, or what it holds at first."""
@@ -305,18 +326,18 @@ class Form:
         return plain(error.worded(label))
 
     def options(self) -> list[str]:
-        """The fields of the tab as options of its command, without those that are as at first there."""
+        """The fields of the tab as options of its command, without those that are empty."""
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
-            text = re.sub(r"[,\s]+", ",", self.text(field.name))
-            if text and (field.name != "batch_size" or text != "1"):
+            if text := field.word(self.text(field.name)):
                 words += ["--" + field.name.replace("_", "-"), text]
         return words
 
     def network(self) -> str:
-        """NETWORK or CONFIG of a command; of a file that was sent its name."""
+        """NETWORK or CONFIG of a command; of a file that was sent its name, as that of a file."""
         named: str = self.subject.named.value(self.text(self.subject.named.name))
-        return sent_name(named)
+        name = sent_name(named)
+        return f"./{name}" if name != named and (name.startswith("-") or ":" in name) else name
 
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
@@ -330,14 +351,23 @@ class Form:
 
     def tabs(self) -> dict[str, tuple[str, str]]:
         """Of each view its title and its address, with the same devices, and what is typed in fields that
-        it has too.
+        it has too, as far as they take it.
         """
-        typed = {n: self.text(n) for n, f in self.fields.items()
-                 if f in self.subject.fields or self.text(n) != f.default}  # fmt: skip
-        kept = [*typed.items(), *(pair for pair in self.kept if pair[0] != "elsewhere")]
         known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
         found = {}
         for view, tab in TABS.items():
             at = [("model" if d.answers(view) else "elsewhere", key) for key, d in known.items()]
-            found[view] = tab.title, "/?" + urlencode([("view", view), *at, *kept], safe=",:@")
+            texts = {name: text for name, text in self.kept if name != "elsewhere"}
+            for name, field in self.fields.items():
+                text, other = self.text(name), tab.every.get(name, field)
+                own = texts.pop(f"{view}.{name}", None)
+                if own is not None and field.near(own) == text:
+                    texts[name] = own  # nobody changed it since
+                    continue
+                if field in self.subject.fields or text != field.default:
+                    texts[name] = text if other == field else other.near(text)
+                if texts.get(name, text) != text:
+                    texts[f"{self.view}.{name}"] = text
+            pairs = [("view", view), *at, *texts.items()]
+            found[view] = tab.title, "/?" + urlencode(pairs, safe=",:@")
         return found

@@ -1,23 +1,24 @@
-"""What a page asks about, the last ones kept in memory: networks, each read by a process of its own, and
-language models.
+"""The networks and language models that a page asks about. The last ones are kept in memory, with the files
+that were sent; a process of its own reads each network.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
-from lolat.errors import InputError, NetworkError, arg
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
@@ -25,12 +26,15 @@ from lolat.llm.names import named
 from lolat.readers import OF_TRANSFORMERS
 from lolat.readers.cache import Cache
 from lolat.readers.children import read_in_child
-from lolat.readers.size import is_of_size
-from lolat.units import plain, shapes_text
+from lolat.units import plain
 
 UPLOAD = "upload:"
-"""What NETWORK of a file that was sent begins with; the file's name follows, and digits of its content."""
+"""The first part of NETWORK of a file that was sent; the file's name and digits of its content follow."""
 MOST_KEPT = 128
+MOST_BYTES = 256 * 2**20
+"""Total size of the files that are kept."""
+FAILED_S = 60.0
+"""Seconds in which a network that could not be read is not read again."""
 
 
 def sent_name(spec: str) -> str:
@@ -41,57 +45,123 @@ def sent_name(spec: str) -> str:
 
 ReadNetwork = Callable[[str, tuple[int, ...]], Graph]
 """Reads NETWORK of the command line at an input size; NetworkError where it cannot."""
+Key = tuple[str, tuple[int, ...]]
+"""NETWORK and its input size."""
 
 
 class Networks:
-    """Keeps the last networks; reads one at a time, each once."""
+    """Keeps the last networks and sent files. It reads one network at a time, each once.
 
-    def __init__(self, read: ReadNetwork = read_in_child) -> None:
-        self._read = read
-        self._graphs: dict[tuple[str, tuple[int, ...]], Graph] = {}
-        self._lock = threading.Lock()
+    One more network can wait for its turn: the newest that was asked for, as who types on asks anew.
+    """
+
+    def __init__(
+        self, read: ReadNetwork = read_in_child, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read, self._clock = read, clock
+        self._graphs: dict[Key, Graph] = {}
+        self._failed: dict[Key, tuple[float, LolatError]] = {}
+        self._files: dict[str, bytes] = {}
+        self._turn = threading.Condition()
+        self._reading: Key | None = None
+        self._waiting: Key | None = None
 
     def get(self, spec: str, size: tuple[int, ...] = ()) -> Graph:
-        """The network. NetworkError where it cannot be read, or a file is not known (any more)."""
-        with self._lock:
-            if (spec, size) not in self._graphs:
-                if spec.startswith(UPLOAD):
-                    return self._of_its_size(spec, size)
-                graph = Cache().read(spec, size, lambda: self._read(spec, size))
-                _keep(self._graphs, (spec, size), graph)
-            return self._graphs[spec, size]
-
-    def _of_its_size(self, spec: str, size: tuple[int, ...]) -> Graph:
-        """A file that was sent and read at another input size, where its network is of this one too."""
-        read = [graph for (known, _), graph in self._graphs.items() if known == spec]
-        if not read:
-            raise NetworkError(f"{sent_name(spec)} is not known (any more); give the file again")
-        if found := next((graph for graph in read if size and is_of_size(graph, size)), None):
-            return found
-        shapes = shapes_text((1, *shape) for shape in read[-1].input_sizes)
-        raise NetworkError(
-            f"{arg('input_size')}: {sent_name(spec)} was read with inputs of {shapes}; for others set this "
-            "field and give the file again. A .keras file can have others; an .onnx or a .json file keeps "
-            "the size that it was written with"
-        )
+        """The network. NetworkError where it cannot be read, or a file is not known (any more); LolatError
+        (code "replaced") where a newer question took its place in the queue.
+        """
+        key = spec, size
+        graph = self._graphs.get(key)
+        if graph is None and spec.startswith(UPLOAD):
+            content = self._files.get(spec)
+            if content is None:
+                raise _unknown(NetworkError, spec)
+            graph = self._in_turn(key, partial(self._of_file, content, *key))
+        elif graph is None:  # one that comes along or is kept on disk waits for nobody
+            graph = Cache().read(*key, lambda: self._in_turn(key, partial(self._read, *key)))
+        _keep(self._graphs, key, graph)
+        return graph
 
     def put(self, file: BinaryIO, name: str, size: tuple[int, ...] = ()) -> str:
-        """Read an open file that a client sent as `name`, and keep its network, under the NETWORK returned.
+        """Keep an open file that a client sent as `name`; returns its NETWORK.
 
-        Nothing of the file is left on the disk. NetworkError where it is no network.
+        NetworkError where it is no network. One that leaves its input size open is kept: `get` says so.
         """
-        with self._lock, _received(file, name) as (name, path, spec):
-            stem, _, ending = name.rpartition(".")
-            if ending == "py":
-                raise _in_terminal(name, f"{stem}:FUNCTION", f"{stem}.json")
-            try:
-                graph = self._read(str(path), size)
-            except NetworkError as error:
-                if error.code == OF_TRANSFORMERS:
-                    raise _in_terminal(name, f"transformers:{name}", "net.json") from None
+        name, content, spec = _received(file, name)
+        stem, _, ending = name.rpartition(".")
+        if ending == "py":
+            raise _in_terminal(name, f"{stem}:FUNCTION", f"{stem}.json")
+        self._files.pop(spec, None)
+        self._files[spec] = content
+        while len(self._files) > 1 and sum(map(len, self._files.values())) > MOST_BYTES:
+            del self._files[next(iter(self._files))]
+        try:
+            self.get(spec, size)
+        except NetworkError as error:
+            if error.code != "input-size":
+                self._files.pop(spec, None)
                 raise
-            _keep(self._graphs, (spec, size), replace(graph, name=stem))
         return spec
+
+    def _of_file(self, content: bytes, spec: str, size: tuple[int, ...]) -> Graph:
+        """The network of a sent file."""
+        name = sent_name(spec)
+        try:
+            with _written(content, name) as path:
+                graph = self._read(str(path), size)
+        except NetworkError as error:
+            if error.code == OF_TRANSFORMERS:
+                raise _in_terminal(name, f"transformers:{name}", "net.json") from None
+            raise
+        stem, _, ending = name.rpartition(".")
+        return graph if ending == "json" else replace(graph, name=stem)
+
+    def _in_turn(self, key: Key, read: Callable[[], Graph]) -> Graph:
+        """Read a network, or take the result of who reads the same one."""
+        with self._turn:
+            self._wait(key)
+            if key in self._graphs:
+                return self._graphs[key]
+            if error := self._failure(key):
+                raise error.reworded(error.message)  # a copy, as several threads may raise it
+            self._reading = key
+        try:
+            graph = read()
+            _keep(self._graphs, key, graph)
+            return graph
+        except LolatError as error:
+            _keep(self._failed, key, (self._clock(), error.reworded(error.message)))
+            raise
+        finally:
+            with self._turn:
+                self._reading = None
+                self._turn.notify_all()
+
+    def _wait(self, key: Key) -> None:
+        """Wait until nobody reads, or there is a result. LolatError where another takes the place."""
+
+        def is_known() -> bool:
+            return key in self._graphs or self._failure(key) is not None
+
+        if self._reading not in (None, key) and not is_known():
+            self._waiting = key
+            self._turn.notify_all()
+        self._turn.wait_for(
+            lambda: is_known() or self._reading is None or key not in (self._reading, self._waiting)
+        )
+        if self._waiting == key:
+            self._waiting = None
+        if self._reading is not None and not is_known():
+            raise LolatError(
+                "a newer question took the place of this one, which waited for its network to be read; "
+                "ask it again",
+                code="replaced",
+            )
+
+    def _failure(self, key: Key) -> LolatError | None:
+        """Why the network could not be read, where that was tried just now."""
+        at, error = self._failed.get(key, (-FAILED_S, None))
+        return error if self._clock() - at < FAILED_S else None
 
 
 class Decoders:
@@ -105,16 +175,17 @@ class Decoders:
         if not spec.startswith(UPLOAD):
             return named(spec)
         if spec not in self._sent:
-            raise InputError(f"{sent_name(spec)} is not known (any more); give the file again")
+            raise _unknown(InputError, spec)
         return self._sent[spec]
 
     def put(self, file: BinaryIO, name: str) -> str:
         """As `Networks.put`, of a configuration. InputError where it is none."""
-        with _received(file, name) as (name, path, spec):
+        name, content, spec = _received(file, name)
+        with _written(content, name) as path:
             decoder = read_decoder(path)
-            stem = name.rpartition(".")[0]
-            called = decoder.architecture if stem == "config" else stem
-            _keep(self._sent, spec, changed(decoder, name=called))
+        stem = name.rpartition(".")[0]
+        called = decoder.architecture if stem == "config" else stem
+        _keep(self._sent, spec, changed(decoder, name=called))
         return spec
 
 
@@ -126,28 +197,34 @@ def _in_terminal(name: str, network: str, output: str) -> NetworkError:
     )
 
 
+def _unknown(kind: type[InputError], spec: str) -> InputError:
+    """The error of a file that is not kept."""
+    return kind(f"{sent_name(spec)} is not known (any more); give the file again")
+
+
+def _received(file: BinaryIO, name: str) -> tuple[str, bytes, str]:
+    """(name, content, NETWORK) of an open file that a client sent as `name`."""
+    name, content = plain(re.split(r"[/\\]", name)[-1])[:200], file.read()
+    return name, content, f"{UPLOAD}{name}@{hashlib.sha256(content).hexdigest()[:6]}"
+
+
 @contextmanager
-def _received(file: BinaryIO, name: str) -> Iterator[tuple[str, Path, str]]:
-    """(name, where it lies for a moment, NETWORK) of an open file that a client sent as `name`; an
-    InputError names it by that.
-    """
-    name = plain(re.split(r"[/\\]", name)[-1])[:200]
+def _written(content: bytes, name: str) -> Iterator[Path]:
+    """A file with this content, for a moment; an InputError names it `name`."""
     with tempfile.TemporaryDirectory(prefix="lolat-") as folder:
         # The name that came with the file may be anything.
         path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
-        with path.open("wb") as copy:
-            shutil.copyfileobj(file, copy)
-        with path.open("rb") as copy:
-            digest = hashlib.file_digest(copy, "sha256").hexdigest()
+        path.write_bytes(content)
         try:
-            yield name, path, f"{UPLOAD}{name}@{digest[:6]}"
+            yield path
         except InputError as error:
             words = error.message.replace(str(path), name).replace(f"'{path.stem}'", repr(name))
             raise error.reworded(words) from error
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value; the first one goes where there are too many."""
+    """Keep a value as the newest; the oldest one goes where there are too many."""
+    kept.pop(key, None)
     kept[key] = value
     for first in list(kept)[:-MOST_KEPT]:
         kept.pop(first, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +16,7 @@ from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
 from lolat.web.devices import Device, devices
-from lolat.web.form import OF_LANGUAGE_MODEL, OF_NETWORK, Form
+from lolat.web.form import OF_LANGUAGE_MODEL, Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
@@ -64,7 +65,7 @@ class Pages:
         """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
         if form.subject is OF_LANGUAGE_MODEL:
             return self.decoders.put(file, name)
-        size = OF_NETWORK.fields[1].value(form.text("input_size"))
+        size = form.fields["input_size"].value(form.text("input_size"))
         return self.networks.put(file, name, size)
 
     def report(self, query: Query) -> str | None:
@@ -77,11 +78,16 @@ class Pages:
         if question is None or device is None or form.view != "latency":
             return None
         try:
-            graph = self.networks.get(question["network"], question["input_size"])
+            spec, size = question["network"], question["input_size"]
             model = answers.asked_of(device, question)
-            return page(model.predict(graph, question["batch_size"][0]))
+            found = model.predict(self.networks.get(spec, size), question["batch_size"][0])
+            return page(replace(found, query=replace(found.query, reader=self._at_size(spec))))
         except LolatError:
             return None
+
+    def _at_size(self, spec: str) -> answers.AtSize:
+        """Reads a network at another resolution."""
+        return lambda side: self.networks.get(spec, (side,))
 
     def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer as the template needs it; None with an error in the form where there is none."""
@@ -95,12 +101,10 @@ class Pages:
             field = next((name for name in error.arguments if name in form.fields), named)
             form.errors[field] = form.words(error)
             return None
-        is_file = spec.startswith(UPLOAD)
-        at_size = None if is_file else lambda side: self.networks.get(spec, (side,))
         cards, failed = [], list[tuple[Device, LolatError]]()
         for device in (form.devices[key] for key in form.ticked):
             try:
-                cards.append(answers.card(form, question, device, subject, at_size))
+                cards.append(answers.card(form, question, device, subject, self._at_size(spec)))
             except LolatError as error:
                 failed.append((device, error))
         if not cards:
@@ -113,7 +117,7 @@ class Pages:
             "subject": subject,
             "cards": cards,
             "failed": [(device, form.words(why)) for device, why in failed],
-            "is_file": is_file,
+            "is_file": spec.startswith(UPLOAD),
             "compared": answers.compared(cards) if is_latency else [],
             "served": answers.served_beside(cards),
             "blocks": answers.blocks(cards) if is_latency else None,

@@ -6,6 +6,7 @@ import html
 import re
 import signal
 import socket
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -46,6 +47,26 @@ def _page(text: str, status: int = 200, policy: str = POLICY) -> Response:
     return HTMLResponse(text, status, {"Content-Security-Policy": policy})
 
 
+OWN = ("", "none", "same-origin")
+"""Sec-Fetch-Site of a request that a user made, or the page itself; "" of a program that is no browser."""
+ELSEWHERE = (
+    "another page asked this question, and reading its network takes this computer's time; to ask it "
+    "yourself, go to the address bar and press Enter\n"
+)
+FAILED = "LoLat could not answer; the terminal of `lolat serve` says why\n"
+
+
+def _asked_elsewhere(request: Request) -> bool:
+    """Whether another site's page has the browser ask a question."""
+    return bool(request.url.query) and request.headers.get("sec-fetch-site", "") not in OWN
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """The answer where something broke; the terminal gets the traceback."""
+    traceback.print_exception(error)
+    return PlainTextResponse(FAILED, 500)
+
+
 class Answers:
     """The answers to requests; Starlette runs in threads what is not `async`."""
 
@@ -54,6 +75,8 @@ class Answers:
 
     def home(self, request: Request) -> Response:
         """The page."""
+        if _asked_elsewhere(request):
+            return PlainTextResponse(ELSEWHERE, 403)
         return _page(self.pages.page(request.query_params.multi_items()))
 
     def again(self, request: Request) -> Response:
@@ -62,6 +85,8 @@ class Answers:
 
     def report(self, request: Request) -> Response:
         """A page that is one file, with its own policy, as its script and its style are in it."""
+        if _asked_elsewhere(request):
+            return PlainTextResponse(ELSEWHERE, 403)
         page = self.pages.report(request.query_params.multi_items())
         if page is None:  # the page says why
             return RedirectResponse(f"/?{request.url.query}", 303)
@@ -107,7 +132,7 @@ def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> 
         Mount("/static", static),
     ]
     only_here = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
-    return Starlette(routes=routes, middleware=[only_here])
+    return Starlette(routes=routes, middleware=[only_here], exception_handlers={Exception: failed})
 
 
 # ---- What runs it.
@@ -134,6 +159,7 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
         app = create_app(named)
         announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
+            # `failed` tells of errors.
             app, http="h11", ws="none", log_level="critical", access_log=False,
             timeout_graceful_shutdown=END_S,
         )  # fmt: skip

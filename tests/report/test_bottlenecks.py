@@ -65,6 +65,15 @@ def test_every_count_has_a_color() -> None:
         assert FAMILIES[color_of(term)] == GROUPS[term]
 
 
+def test_the_doubts_of_a_noisy_device_are_told() -> None:
+    noisy = "times on this machine repeat within 52 %"
+    for warnings, told in (([noisy], f"<li>{noisy}</li>"), ([], "There is nothing to remark.")):
+        model = Model(synthetic.document(warnings=warnings))
+        doubts = page(model.predict(synthetic.network())).partition('id="doubts"')[2]
+        assert told in doubts.partition("</section>")[0]
+        assert (noisy in doubts) == bool(warnings)
+
+
 EVIL = "</script><script>alert(1)</script><!-- \u2028 & \" ' ]]> <img src=x onerror=alert(2)>"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -10,37 +11,94 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from lolat.errors import NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.web import networks
 from lolat.web.networks import Networks
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_until
 from tests.web.pages import FakeReader
 
+Ask = Callable[[str], threading.Thread]
 
-def test_two_who_ask_at_once_have_it_read_once() -> None:
-    reader = FakeReader()
-    cache = Networks(reader.read)
-    reader.go.clear()
-    found: list[Graph] = []
-    asking = [threading.Thread(target=lambda: found.append(cache.get("keras:A"))) for _ in "ab"]
-    for thread in asking:
+
+@pytest.fixture
+def reader() -> FakeReader:
+    return FakeReader()
+
+
+@pytest.fixture
+def cache(reader: FakeReader) -> Networks:
+    return Networks(reader.read)
+
+
+@pytest.fixture
+def got() -> dict[str, list[Graph | LolatError]]:
+    """What each network came to, of each thread that asked."""
+    return {}
+
+
+@pytest.fixture
+def ask(cache: Networks, got: dict[str, list[Graph | LolatError]]) -> Ask:
+    """Asks for a network in a thread of its own."""
+
+    def asking(spec: str) -> None:
+        try:
+            got.setdefault(spec, []).append(cache.get(spec))
+        except LolatError as error:
+            got.setdefault(spec, []).append(error)
+
+    def start(spec: str) -> threading.Thread:
+        thread = threading.Thread(target=asking, args=[spec])
         thread.start()
+        return thread
+
+    return start
+
+
+def test_one_is_read_at_a_time_and_the_newest_waits(
+    reader: FakeReader, cache: Networks, ask: Ask, got: dict[str, list[Graph | LolatError]]
+) -> None:
+    reader.go.clear()
+    threads = [ask("keras:A")]
+    wait_until(lambda: len(reader.calls) == 1, "the start of reading")
+    threads += [ask("keras:A"), ask("keras:B")]
+    wait_until(lambda: cache._waiting == ("keras:B", ()), "the queue")
+    threads += [ask("keras:C"), ask("keras:C")]
+    threads[2].join(PATIENCE_S)  # while nothing else is read
+    (replaced,) = got["keras:B"]
+    assert isinstance(replaced, LolatError)
+    assert replaced.code == "replaced"
+    assert not isinstance(replaced, InputError)  # of which a search through sizes makes nothing
+    assert cache.get("keras:ResNet50").name == "ResNet50"  # it comes along, and waits for nobody
     reader.go.set()
-    for thread in asking:
+    for thread in threads:
         thread.join(PATIENCE_S)
-    assert found[0] is found[1]
+    for spec in ("keras:A", "keras:C"):
+        assert got[spec][0] is got[spec][1]
     cache.get("keras:A", (64,))
-    assert reader.calls == [("keras:A", ()), ("keras:A", (64,))]
+    assert reader.calls == [("keras:A", ()), ("keras:C", ()), ("keras:A", (64,))]
 
 
-def test_a_file_that_went_has_to_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_remembered_for_a_while(reader: FakeReader) -> None:
+    now = [0.0]
+    cache = Networks(reader.read, lambda: now[0])
+    for seconds, calls in ((0.0, 1), (59.0, 1), (61.0, 2)):
+        now[0] = seconds
+        with pytest.raises(NetworkError, match="did you mean good"):
+            cache.get("keras:Bad")
+        assert len(reader.calls) == calls
+
+
+def test_a_file_that_went_has_to_be_given_again(
+    cache: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(networks, "MOST_KEPT", 3)
-    cache = Networks(FakeReader().read)
-    spec = cache.put(BytesIO(b"abc"), "x.onnx")
-    assert cache.get(spec).name == "x"
+    monkeypatch.setattr(networks, "MOST_BYTES", 6)
+    spec, other = (cache.put(BytesIO(content), "x.onnx") for content in (b"abc", b"defg"))
+    assert cache.get(spec).name == "x"  # its graph is there
     for name in "ABC":
         cache.get(f"keras:{name}")
+    assert cache.get(other, (64,)).name == "x"
     with pytest.raises(NetworkError, match="give the file again"):
         cache.get(spec)
 
@@ -51,11 +109,11 @@ def keras_file(path: Path) -> Path:
     return path
 
 
-def onnx_file(path: Path) -> Path:
+def onnx_file(path: Path, side: int | str = 8) -> Path:
+    """A ReLU of images of a side, or with a name in its place of any."""
     onnx = pytest.importorskip("onnx")
-    values = [
-        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, 8, 8]) for n in "xy"
-    ]
+    shape = [1, 3, side, side]
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy"]
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
     onnx.save(onnx.helper.make_model(graph), path)

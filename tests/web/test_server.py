@@ -17,6 +17,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from starlette.testclient import TestClient
+
+from lolat.web.server import create_app
 from tests.processes import PATIENCE_S, is_running, wait_until
 from tests.web.pages import ORIGIN, Site
 
@@ -132,6 +135,35 @@ def test_a_file_is_taken_from_the_page_alone(page: Site, origin: str | None) -> 
     assert page.client.post("/upload", headers=headers, files=file).status_code == 403
     assert page.reader.calls == []
     assert page.client.post("/upload", headers={"origin": ORIGIN}, files=file).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/report"])
+def test_no_other_site_has_a_question_answered(page: Site, path: str) -> None:
+    asked = f"{path}?network=Mine&model=laptop&only=laptop"
+    for site in ("cross-site", "same-site"):
+        assert page.client.get(asked, headers={"sec-fetch-site": site}).status_code == 403
+    assert page.reader.calls == []
+    assert (
+        page.client.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200
+    )  # a link
+    for site in ("none", "same-origin"):
+        assert page.client.get(asked, headers={"sec-fetch-site": site}).status_code == 200
+    assert len(page.reader.calls) == 1
+
+
+def test_a_fault_is_told_in_the_terminal(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("what broke")
+
+    monkeypatch.setattr("lolat.web.page.Pages.page", broken)
+    with TestClient(create_app([laptop]), ORIGIN, raise_server_exceptions=False) as client:
+        found = client.get("/")
+    assert (found.status_code, "`lolat serve` says why" in found.text) == (500, True)
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "RuntimeError: what broke" in told
 
 
 def test_no_page_loads_anything_from_elsewhere(page: Site) -> None:

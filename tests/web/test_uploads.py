@@ -11,7 +11,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
+import lolat
 from lolat.readers import read_now
+from tests import synthetic
 from tests.web.pages import ORIGIN, FakeReader, Site
 from tests.web.test_networks import onnx_file
 
@@ -50,11 +52,7 @@ def test_a_file_becomes_a_view_of_its_network(page: Site, folder: Path) -> None:
     assert (path.rpartition("/")[2], size) == ("file.onnx", (64,))
     assert list(folder.iterdir()) == []
     page.get(page.link().removeprefix("/").replace("input_size=64", "input_size=65"))
-    error = page.errors()["input_size"]
-    assert error.startswith('"Input size": my net.onnx was read with inputs of 64x64x3; ')
-    assert "give the file again" in error
-    page.get(page.link().removeprefix("/").replace("input_size=65", "input_size=64,64"))
-    assert "my net 64x64x3" in page.answer()  # the same in other words
+    assert "my net 65x65x3" in page.answer()  # the file is kept
 
 
 def test_two_files_of_one_name_are_two(page: Site) -> None:
@@ -86,12 +84,21 @@ def test_a_network_that_code_makes_is_read_in_a_terminal(
     assert command in page.errors()["upload"]
 
 
-def test_an_error_of_a_file_names_file_and_field(page: Site, tmp_path: Path) -> None:
-    path = onnx_file(tmp_path / "fixed.onnx")
+def test_a_file_that_leaves_its_size_open_waits_for_it(page: Site, tmp_path: Path) -> None:
     page.reader.read = read_now  # type: ignore[method-assign]
-    send(page, "mine.onnx", path.read_bytes(), input_size="99")
-    assert "the inputs of 'mine.onnx' are x: 3x8x8; " in page.errors()["upload"]
-    assert 'leave "Input size" out' in page.errors()["upload"]
+    send(page, "mine.onnx", onnx_file(tmp_path / "open.onnx", "side").read_bytes(), batch_size="7")
+    error = page.errors()["input_size"]
+    assert "the inputs of 'mine.onnx' are x: 3x?x?; " in error
+    assert 'with "Input size"' in error
+    link = page.link().removeprefix("/")
+    for side in (32, 48):
+        page.get(f"{link}&input_size={side}")
+        assert f"mine 3x{side}x{side}" in page.answer()
+        assert page.errors() == {}
+    send(page, "fixed.onnx", onnx_file(tmp_path / "fixed.onnx").read_bytes(), input_size="99")
+    assert 'leave "Input size" out' in page.errors()["input_size"]
+    page.get(page.link().removeprefix("/").replace("input_size=99", ""))
+    assert "fixed 3x8x8" in page.answer()
 
 
 def test_the_address_of_a_form_that_was_sent_is_a_page(page: Site) -> None:
@@ -125,6 +132,7 @@ def test_what_is_no_network_is_said_at_the_field(
     assert list(folder.iterdir()) == []
 
 
-def test_a_file_cannot_be_read_at_another_size(page: Site) -> None:
-    send(page, "a.onnx", b"abc", view="budget", vary="resolution")
-    assert "cannot be varied" in page.answer()
+def test_the_largest_input_of_a_file_is_found(page: Site, laptop: Path) -> None:
+    limit = lolat.load(laptop).predict(synthetic.network(size=160)).latency_ms
+    send(page, "a.onnx", b"abc", view="budget", vary="resolution", max_ms=f"{limit * 1.0001:.9g}")
+    assert "160 px stays within" in page.answer()

@@ -183,6 +183,8 @@ def changes(answer: Prediction) -> str:
 
 
 def doubts(answer: Prediction) -> str:
-    """The warnings of a prediction."""
-    lines = answer.warnings or ("There is nothing to remark.",)
+    """The warnings of a prediction, and those of its model, where LoLat measured the device."""
+    model = answer.query.model.document
+    of_model = () if "source" in model["environment"] else model.get("warnings", ())
+    lines = [*dict.fromkeys((*answer.warnings, *of_model))] or ["There is nothing to remark."]
     return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"

@@ -91,8 +91,11 @@
     setTimeout(() => { button.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
   }
 
-  form.addEventListener("input", (event) => {
-    if (event.target.type !== "file") soon({ checkbox: 0, range: 60 }[event.target.type] ?? 350);
+  form.addEventListener("input", ({ target }) => {
+    if (target.type === "file") return;
+    // A process reads a network that the list does not have: perhaps its name is not typed yet.
+    const listed = !target.list || [...target.list.options].some((option) => option.value === target.value);
+    soon({ checkbox: 0, range: 60 }[target.type] ?? (listed ? 350 : 1200));
   });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;

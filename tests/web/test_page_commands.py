@@ -1,0 +1,337 @@
+"""The command that the page prints gives the page's figures, in each tab and whatever its form holds.
+
+The figures are those of the command's JSON, in the words of `lolat.units`. A state that the page refuses is
+one that the command refuses: then the command is made here, from what is typed.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette")
+pytest.importorskip("onnx")
+
+from starlette.testclient import TestClient
+
+from lolat.cli.common import run
+from lolat.cli.main import lolat as commands
+from lolat.io import paths as places
+from lolat.io.documents import to_json
+from lolat.model.budget import value_words
+from lolat.model.file import write
+from lolat.readers import read_now
+from lolat.units import between, byte_size, dollars, duration, milliseconds
+from lolat.web.form import TABS, Field, Numbers
+from lolat.web.networks import Networks
+from lolat.web.server import create_app
+from tests import synthetic
+from tests.cli.commands import Result, process
+from tests.processes import ROOT
+from tests.web import language_models
+from tests.web.pages import ORIGIN, Site
+
+COMMAND = {"latency": "predict", "budget": "budget", "training": "cost", "llm": "llm"}
+DEVICES = dict.fromkeys(TABS, ("desk", "rtx-4090-amp", "t4-fp32")) | {"llm": ("gpu", "h100-vllm")}
+NAMES = {"network": ("ResNet50", "keras:MobileNetV2", "timm:resnet18"),
+         "config": ("qwen3-32b", "llama-3.1-8b", "qwen3-30b-a3b", "llama-3.1-405b")}  # fmt: skip
+SIZES = ("", "56", "32", "3,48,48", "56 56 3")
+
+
+class Sent(NamedTuple):
+    """The page, and the NETWORK or CONFIG of the files that were sent to it."""
+
+    page: Site
+    files: dict[str, list[str]]
+
+
+def onnx_bytes(side: int | str) -> bytes:
+    """A convolution and a ReLU of images of a side, or of any."""
+    import onnx
+
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    x = helper.make_tensor_value_info("x", kind, ["N", 3, side, side])
+    y = helper.make_tensor_value_info("y", kind, None)
+    weights = helper.make_tensor("w", kind, [16, 3, 3, 3], [0.5] * 432)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    made = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [weights]))
+    return bytes(made.SerializeToString())
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
+    """The page in a folder with the files that were sent to it, with made-up devices and shipped ones."""
+    monkeypatch.setattr(places, "shipped_folder", lambda: ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    write(Path("desk.json"), synthetic.document(name="desk", device="a desk"))
+    write(Path("gpu.json"), language_models.document())
+    files = {
+        "net.json": to_json(synthetic.network().to_dict(), "").encode(),
+        "open size.onnx": onnx_bytes("side"), "-fixed.onnx": onnx_bytes(48),
+    }  # fmt: skip
+    config = {"my config.json": json.dumps(language_models.CONFIG).encode()}
+    app = create_app([Path("desk.json"), Path("gpu.json")], Networks(read_now))
+    with TestClient(app, base_url=ORIGIN) as client:
+        found = Sent(Site(client, None), {})  # type: ignore[arg-type]
+        for name, view, contents in (("network", "latency", files), ("config", "llm", config)):
+            for file, content in contents.items():
+                Path(file).write_bytes(content)
+                reply = client.post("/upload", files={"file": (file, content)}, data={"view": view},
+                                    headers={"origin": ORIGIN})  # fmt: skip
+                found.page.taken(reply.text)
+                found.files.setdefault(name, []).append(found.page.value(name))
+        yield found
+
+
+# ---- What the form can hold.
+
+NUMBERS = (1, 2, 3, 8, 12.5, 30, 64, 100, 1000, 50000)
+
+
+def texts_of(field: Field) -> st.SearchStrategy[str]:
+    """What a field takes: mostly its default."""
+    if field.choices is not None:
+        return st.just(field.default) | st.just(field.default) | st.sampled_from([*field.choices])
+    if not isinstance(field.parse, Numbers):
+        return st.sampled_from(["1", "64", "auto"])  # the batch of a training
+    takes = field.parse
+    able = [n for n in NUMBERS if takes.least <= n <= takes.most and not (takes.whole and n % 1)]
+    written = st.sampled_from([f"{n:g}" for n in able] + [f"{n:g}.0" for n in able[:1]] + ["1e1"])
+    if takes.longest > 1:
+        joined = st.lists(written, min_size=1, max_size=3)
+        written = st.builds(
+            lambda words, by: by.join(words), joined, st.sampled_from([",", ", ", " "])
+        )
+    return st.one_of(st.just(field.default), st.just(field.default), written)
+
+
+@st.composite
+def states(draw: st.DrawFn, files: dict[str, list[str]]) -> tuple[str, list[str], dict[str, str]]:
+    """(view, devices, text of each field) of the form."""
+    view = draw(st.sampled_from(sorted(TABS)))
+    devices = draw(st.lists(st.sampled_from(DEVICES[view]), min_size=1, max_size=2, unique=True))
+    texts, named = {}, TABS[view].subject.named.name
+    for name, field in TABS[view].every.items():
+        if name == named:
+            texts[name] = draw(st.sampled_from([*NAMES[name], *files[name], *files[name]]))
+        elif name == "input_size":  # a network by name needs its framework at another size
+            is_file = texts[named].startswith("upload:")
+            texts[name] = draw(st.sampled_from(SIZES if is_file else ("", "224")))
+        elif draw(st.booleans()):
+            texts[name] = draw(texts_of(field))
+    if not draw(st.integers(0, 5)):
+        texts[draw(st.sampled_from([name for name in TABS[view].every if name != named]))] = "x"
+    return view, devices, texts
+
+
+# ---- The command.
+
+
+def command(words: list[str]) -> Result:
+    """`lolat` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(commands, words, "lolat")
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def typed_command(view: str, device: str, texts: dict[str, str]) -> list[str]:
+    """The command of what is typed."""
+    named, *others = TABS[view].every.values()
+    network = texts[named.name]
+    if network.startswith("upload:"):
+        network = "./" + re.sub(r"@\w{6}$", "", network.removeprefix("upload:"))
+    elif view != "llm" and ":" not in network:
+        network = f"keras:{network}"
+    words = [COMMAND[view], device, network]
+    for field in others:
+        text = texts.get(field.name, field.default)
+        if text:
+            text = re.sub(r"[,\s]+", ",", re.sub(r"\.0\b", "", text))
+            words += ["--" + field.name.replace("_", "-"), text]
+    return words
+
+
+def in_words_of(text: str, view: str) -> str:
+    """An error of the page, with options in the place of labels."""
+    for field in TABS[view].every.values():
+        option = "NETWORK" if field.name == "network" else "--" + field.name.replace("_", "-")
+        text = text.replace(f'"{field.label}"', option)
+    return text
+
+
+# ---- The figures.
+
+
+def cells(table: str) -> list[list[str]]:
+    """The texts of a table's rows; those of a cell with a blank between."""
+    body = table.partition("<tbody>")[2].partition("</tbody>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in body.split("</tr>")[:-1]]
+    return [[words_of(cell) for cell in row] for row in rows]
+
+
+def words_of(part: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())
+
+
+def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -> None:
+    found = answer.get("answers", [answer])
+    first = found[0]
+    title = "does not fit" if first["fits"] is False else milliseconds(first["latency_ms"])
+    assert f'<p class="big">{title}</p>' in card
+    said = words_of(card)
+    if first["interval_ms"]:
+        assert f"90 % sure of {between(*first['interval_ms'])} " in said
+    assert f"{byte_size(first['memory_bytes'])} of memory" in said
+    for one in found:
+        for remark in one["warnings"] if one is first else ():
+            assert " ".join(remark.split()) in said, (remark, said)
+    blocks = cells(page.raw.partition('<table id="blocks">')[2])
+    column = 2 + 3 * number
+    assert [row[column] for row in blocks] == [
+        milliseconds(b["latency_ms"]) for b in first["blocks"]
+    ]
+    if len(found) * count > 1:
+        table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
+        rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", table, re.S)
+        key = card.partition('aria-label="')[2].partition('"')[0]
+        mine = [words_of(r) for r in rows if words_of(r).split()[0] == key]
+        for row, one in zip(mine, found, strict=True):
+            assert milliseconds(one["latency_ms"]) in row
+            assert milliseconds(one["latency_ms"] / one["batch_size"]) in row
+
+
+def check_budget(card: str, answer: Any, *_: Any) -> None:
+    title, said = value_words(answer["vary"], answer["answer"]), words_of(card)
+    assert f'<p class="big">{title}</p>' in card
+    assert (
+        f"{title} stays within {answer['budget_ms']:g} ms: {milliseconds(answer['latency_ms'])}"
+        in said
+    )
+    for name in ("next", "now"):
+        if step := answer[name]:
+            assert f"{name}: {value_words(answer['vary'], step['value'])} " in said
+            does = step.get("latency_ms")
+            assert milliseconds(does) in said or "does not fit" in said
+
+
+def check_training(card: str, answer: Any, *_: Any) -> None:
+    rows, said = cells(card), words_of(card)
+    assert [row[0] for row in rows] == [str(o["devices"]) for o in answer["options"]]
+    for row, option in zip(rows, answer["options"], strict=True):
+        ends = " .. ".join(map(duration, option["interval_s"]))
+        assert f"{duration(option['total_s'])} {ends}" in row
+        if option["dollars"] is not None:
+            assert any(
+                dollars(option["dollars"]).removeprefix("$") == c.split()[0] for c in row if c
+            )
+    first = answer["options"][0]
+    price = [] if first["dollars"] is None else [dollars(first["dollars"])]
+    assert f'<p class="big">{", ".join([duration(first["total_s"]), *price])}</p>' in card
+    assert f"{byte_size(answer['memory_bytes'])} of memory on each device" in said
+
+
+def check_llm(card: str, answer: Any, *_: Any) -> None:
+    for shown, row in zip(cells(card), answer["rows"], strict=True):
+        assert shown[0] == f"{row['concurrency']:,}"
+        times = [row[name] for name in ("ttft_ms", "tpot_ms") if row[name] is not None]
+        for cell, ms in zip(shown[2:4], times, strict=False):
+            assert f"{cell} ".startswith(f"{milliseconds(ms)} ")
+
+
+CHECKS = {
+    "latency": check_latency,
+    "budget": check_budget,
+    "training": check_training,
+    "llm": check_llm,
+}
+
+
+EACH = [
+    ("training", ["desk"], {"network": "ResNet50", "batch_size": "1"}),
+    ("latency", ["desk", "t4-fp32"], {"network": "ResNet50", "batch_size": " 1, 8,"}),
+    ("budget", ["rtx-4090-amp"], {"network": "ResNet50", "max_ms": "30.50", "sure": "90.0"}),
+    ("budget", ["desk"], {"network": "open size.onnx", "input_size": "32", "vary": "resolution"}),
+    ("training", ["t4-fp32"], {"network": "-fixed.onnx", "batch_size": "auto", "memory_gib": "10"}),
+    ("latency", ["desk"], {"network": "net.json", "input_size": "32"}),  # its size is fixed
+    ("llm", ["gpu", "h100-vllm"], {"config": "my config.json", "max_tpot_ms": "0.01"}),
+]
+
+
+@pytest.mark.parametrize(("view", "devices", "texts"), EACH)
+def test_the_command_of_each_tab(
+    sent: Sent, view: str, devices: list[str], texts: dict[str, str]
+) -> None:
+    named = TABS[view].subject.named.name
+    every = {spec.removeprefix("upload:")[:-7]: spec for spec in sent.files[named]}
+    texts = texts | {named: every.get(texts[named], texts[named])}
+    assert check(sent.page, view, devices, texts) == (
+        "refused" if "net" in texts[named] else "answered"
+    )
+
+
+def test_the_command_runs_in_a_terminal(sent: Sent) -> None:
+    sent.page.get("?model=rtx-4090-amp&network=ResNet50&batch_size=8")
+    (line,) = sent.page.commands()
+    done = process(shlex.split(line)[1:])
+    assert (done.returncode, done.stderr) == (0, "")
+    (title,) = re.findall(r'<p class="big">([^<]*)</p>', sent.page.raw)
+    assert f": {title}, 90 % sure of " in done.stdout
+
+
+def check(page: Site, view: str, devices: list[str], texts: dict[str, str]) -> str:
+    """What a state comes to, for statistics."""
+    pairs = [("view", view), *(("model", d) for d in devices), *texts.items()]
+    page.taken(page.client.get("/", params=pairs).text)
+    cards = re.findall(r'(<section class="card" aria-label="[^"]*">.*?</section>)', page.raw, re.S)
+    if page.errors():
+        assert cards == []
+        for device in devices:
+            done = command(typed_command(view, device, texts))
+            assert done.code == 2, (done, page.errors())
+        return "refused"
+    printed = iter(page.commands())
+    answered = [card for card in cards if "No answer: " not in card]
+    for card in cards:
+        device = card.partition('aria-label="')[2].partition('"')[0]
+        if card not in answered:
+            words = words_of(card).partition("No answer: ")[2]
+            done = command(typed_command(view, device, texts))
+            assert (done.code, done.err) == (2, f"lolat: {in_words_of(words, view)}\n")
+            continue
+        words = shlex.split(next(printed))[1:]
+        done = command(words)
+        if done.code == 3:
+            no = done.err.splitlines()[-1].removeprefix("lolat: ")
+            assert no in in_words_of(words_of(card), view)
+            if view != "latency":
+                continue
+        else:
+            assert done.code == 0, done
+        if view != "latency":
+            for line in re.findall(r'<p class="dim">(.*?)</p>', card, re.S):
+                text = words_of(line)
+                if "% sure of" not in text:
+                    assert text in " ".join(f"{done.out} {done.err}".split())
+        answer = json.loads(command([*words, "--json"]).out.splitlines()[-1])
+        CHECKS[view](card, answer, page, answered.index(card), len(answered))
+    return "answered"
+
+
+@settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_printed_command_gives_the_figures_of_the_page(sent: Sent, data: st.DataObject) -> None:
+    view, devices, texts = data.draw(states(sent.files))
+    check(sent.page, view, devices, texts)
