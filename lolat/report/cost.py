@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
-from lolat.report.prediction import grouped_notes, left_out_lines, within_limit
+from lolat.report.prediction import apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
@@ -293,7 +294,25 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
     ):
         if choice is not None:
             (best,) = (o for c, o in listed if _choice(c, o) == choice)
-            yield f"{name}{within_words(limits)}: {choice_words(choice)}{_how_sure(best, limits)}"
+            others = [(c, o) for c, o in listed if c.device != choice.device]
+            values = _ranked([(c, o) for c, o in others if _keeps(o, limits) != "NO"], name)
+            values |= _ranked([(c, o) for c, o in listed if o is best], name)
+            yield (
+                f"{name}{within_words(limits)}: {choice_words(choice)}{_how_sure(best, limits)}"
+                f"{apart_words(plain(choice.device), values)}"
+            )
+
+
+def _ranked(listed: Listed, name: str) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """The lowest price ("Cheapest") or time of each device, with its interval."""
+    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    for cost, option in listed:
+        pair = option.total_s, option.interval_s
+        value, ends = (option.dollars, option.dollars_interval) if name == "Cheapest" else pair
+        device = plain(cost.device)
+        if value is not None and value < found.get(device, (math.inf, None))[0]:
+            found[device] = value, ends
+    return found
 
 
 def _launches(costs: Costs) -> list[str]:

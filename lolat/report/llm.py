@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import LanguageModel, ServedModel
 from lolat.llm.compare import ComparedModels
-from lolat.report.prediction import left_out_lines, within_limit
+from lolat.report.prediction import apart_words, left_out_lines, scaled, within_limit
 from lolat.report.tables import table_lines
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
@@ -76,7 +76,24 @@ def compared_lines(found: ComparedModels) -> Iterator[str]:
     if prices:
         tables = dict.fromkeys(plain(of.prices) for of in found.of.values() if of.prices)
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
+    yield from apart_lines(found)
     yield from left_out_lines(found.left_out)
+
+
+def apart_lines(found: ComparedModels) -> Iterator[str]:
+    """Models that cannot be told apart from the cheapest, and from the fastest."""
+    times = {plain(n): (r.tpot_ms or 0.0, r.tpot_interval_ms) for n, r in found.answers.items()}
+    prices = {
+        plain(name): (usd, scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0)))
+        for name, row in found.answers.items()
+        if (usd := row.dollars_per_million) is not None
+    }
+    for word, best, values in (
+        ("Cheapest", found.cheapest, prices),
+        ("Fastest", found.fastest, times),
+    ):
+        if best is not None and (alike := apart_words(plain(best), values)):
+            yield f"{word}: {plain(best)}{alike}."
 
 
 def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:

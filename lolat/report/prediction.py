@@ -199,11 +199,34 @@ def within_limit(
     return "likely" if time <= limit else "unlikely"
 
 
+Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
+"""Name -> a time or a price, and its interval, None where that is not known."""
+
+
+def apart_words(best: str, ranked: Ranked) -> str:
+    """The names that cannot be told apart from the best of a ranking, as the end of a sentence.
+
+    "" for none. They are those whose value lies in the interval of the best, or the value of the best in
+    theirs.
+    """
+
+    def holds(interval: tuple[float, float] | None, value: float) -> bool:
+        return interval is None or interval[0] <= value <= interval[1]
+
+    value, ends = ranked[best]
+    alike = [
+        name
+        for name, (other, its) in ranked.items()
+        if name != best and (holds(ends, other) or holds(its, value))
+    ]
+    return f"; cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
+
+
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
     """Of each network and batch size on several devices with a price the cheapest that keeps the limit; of
     each network alone where every device has a batch size of its own.
     """
-    groups: dict[tuple[str, int | None], list[tuple[float, str]]] = {}
+    groups: dict[tuple[str, int | None], dict[str, tuple[float, tuple[float, float] | None]]] = {}
     own = len({p.batch_size for p in predictions}) > 1 and set(
         Counter((p.query.network, _device(p)) for p in predictions).values()
     ) == {1}
@@ -212,19 +235,28 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
         is_within = max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely")
         if not isinstance(price, UnsetType):
             size = None if own else p.batch_size
-            group = groups.setdefault((plain(p.query.network), size), [])
+            group = groups.setdefault((plain(p.query.network), size), {})
             name = f"{_device(p)} at batch {p.batch_size}" if own else _device(p)
-            group += [(price, name)] * is_within
+            if is_within:
+                group[name] = price, scaled(p.interval_ms, price / (p.latency_ms or 1.0))
     several = len(groups) > 1
     for (network, batch), group in groups.items():
         of = f" for {network}" if several else ""
         of += f" at batch {batch}" if several and batch else ""
         within = "" if max_ms is None else f" within {max_ms:g} ms"
         if group:
-            price, device = min(group)
-            yield f"Cheapest{within}{of}: {device}, ${digits(price)} a million samples"
+            device = min(group, key=lambda name: group[name][0])
+            yield (
+                f"Cheapest{within}{of}: {device}, ${digits(group[device][0])} a million samples"
+                f"{apart_words(device, group)}"
+            )
     if groups:
         yield "Prices of one device that is always busy: lolat prices; yours: --prices FILE"
+
+
+def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    """An interval in another unit."""
+    return None if interval is None else (factor * interval[0], factor * interval[1])
 
 
 def _width(prediction: Prediction) -> float:
@@ -233,7 +265,7 @@ def _width(prediction: Prediction) -> float:
     return high / max(low, 1e-9)
 
 
-MOST_NOTES, MOST_NAMES = 3, 8
+MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
 
 
 def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:

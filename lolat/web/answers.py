@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.io.results import escape
+from lolat.io.results import element, escape
 from lolat.llm.answer import GOES_TO, LanguageModel
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
@@ -20,7 +20,8 @@ from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import compared_table, goes_to, llm_parts
+from lolat.report.llm import apart_lines, compared_table, goes_to, llm_parts
+from lolat.report.prediction import apart_words
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
@@ -214,15 +215,20 @@ def served_beside(cards: list[Card]) -> str:
     several = ComparedModels({k: answer for k, answer in found.items() if answer.compared}, {})
     if len(several.of) < 2:
         return ""
-    return _table("The cheapest configuration of each", *compared_table(several))
+    lines = "".join(element("p", line) for line in apart_lines(several))
+    return _table("The cheapest configuration of each", *compared_table(several)) + lines
 
 
 # ---- Latency: the devices beside each other.
 
 
-def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, Prediction]]]]:
-    """Of each batch size the longest time of all intervals, and (number, card, prediction) of each device,
-    the fastest first, and last what does not fit; nothing where there is nothing to compare.
+Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
+
+
+def compared(cards: list[Card]) -> list[Compared]:
+    """Of each batch size the longest time of all intervals; (number, card, prediction) of each device, the
+    fastest first, and last what does not fit; what cannot be told apart from the fastest. Nothing where
+    there is nothing to compare.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -232,7 +238,15 @@ def compared(cards: list[Card]) -> list[tuple[int, float, list[tuple[int, Card, 
         lines = [(i, cards[i], p) for i, p in enumerate(predictions)]
         lines.sort(key=lambda line: (line[2].fits is False, line[2].latency_ms))
         longest = max(max(p.latency_ms, *(p.interval_ms or (0.0,))) for p in predictions) or 1.0
-        groups.append((predictions[0].batch_size, longest, lines))
+        names = [plain(card["device"].key) for _, card, _ in lines]
+        times = {
+            name: (p.latency_ms, p.interval_ms)
+            for name, (_, _, p) in zip(names, lines, strict=True)
+            if p.fits is not False
+        }
+        alike = apart_words(names[0], times) if names[0] in times else ""
+        alike = alike and f"The fastest is {names[0]}{alike}."
+        groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,18 @@ def test_many_notes_are_three_lines() -> None:
     assert lines[0] == "4 notes on 3 of 3 answers; the least sure one has:"
     assert lines[1] == "note (keras:n0 on my models/cpu.json): a"
     assert "--json" in lines[2]
+
+
+APART = [
+    ((10.0, (8.0, 12.0)), (13.0, (12.5, 14.0)), False),
+    ((10.0, (8.0, 12.0)), (11.5, (11.0, 12.5)), True),
+    ((10.0, (9.0, 11.0)), (20.0, (5.0, 80.0)), True),  # the one interval wholly in the other
+    ((10.0, (9.0, 14.0)), (16.0, (13.0, 19.0)), False),  # they overlap; no time is in the other's
+    ((10.0, (9.0, 11.0)), (50.0, None), True),
+]
+
+
+@pytest.mark.parametrize(("best", "other", "alike"), APART)
+def test_what_cannot_be_told_apart_from_the_best(best: Any, other: Any, alike: bool) -> None:
+    told = report.apart_words("a", {"a": best, "b": other})
+    assert told == ("; cannot be told apart from b" if alike else "")

@@ -203,6 +203,7 @@ def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, 
         start = "      1 " if one else "a100-fp32 "
         assert [line for line in lines if line.startswith(start) and f" {word}" in line]
         cheapest = [line for line in lines if line.startswith("Cheapest")]
+        assert all("cannot be told apart" not in line for line in cheapest)  # from itself
         assert len(cheapest) == (word in ("yes", "likely") and not one)
         assert [line for line in cheapest if "; likely: " in line] == cheapest * (word == "likely")
 
@@ -264,6 +265,14 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     assert f"Cheapest within {limit:g} ms: {cheapest}, $" in (
         lolat.done(*ask, "--max-ms", limit).out
     )
+    # Both prices lie within the other's interval of time.
+    (other,) = {"v100-fp32", "a100-fp32"} - {cheapest}
+    ratio = answers[other]["dollars_per_million"] / answers[cheapest]["dollars_per_million"]
+    low, high = (ms / answers[other]["latency_ms"] for ms in answers[other]["interval_ms"])
+    most = answers[cheapest]["interval_ms"][1] / answers[cheapest]["latency_ms"]
+    alike = ratio <= most or ratio * low <= 1.0 <= ratio * high
+    (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
+    assert line.endswith(f"; cannot be told apart from {other}") == alike
     # Each device with its own batch: one is the cheapest, not one of each batch.
     auto = ("predict", net, "--on", "v100,a100", "--batch-size", "auto", "--prices", prices)
     rows = lolat.json(*auto, "--max-ms", limit)["answers"]

@@ -85,6 +85,16 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     assert 'id="compared"' not in page.raw  # nothing to compare
 
 
+def test_devices_that_cannot_be_told_apart_are_told(
+    write: Write, laptop: Path, board: Path
+) -> None:
+    with site([laptop, write("given", "twin", slower=1.02), board]) as page:
+        page.get("?network=Mine&model=twin&model=laptop&model=board")
+        assert "The fastest is laptop; cannot be told apart from twin." in page.answer()
+        page.get("?network=Mine&model=twin&model=board")
+        assert "cannot be told apart" not in page.answer()
+
+
 def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
     page.get(MINE + "&batch_size=2,8")
     macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
