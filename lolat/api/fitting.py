@@ -99,9 +99,9 @@ def fit(
     fitted to all together; a file made from tables takes their level. None of them: from the data sheet of
     `name` alone, in `facts` or of a known GPU, then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
-    is called. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose row or
-    file does not say it. `said`: is told of each network that is counted (done, all, name); `warn`: of rows
-    left out, of what a table lacks or contradicts, of how far off served models are.
+    is called, also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served
+    model whose row or file does not say it. `said`: is told of each network that is counted (done, all,
+    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -133,7 +133,7 @@ def fit(
         if name is None and Path(output or "").is_file():
             document["device"] = UNKNOWN  # it is the file's
     elif kinds == [BLOCKS]:
-        document = _of_blocks(paths[0], stem, name or "unknown (from a table)", tell)
+        document = _of_blocks(paths[0], stem, name, tell)
     elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
         document = _of_model(contents, stem, name, said, tell)
     else:
@@ -224,7 +224,9 @@ def _language_models(
         source = ", ".join(map(_name, [*files[KERNELS], *files[SERVED]])) or "data sheet"
         where = {"device": "unknown", "source": source}
         document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
-    document, device = dict(document), str(document["device"]).partition(" (")[0]
+    own, *about = str(document["device"]).partition(" (")
+    document, device = dict(document), name or own
+    document["device"] = "".join([device, *about])
     read_as = device, section.framework, tensor_parallel
     rows = [row for p in files[SERVED] for row in read_served(p, *read_as)]
     if files[SERVED]:
@@ -278,9 +280,9 @@ def _not_together(contents: Contents) -> InputError:
     return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
-def _of_blocks(path: str, stem: str, device: str, warn: Warn) -> dict[str, Any]:
+def _of_blocks(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
     """The document of a table of blocks; `warn` is told of counts that lack, and of times far off."""
-    of_rows = read_points(path)
+    of_rows = read_points(path, [device] if device else ())
     lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
     if lacking:
         warn(f"{path}: {lacking}")
@@ -290,7 +292,8 @@ def _of_blocks(path: str, stem: str, device: str, warn: Warn) -> dict[str, Any]:
     warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
     source = {"device": "unknown", "source": Path(path).name}
-    document = model_document(stem, device, [p for p, _ in times.values()], source, {})
+    shown = device or "unknown (from a table)"
+    document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
     off = document["predictors"][document["default"]].get("residuals")
     if off and not in_other_units:
         timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
@@ -314,8 +317,10 @@ def _of_tables(
     source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     if not contents and sheet is not None:
         return facts_document(stem, f"{device} (data sheet)", sheet, source)
-    operations = [row for p, c in contents if c == OPERATIONS for row in read_operations(p)]
     devices = () if device is None else (device,)
+    operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
+    for path, _ in contents if device is None else ():
+        read_table(path).of_devices()  # InputError for times of several
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
     networks = _once([row for table in tables for row in _counted(table, mode, said, warn)], warn)

@@ -384,12 +384,14 @@ def evaluate_table(
         return TableEvaluation(
             "served" if content == SERVED else OPERATIONS, made, left_out, columns
         )
+    devices = [only] if isinstance(only, str) else only or ()
     if content == OPERATIONS:
-        compared = compare_operations(model, read_operations(table), predictor)
+        timed = read_operations(table, devices, "only")
+        compared = compare_operations(model, timed, predictor)
         return TableEvaluation(OPERATIONS, compared, left_out, columns)
     if content == BLOCKS:
-        return TableEvaluation(BLOCKS, compare_blocks(model, table, predictor), left_out, columns)
-    devices = [only] if isinstance(only, str) else only or ()
+        of_blocks = compare_blocks(model, table, predictor, devices)
+        return TableEvaluation(BLOCKS, of_blocks, left_out, columns)
     networks = read_networks(table, devices, mode=mode_of(model.inference))
     networks.say_assumed(warn)
     compared = compare_table(model, networks, predictor, training, said)
@@ -397,8 +399,8 @@ def evaluate_table(
 
 
 TAKES: Mapping[str, Collection[str]] = {
-    NETWORKS: ("only", "predictor", "precision", "training"), OPERATIONS: ("predictor", "precision"),
-    BLOCKS: ("predictor", "precision"),
+    NETWORKS: ("only", "predictor", "precision", "training"),
+    OPERATIONS: ("only", "predictor", "precision"), BLOCKS: ("only", "predictor", "precision"),
 }  # fmt: skip
 """Content of a table -> the options that change how its rows are compared."""
 

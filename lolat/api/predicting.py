@@ -24,7 +24,7 @@ from lolat.model import InputSize, Model, load
 from lolat.model.file import answers_for
 from lolat.model.predicting import AUTO, why_left_out
 from lolat.model.prediction import Prediction, Predictions
-from lolat.model.running import mode_of, ways
+from lolat.model.running import mode_of, name_of, ways
 from lolat.training.prices import Prices, price_list, rental_of
 from lolat.units import plain
 
@@ -77,11 +77,14 @@ def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
     unknown: list[ModelFileError] = []
     for name in dict.fromkeys(names):
         try:
-            every = [known for known, _, _ in list_models()] if name == ALL else full_names(name)
+            if name == ALL:
+                every = [known for known, _, _ in list_models()]
+            else:
+                every = full_names(name) if all_of_a_gpu else [full_name(name)]
         except ModelFileError as error:
             unknown.append(error)
             continue
-        found[name] = every if all_of_a_gpu or name == ALL else every[:1]
+        found[name] = every
     if len(unknown) == 1:
         raise unknown[0]
     if unknown:
@@ -95,8 +98,17 @@ def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
 
 
 def full_name(name: str) -> str:
-    """The first of `full_names`."""
-    return full_names(name)[0]
+    """The first of `full_names`; ModelFileError where these are of several devices."""
+    names = full_names(name)
+    if names[1:] and len({name_of(load(n).document) for n in names}) > 1:
+        why = f"several devices are called so: {', '.join(names)}"
+        raise ModelFileError(
+            f"{plain(name)}: {why}; expected one of these",
+            code="unknown-model",
+            model=name,
+            why=why,
+        )
+    return names[0]
 
 
 def full_names(name: str) -> list[str]:

@@ -19,7 +19,7 @@ from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
-from lolat.errors import AnswerIsNo, LolatError
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import looks_like_network
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
@@ -97,6 +97,14 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
         return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
 
     return error.worded(option_of)
+
+
+def refuse_given(place: str, *names: str) -> None:
+    """InputError for parameters that the call has, which are for another kind of question: `place`."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"{arg(name)} is for {place}; leave it out, or give {place}")
 
 
 def _discard_stdout() -> None:

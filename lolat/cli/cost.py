@@ -15,6 +15,7 @@ from lolat.units import dollars, duration
 
 if TYPE_CHECKING:
     from lolat.model import Model
+    from lolat.training.compare import Costs
     from lolat.training.cost import Cost
     from lolat.training.model import Limits, TrainingPrediction
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     more="best: each device's fastest of fp32, tf32, amp.",
 )
 @common.launch_option
-@common.batch_option(
-    type=common.BATCH, required=True, more="On each device; auto: the most that fit."
+@common.batches_option(
+    type=common.BATCHES, required=True, more="On each device; auto: the most that fit."
 )
 @common.samples_option(more="Without it, iterations alone.")
 @common.epochs_option(default=1, show_default=True)
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 @common.json_option
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
-    batch_size: int | str,
+    batch_sizes: tuple[int | str, ...],
     prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
     """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
@@ -79,7 +80,7 @@ def cost(
 
     Exit code 3 where an iteration does not fit into the device's memory.
     """
-    from lolat.report.cost import cost_lines, costs_lines
+    from lolat.report.cost import cost_lines
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
@@ -99,25 +100,39 @@ def cost(
         question["replicas"] = replicas or ()
         with common.progress() as bar:
             said = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(models, network, ways, batch_size, left_out, said, **question)
-        common.answer("costs", several, as_json, costs_lines(several))
-        if all(answer.fits is False for answer in several.answers):
-            raise AnswerIsNo("it fits on none of these devices", code="no-room")
-        fit = [o for a in several.answers if a.fits is not False for o in a.options]
-        return within(several.limits, fit)
+            several = compare(models, network, ways, batch_sizes, left_out, said, **question)
+        return _answer_several(several, as_json)
     from lolat.cli.predict import opened
 
     loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
-    answer = loaded.cost(network, batch_size, **question)
+    answers = [loaded.cost(network, size, **question) for size in dict.fromkeys(batch_sizes)]
+    if answers[1:]:
+        from lolat.training.compare import joined
+
+        return _answer_several(joined(answers, {}), as_json)
+    (answer,) = answers
     if answer.fits is False:
         common.answer("cost", answer, as_json, [])
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.warn(answer.warnings)
     hint = (
-        [] if precision or as_json else faster_lines(loaded, answer, network, batch_size, question)
+        []
+        if precision or as_json
+        else faster_lines(loaded, answer, network, batch_sizes[0], question)
     )
     common.answer("cost", answer, as_json, [*cost_lines(answer), *hint])
     within(answer.limits, answer.options)
+
+
+def _answer_several(costs: Costs, as_json: bool) -> None:
+    """Print several answers; AnswerIsNo where none fits, and where none keeps the limits."""
+    from lolat.report.cost import costs_lines
+
+    common.answer("costs", costs, as_json, costs_lines(costs))
+    if all(answer.fits is False for answer in costs.answers):
+        raise AnswerIsNo("it fits on none of these devices", code="no-room")
+    fit = [o for a in costs.answers if a.fits is not False for o in a.options]
+    within(costs.limits, fit)
 
 
 def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:

@@ -166,12 +166,14 @@ def predict(
     if is_table(layers):
         if len(models) > 1:
             raise InputError(f"{len(models)} layer models for a table; expected one")
+        common.refuse_given("a network", "gpu", "batch_size", "optimizer", "input_size")
         answer = _of_table(loaded[models[0]], models[0], layers, output, devices)
         common.warn(answer.warnings)
         common.answer("layer-predict", answer, as_json, table_lines_of(answer))
         return
     if gpu is None:
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
+    common.refuse_given("a table", "output")
     by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded.values()}
     graph = read(layers, input_size)
     network = network_time(graph, by_layer, gpu, batch_size, optimizer, devices)

@@ -99,7 +99,7 @@ def predict(
 
     The interval holds the machine's usual ups and downs. Several networks, batch sizes and devices are
     answered in one table; MODEL may be left out where --on has the devices. With a limit it is a check, of
-    a pull request for example: exit code 3 where the limit is exceeded.
+    a pull request for example: exit code 3 where the limit is exceeded, and where no network fits.
     """
     from lolat.api.predicting import devices, predict_all
     from lolat.model.budget import exceeded, read_before
@@ -112,17 +112,21 @@ def predict(
     models, left_out = devices(
         (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
     )
-    question = batch_sizes, predictor, coverage if sure is None else sure / 100, input_size
-    before: Prediction | Before | None = None
-    if against is not None:
-        if len(models) * len(batch_sizes) > 1:
-            raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
-        before = read_before(against) or models[0].predict(
-            against, batch_sizes[0], predictor, input_size=input_size or None
-        )
+    question = predictor, coverage if sure is None else sure / 100, input_size
+    if against is not None and len(models) * len(batch_sizes) > 1:
+        raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
+    before: Prediction | Before | None = None if against is None else read_before(against)
     best = precision == common.BEST
     limit = max_ms, sure is not None
-    predictions = predict_all(models, networks, *question, left_out, best, prices_file, *limit)
+    predictions = predict_all(
+        models, networks, batch_sizes, *question, left_out, best, prices_file, *limit
+    )
+    if against is not None and before is None and predictions.answers:
+        base = predict_all(models, [against], [predictions[0].batch_size], *question, best=best)
+        fail(base.errors)
+        before = base[0]
+    if before is not None and any(p.input_shapes != before.input_shapes for p in predictions):
+        common.say(f"{arg('against')} {against}: its input has another size")
     _answer(predictions, as_json, max_ms, sure is not None)
     if csv_file is not None:
         from lolat.report.tables import write_csv
@@ -131,9 +135,7 @@ def predict(
         common.say(f"written: {csv_file}")
     certainty = None if sure is None else sure / 100
     if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
-        several = (
-            f"{len(lines)} of {len(predictions.answers)} answers are beyond the limit; the first: "
-        )
+        several = f"{len(lines)} of {len(predictions)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
             raise no
@@ -183,11 +185,12 @@ def report(
     prediction = opened(model, precision, launch).predict(
         network, batch_size, predictor, input_size=input_size
     )
+    folded = prediction if depth is None else prediction.folded(depth)
     if html_file is not None:
-        prediction.write_html(html_file)
+        prediction.write_html(html_file, depth)
     if csv_file is not None:
-        prediction.write_csv(csv_file)
-    common.answer("prediction", prediction, as_json, report_lines(prediction, depth))
+        folded.write_csv(csv_file)
+    common.answer("prediction", folded, as_json, report_lines(prediction, depth))
     for file in (csv_file, html_file):
         if file is not None:
             common.say(f"written: {file}")

@@ -48,7 +48,7 @@ def announced(command: str) -> Iterator[None]:
     """On a terminal, says what takes long where a command of READING does."""
     text = "reading the network: its framework is imported and run once, without values ..."
     timer = threading.Timer(LATE_S, complain, [text])
-    if command in READING and sys.stderr.isatty():
+    if command in READING and sys.stderr.isatty() and not is_quiet():
         timer.daemon = True
         timer.start()
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import median
@@ -73,9 +73,11 @@ class Compared:
         return self.timed.latency_ms
 
 
-def compare_blocks(model: Model, path: str, predictor: str | None = None) -> list[Compared]:
+def compare_blocks(
+    model: Model, path: str, predictor: str | None = None, devices: Collection[str] = ()
+) -> list[Compared]:
     """The rows of a table of blocks, by their counts: all six, where every row has them, or three."""
-    rows = [(row, point_of(row)) for row in read_blocks(path)]
+    rows = [(row, point_of(row)) for row in read_blocks(path).of_devices(devices, "only")]
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
     ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)

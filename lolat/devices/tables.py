@@ -289,10 +289,14 @@ class TimedOperation:
         return self.name, *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name])
 
 
-def read_operations(path: str | Path) -> list[TimedOperation]:
-    """The rows of a table of operations. InputError names the line that is wrong, and what is expected."""
+def read_operations(
+    path: str | Path, devices: Collection[str] = (), argument: str = "name"
+) -> list[TimedOperation]:
+    """The rows of a table of operations; see `of_devices` of a table. InputError names the line that is
+    wrong, and what is expected.
+    """
     table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
-    return [_timed_operation(row) for row in table]
+    return [_timed_operation(row) for row in table.of_devices(devices, argument)]
 
 
 def _timed_operation(row: Row) -> TimedOperation:

@@ -118,15 +118,15 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     return counts.reshape(len(points), len(features))
 
 
-def read_points(path: str | Path) -> list[tuple[Point, Row]]:
-    """Points from a CSV table with the columns acts, inp, flops, latency_ms, each with its row.
+def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[Point, Row]]:
+    """Points of a device from a CSV table with acts, inp, flops, latency_ms, each with its row.
 
     Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
     a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
     in capitals. Of more than MOST_ROWS rows so many, drawn at random, are points. Raises InputError that
     names the line and column that is wrong.
     """
-    table = read_blocks(path)
+    table = read_blocks(path).of_devices(devices)
     rows = np.arange(len(table))
     if len(table) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))

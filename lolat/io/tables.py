@@ -12,12 +12,12 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.io.documents import LEAST, MOST
 from lolat.io.writing import reason_of
 from lolat.units import as_number, plain, shortened
@@ -66,6 +66,27 @@ class Table:
         """One row, from 0."""
         cells = (column[index].strip() for column in self.columns)
         return Row(self, index, dict(zip(self.names, cells, strict=True)))
+
+    def of_devices(self, devices: Collection[str] = (), argument: str = "name") -> Table:
+        """The rows of some devices, where a column `device` says which each is of; else all of them.
+
+        `argument`: by which they are named. InputError where none is of them, and where the rows are of
+        several and none is named: their times are not mixed.
+        """
+        at = self.names.index("device") if "device" in self.names else -1
+        cells = [*map(str.strip, self.columns[at])] if at >= 0 else []
+        found = dict.fromkeys(filter(None, cells))
+        if not found or (not devices and len(found) == 1):
+            return self
+        if not found.keys() & {*devices}:
+            has = shortened(", ".join(found))
+            of = f", and none of {', '.join(devices)}" if devices else ""
+            raise InputError(
+                f"{self.source} has rows of {has}{of}; expected {arg(argument)}, a device of these"
+            )
+        kept = [i for i, cell in enumerate(cells) if cell in devices]
+        columns = [[column[i] for i in kept] for column in self.columns]
+        return replace(self, columns=columns, lines=[self.lines[i] for i in kept])
 
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """((rows,) the numbers in a column, NaN where there is none; (rows,) which cells are empty).

@@ -1,7 +1,7 @@
 """Limits of time: the most that stays within one, and whether a prediction does, for pull requests.
 
-The widest network, the largest input, the largest batch are found by bisection, each tried by predicting
-it: the answer stays within the budget, and its next larger neighbor does not.
+The widest network, the largest input, the largest batch are found by `last_within`, each tried by
+predicting it: the answer stays within the budget, and its next larger neighbor does not.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -27,7 +27,7 @@ from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of
 from lolat.model import Model
 from lolat.model.attribution import AtSize
-from lolat.model.predicting import check_budget, end_ms
+from lolat.model.predicting import check_budget, end_ms, last_within
 from lolat.model.prediction import Prediction
 from lolat.units import byte_size, milliseconds, percent, plain
 
@@ -137,7 +137,7 @@ def budget(
         except InputError:
             return None
 
-    def fits(i: int) -> bool | None:
+    def fits(i: int, sure: bool) -> bool | None:
         tried = step(i)
         if tried is None:
             return None
@@ -145,10 +145,10 @@ def budget(
 
     now = Step(own, model.predict(network, batch_size, predictor, coverage))
     start = min(max(round(own / unit), 1), most)
-    above = first_above(fits, most, start)
-    best = step(above - 1) if above > 1 else None
-    larger = step(above) if above <= most else None
-    is_own = vary == "resolution" and start in (above - 1, above)
+    last = last_within(fits, most, start, sure)
+    best = step(last) if last else None
+    larger = step(last + 1) if last < most else None
+    is_own = vary == "resolution" and start in (last, last + 1)
     if best is larger is None or (is_own and step(start + 1) is step(start - 1) is None):
         raise InputError(f"{network.name!r} cannot be read at another {vary}; vary something else")
     if best is not None:
@@ -181,17 +181,6 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
         return network if i * step == side else at_size(i * step), batch_size
 
     return side, step, MOST_SIDE // step, resized
-
-
-def first_above(fits: Callable[[int], bool | None], most: int, start: int) -> int:
-    """The smallest of 1 ... `most` that does not fit, by bisection from `start`; else `most` + 1.
-
-    `fits` is True up to some number and False from the next on; None of a refused number, at the lower or
-    the upper end.
-    """
-    if fits(start):
-        return bisect_left(range(most + 1), True, start + 1, key=lambda i: not fits(i))
-    return bisect_left(range(start), True, 1, key=lambda i: fits(i) is False)
 
 
 def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
@@ -242,7 +231,7 @@ def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
 
 MAX_RATIO = 1.05
 """So many times as long as the base a network may take, where nobody says how many."""
-SAME = ("model", "learned", "predictor", "batch_size")
+SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
 """What two predictions that are compared have in common."""
 
 
@@ -253,6 +242,9 @@ class Before(msgspec.Struct, frozen=True):
     learned: str | None
     predictor: str
     batch_size: int
+    precision: str
+    launch: str | None
+    input_shapes: tuple[tuple[int, ...], ...]
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
 
 
@@ -267,23 +259,25 @@ def read_before(path: str) -> Before | None:
 
 
 def exceeded(
-    predictions: Iterable[Prediction],
+    predictions: Collection[Prediction],
     max_ms: float | None = None,
     sure: float | None = None,
     before: Prediction | Before | None = None,
     max_ratio: float | None = None,
 ) -> list[str]:
-    """A line for each limit that a prediction does not keep, for an error.
+    """A line for each limit that a prediction does not keep, and each that does not fit where none does,
+    for an error.
 
     `max_ms`: the longest time; with `sure`, the coverage of the predictions' intervals, of the upper end of
     the interval. `max_ratio`: so many times as long as `before` each may take, MAX_RATIO if None.
     InputError: no interval to be sure of; a `before` of another model, predictor or batch size.
     """
     lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
+    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
     for prediction in predictions:
         on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
         takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
-        if max_ms is not None and prediction.fits is False:
+        if is_limit and prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
             continue
         if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
@@ -302,7 +296,10 @@ def exceeded(
 
 def _ratio(now: Prediction, before: Prediction | Before) -> float:
     """The latency over that before; InputError where another question was asked before."""
-    if different := [name for name in SAME if getattr(before, name) != getattr(now, name)]:
+    same: tuple[str, ...] = ("batch_size",)  # a network is asked the same question
+    if isinstance(before, Before):
+        same = (*SAME, "input_shapes") if now.query.input_size else SAME
+    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
         raise InputError(
             f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
             "same MODEL and options"

@@ -93,12 +93,15 @@ AUTO = "auto"
 
 
 def largest_batch(
-    model: Model, network: Graph | Analysis, keeps: Callable[[int], bool] | None = None
+    model: Model,
+    network: Graph | Analysis,
+    keeps: Callable[[int, bool], bool] | None = None,
+    sure: bool = False,
 ) -> int:
     """The largest batch of a forward pass; InputError where the memory is not known, AnswerIsNo where not
     even one sample fits.
 
-    `keeps`: whether a batch size keeps a limit of time, which all smaller ones do then; 1 where none does.
+    `keeps`, `sure`: see `last_within`; 1 where no batch size keeps the limit of time.
     """
     analysis, mode = analyze(network), mode_of(model.document)
     has = available_bytes(model.document)
@@ -110,7 +113,36 @@ def largest_batch(
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
     if keeps is None:
         return most
-    return max(bisect_left(range(1, most + 1), True, key=lambda n: not keeps(n)), 1)
+    return max(last_within(keeps, most, 1, sure), 1)
+
+
+STEP = 0.9
+"""From one number to the next smaller one that is tried, where an interval's upper end may fall."""
+
+
+def last_within(
+    keeps: Callable[[int, bool], bool | None], most: int, start: int, sure: bool
+) -> int:
+    """The largest of 1 ... `most` that keeps a limit of time; 0 where none does.
+
+    `keeps`: whether a number does by its latency, or to be `sure` by the upper end of its interval; None of
+    a refused one, at the lower or the upper end. Latencies grow, so the last one is found by bisection from
+    `start`. Upper ends do not: an interval is wide below what was measured, so that a larger number may be
+    within the limit where a smaller one is not. Then numbers are tried from the last one down.
+    """
+    if keeps(start, False):
+        numbers = range(most + 1)
+        last = bisect_left(numbers, True, start + 1, key=lambda i: not keeps(i, False)) - 1
+    else:
+        last = bisect_left(range(start), True, 1, key=lambda i: keeps(i, False) is False) - 1
+    if not sure:
+        return last
+    low, above = last, last + 1
+    while low and not keeps(low, True):
+        low, above = min(low - 1, int(STEP * low)), low
+    if low:
+        return bisect_left(range(above), True, low + 1, key=lambda i: not keeps(i, True)) - 1
+    return bisect_left(range(last + 1), True, 1, key=lambda i: keeps(i, True) is False) - 1
 
 
 def predict_read(
@@ -130,8 +162,8 @@ def predict_read(
 
     if batch_size != AUTO:
         return of(batch_size)
-    keeps = None if max_ms is None else lambda n: end_ms(of(n), sure) <= max_ms
-    return of(largest_batch(model, network, keeps))
+    keeps = None if max_ms is None else lambda n, sure: end_ms(of(n), sure) <= max_ms
+    return of(largest_batch(model, network, keeps, sure))
 
 
 def check_limit(max_ms: float | None, sizes: Any) -> None:

@@ -225,6 +225,18 @@ class Prediction(Result):
         names = ("name", "latency_ms", "share", "bound_by")
         return [{**{n: getattr(b, n) for n in names}, **b.counts} for b in self.blocks]
 
+    def folded(self, depth: int) -> Prediction:
+        """The prediction with a block for each module, so many names deep; 0: one of all."""
+        from lolat.report.rows import rows
+
+        named = [(r.label, [*r.blocks]) for r in rows(self, depth) if r.label != CALL]
+        names = [self.names[i[0]] if len(i) == 1 else label for label, i in named]
+        counts, terms = (
+            np.array([table[members].sum(axis=0) for _, members in named])
+            for table in (self.block_counts, self.block_terms)
+        )
+        return replace(self, names=tuple(names), block_counts=counts, block_terms=terms)
+
     def report(self) -> str:
         """The table of blocks with the bottlenecks, as `lolat report` prints it."""
         from lolat.report.prediction import report_lines
@@ -237,14 +249,14 @@ class Prediction(Result):
 
         write_csv(path, self.block_rows())
 
-    def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page to explore the blocks: one file that loads nothing.
+    def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
+        """Write a page to explore the blocks, at first `folded`: one file that loads nothing.
 
         Raises InputError where it cannot be written.
         """
         from lolat.report.bottlenecks import page
 
-        write_text(path, page(self))
+        write_text(path, page(self, depth))
 
 
 @dataclass(frozen=True, repr=False)

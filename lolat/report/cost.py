@@ -222,8 +222,8 @@ def costs_lines(costs: Costs) -> Iterator[str]:
     run = ""
     if costs.samples:
         run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
-    batches = {c.batch_size for c in costs.answers}
-    size = f" · batch {batches.pop():,} on each device" if len(batches) == 1 else ""
+    batch = costs.answers[0].batch_size
+    size = f" · batch {batch:,} on each device" if costs.batches == 1 else ""
     yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{run}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
@@ -297,8 +297,9 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
             others = [(c, o) for c, o in listed if c.device != choice.device]
             values = _ranked([(c, o) for c, o in others if _keeps(o, limits) != "NO"], name)
             values |= _ranked([(c, o) for c, o in listed if o is best], name)
+            words = choice_words(choice, costs.batches > 1)
             yield (
-                f"{name}{within_words(limits)}: {choice_words(choice)}{_how_sure(best, limits)}"
+                f"{name}{within_words(limits)}: {words}{_how_sure(best, limits)}"
                 f"{apart_words(plain(choice.device), values)}"
             )
 
@@ -336,13 +337,14 @@ def _width(cost: Cost) -> float:
 
 
 def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
+    total = option.total_s or 0.0
     return Choice(
-        cost.device, cost.precision, option.devices, option.total_s or 0.0, option.dollars
+        cost.device, cost.precision, cost.batch_size, option.devices, total, option.dollars
     )
 
 
 def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
-    alike = len({c.batch_size for c in costs.answers}) == 1  # then the title says it
+    alike = costs.batches == 1  # then the title says it
     is_so = (_choice(cost, option) in costs.frontier, cost.estimated, cost.in_domain is False)
     total, ends = option.total_s, option.interval_s or ()
     return [

@@ -24,10 +24,13 @@ from lolat.units import by_text, dollars, duration, plain, plural
 
 @dataclass(frozen=True)
 class Choice:
-    """An option among several devices: which device in which precision, how many of it."""
+    """An option among several devices or batch sizes: which device in which precision, how many of it, with
+    how many samples on each.
+    """
 
     device: str
     precision: str | None
+    batch_size: int
     devices: int
     total_s: float
     dollars: float | None
@@ -35,7 +38,8 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Costs(Result):
-    """The same training on several devices, each in the precision in which it is fastest or a given one.
+    """The same training on several devices, each in the precision in which it is fastest or a given one, or
+    with several batch sizes.
 
     `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
     `fastest`: None without samples, and of `cheapest` without a price, or within the limits; `frontier`:
@@ -60,10 +64,16 @@ class Costs(Result):
         """The longest time and the most money."""
         return Limits(self.max_hours, self.max_dollars)
 
+    @property
+    def batches(self) -> int:
+        """How many batch sizes there are."""
+        return len({c.batch_size for c in self.answers})
+
     def words(self) -> str:
         """The cheapest and the fastest."""
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
-        parts = [f"{name} {choice_words(c)}" for name, c in best.items() if c is not None]
+        several = self.batches > 1
+        parts = [f"{name} {choice_words(c, several)}" for name, c in best.items() if c is not None]
         return f"{plain(self.network)} on {plural(len(self.answers), 'device')}: {'; '.join(parts)}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -76,10 +86,11 @@ class Costs(Result):
         ]
 
 
-def choice_words(choice: Choice) -> str:
+def choice_words(choice: Choice, with_batch: bool = False) -> str:
     """A choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {plain(choice.device)}"]
     words[0] += f" in {choice.precision}" if choice.precision else ""
+    words += [f"batch {choice.batch_size:,}"] * with_batch
     words += [duration(choice.total_s)] + (
         [] if choice.dollars is None else [dollars(choice.dollars)]
     )
@@ -94,12 +105,12 @@ def compare(
     models: Sequence[Model],
     network: Any,
     way: tuple[str | None, str | None],
-    batch_size: int | str,
+    batch_sizes: Sequence[int | str],
     left_out: Mapping[str, str],
     said: Said | None = None,
     **asked: Any,
 ) -> Costs:
-    """The same training on several devices.
+    """The same training on several devices, with each batch size.
 
     `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
     `left_out`: devices that cannot answer, and why; `said`: is told of each device (done, all, name);
@@ -108,13 +119,22 @@ def compare(
     check_limits(**asked)
     graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
     left_out = dict(left_out)
-    answers = _answers(models, graph, way, batch_size, left_out, asked, said)
+    answers = [
+        answer
+        for size in batch_sizes
+        for answer in _answers(models, graph, way, size, left_out, asked, said)
+    ]
     if not answers:
         reasons = by_text(left_out.items())
         why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
         raise InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
+    return joined(answers, left_out)
+
+
+def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
+    """Answers to one question for several devices or batch sizes, beside each other."""
     choices = [
-        Choice(c.device, c.precision, o.devices, o.total_s, o.dollars)
+        Choice(c.device, c.precision, c.batch_size, o.devices, o.total_s, o.dollars)
         for c in answers
         for o in c.options
         if c.fits is not False and o.total_s is not None
@@ -125,7 +145,7 @@ def compare(
     first = answers[0]
     limits = first.limits
     return Costs(
-        network=graph.name,
+        network=first.network,
         samples=first.samples,
         epochs=first.epochs,
         optimizer=first.optimizer,

@@ -111,7 +111,7 @@ def epochs_document(
     Graph, called once for each network. InputError, with its line, for a row that is wrong or was run in
     another way than the first, and for too few of them.
     """
-    table = read_table(path, COLUMNS, rows="timed epoch")
+    table = read_table(path, COLUMNS, rows="timed epoch").of_devices([device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")

@@ -238,3 +238,16 @@ def test_every_help_has_examples_that_parse(lolat: Command, name: str) -> None:
         _, *words = shlex.split(example)
         assert words[: len(name.split())] == name.split()
         LEAVES[name].make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(("words", "announced"), [((), 1), (("-q",), 0), (("--quiet",), 0)])
+def test_quiet_announces_no_reading(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], announced: int
+) -> None:  # fmt: skip
+    started: list[object] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(
+        "lolat.cli.progress.threading.Timer.start", lambda timer: started.append(timer)
+    )
+    lolat("predict", *words, model, "gone.json")
+    assert len(started) == announced

@@ -218,3 +218,18 @@ def test_a_question_calls_few_functions(model: Model, capsys: pytest.CaptureFixt
     assert functions <= 210
     assert files <= 32
     assert depth <= 15
+
+
+def test_a_folded_report_is_folded_in_its_files_too(lolat: Command, model: Model) -> None:
+    """One module of all blocks, and the call; the time stays, and the page begins with that folding."""
+    call = ("report", "desk.json", "net.json", "--csv", "out.csv", "--html", "page.html")
+    whole = lolat.answer(*call)
+    page = Path("page.html").read_text(encoding="utf-8")
+    folded = lolat.answer(*call, "--depth", 0)
+    with open("out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [r["name"] for r in rows] == [b["name"] for b in folded["blocks"]] == ["net", "call"]
+    assert len(whole["blocks"]) > 2
+    assert folded["counts"] == whole["counts"]
+    assert sum(b["latency_ms"] for b in folded["blocks"]) == pytest.approx(whole["latency_ms"])
+    assert Path("page.html").read_text(encoding="utf-8") != page

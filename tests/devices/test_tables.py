@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.devices.compare import compare_table, predictions, summary
 from lolat.devices.tables import (
     BINARY,
@@ -263,3 +264,19 @@ def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         read_operations(operations(tmp_path, line))
     assert words in str(error.value)
+
+
+def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
+    """A table of two devices, one of them three times slower."""
+    rows = ["op,device,batch,m,n,k,latency_ms"]
+    for i in range(30):
+        m, n, k = 64 * (1 + i % 5), 128 * (1 + i % 3), 256 * (1 + i % 4)
+        ms = 0.01 + m * n * k / 1e9
+        rows += [f"linear,a,1,{m},{n},{k},{ms}", f"linear,b,1,{m},{n},{k},{3 * ms}"]
+    path = tmp_path / "both.csv"
+    path.write_text("\n".join(rows) + "\n")
+    alone = tmp_path / "alone.csv"
+    alone.write_text("\n".join([rows[0], *rows[1::2]]) + "\n")
+    of_both, of_one = (lolat.fit(p, name="a").document["predictors"] for p in (path, alone))
+    assert of_both == of_one
+    assert {row.row["device"] for row in read_operations(path, ["b"])} == {"b"}

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+import lolat as package
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
@@ -27,9 +28,9 @@ from lolat.model.budget import (
     BudgetAnswer,
     budget,
     exceeded,
-    first_above,
     read_before,
 )
+from lolat.model.predicting import last_within
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -198,14 +199,40 @@ def test_the_bisection_against_trying_every_number(
     start = data.draw(st.integers(below + 1, min(above - 1, most)))
     verdicts: dict[int, bool | None] = {}
 
-    def fits(i: int) -> bool | None:
+    def fits(i: int, sure: bool) -> bool | None:
         assert i not in verdicts, "asked twice"
         verdicts[i] = i <= limit if below < i < above else None
         return verdicts[i]
 
-    expected = next(i for i in range(below + 1, most + 2) if i > min(limit, above - 1, most))
-    assert first_above(fits, most, start) == expected
+    expected = max(min(limit, above - 1, most), below)
+    assert last_within(fits, most, start, sure=False) == expected
     assert len(verdicts) <= 1 + most.bit_length()
+
+
+@given(st.integers(1, 3000), st.integers(0, 3000), st.integers(1, 3000), st.integers(0, 3000),
+       st.integers(0, 3000))  # fmt: skip
+def test_an_upper_end_that_falls_against_trying_every_number(
+    most: int, limit: int, measured: int, sure_below: int, more: int
+) -> None:
+    """Upper ends are wide below `measured`, where up to `sure_below` keep the limit; from there on more."""
+    end = min(measured + measured // 8 + more, limit)
+
+    def fits(i: int, sure: bool) -> bool:
+        return i <= (limit if not sure else min(sure_below, limit) if i < measured else end)
+
+    expected = max((i for i in range(1, most + 1) if fits(i, True)), default=0)
+    assert last_within(fits, most, 1, sure=True) == expected
+
+
+def test_to_be_sure_a_batch_that_was_measured_is_found_though_smaller_ones_were_not() -> None:
+    """The interval of a V100 is wide below the shortest time of its table: at batch 4, not at 6."""
+    model, network = package.load("v100-fp32"), package.read("timm:resnet18")
+    ends = {n: model.predict(network, n).interval_ms[1] for n in range(1, 33)}
+    limit = (ends[4] + ends[6]) / 2
+    assert ends[6] < limit < ends[4]
+    expected = max(n for n, end in ends.items() if end <= limit)
+    assert model.budget(network, limit, "batch", sure=True).best.value == expected
+    assert model.predict(network, "auto", max_ms=limit, sure=True).batch_size == expected
 
 
 # ---- A prediction against limits
@@ -260,7 +287,14 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"model": "b"}, {"learned": "2026-01-02"}, {"predictor": "two-regime"}, {"batch_size": 1}],
+    [
+        {"model": "b"},
+        {"learned": "2026-01-02"},
+        {"predictor": "two-regime"},
+        {"batch_size": 1},
+        {"precision": "amp"},
+        {"launch": "graph"},
+    ],
 )
 def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:

@@ -25,7 +25,7 @@ def asked(prices: str, precision: str | None = None, batch_size: int | str = 64)
         models,
         network(),
         (precision, None),
-        batch_size,
+        [batch_size],
         {},
         samples=10_000,
         prices=prices,

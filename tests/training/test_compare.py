@@ -61,7 +61,7 @@ def test_who_cannot_answer_is_told(prices: str) -> None:
     assert [c.device for c in found.answers] == ["v100-fp32", "a100-fp32"]
     assert "no units" in found.left_out["p4-fp32"]
     with pytest.raises(InputError, match="no device can answer") as error:
-        compare([package.load("p4-fp32")], network(), ("amp", None), 64, {})
+        compare([package.load("p4-fp32")], network(), ("amp", None), [64], {})
     assert error.value.code == "no-device"
 
 
@@ -137,7 +137,7 @@ def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
     def tell(done: int, of: int, name: str) -> None:
         said.append((done, of, name))
 
-    compare(models, network(), (None, None), 64, {}, tell, samples=100, prices=prices)
+    compare(models, network(), (None, None), [64], {}, tell, samples=100, prices=prices)
     assert said == [(n, 3, name) for n, name in enumerate(GPUS, 1)]
 
 
@@ -145,7 +145,7 @@ def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
     models = [package.load(name) for name in GPUS]
     left_out = dict.fromkeys("abc", "no price in FILE") | {"d": "other"}
     with pytest.raises(InputError) as error:
-        compare(models, network(), ("fp8", None), 64, left_out, samples=100, prices=prices)
+        compare(models, network(), ("fp8", None), [64], left_out, samples=100, prices=prices)
     assert str(error.value).count("no price in FILE") == 1
     assert "a, b, c: no price in FILE; d: other; " in str(error.value)
 
@@ -178,7 +178,9 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
     path = tmp_path / "p.csv"
     path.write_text(f"{PRICES}h,9,H100,1\n")
-    found = compare(models, network(), ("fp32", None), "auto", {}, memory_gib=40, prices=str(path))
+    found = compare(
+        models, network(), ("fp32", None), ["auto"], {}, memory_gib=40, prices=str(path)
+    )
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
     more = models[1].cost(network(), answer.batch_size + 1)
@@ -190,14 +192,15 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
 
 def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
     names = ("rtx-pro-6000-amp-compiled", "rtx-pro-6000-bf16-compiled")
-    found = compare([package.load(n) for n in names], network(), ("amp", None), 8, {})
+    found = compare([package.load(n) for n in names], network(), ("amp", None), [8], {})
     assert [c.device for c in found.answers] == [names[0]]
 
 
 def test_the_launch_is_asked_of_each(prices: str) -> None:
     models = [package.load("rtx-4090-amp-compiled")]
     eager, compiled = (
-        compare(models, network(), ("amp", launch), 8, {}).answers[0] for launch in ("eager", None)
+        compare(models, network(), ("amp", launch), [8], {}).answers[0]
+        for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
 
@@ -234,7 +237,7 @@ def test_a_launch_that_saves_time_is_offered() -> None:
 
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
-    found = compare([package.load(n) for n in names], network(), ("amp", "eager"), 8, {})
+    found = compare([package.load(n) for n in names], network(), ("amp", "eager"), [8], {})
     assert [c.device for c in found.answers] == ["rtx-4090-amp"]
 
 

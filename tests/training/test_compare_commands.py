@@ -25,6 +25,15 @@ def test_the_command_compares(lolat: Command, prices: str, net: str) -> None:
     assert lolat("cost", "v100-fp32", net, "--on", "a100-fp32", "--batch-size", 8).code == 2
 
 
+def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) -> None:
+    ask = ("--samples", 10_000, "--prices", prices)
+    found = lolat.answer("cost", "v100-fp32", net, "--batch-size", "64,128", *ask)
+    alone = [lolat.answer("cost", "v100-fp32", net, "--batch-size", n, *ask) for n in (64, 128)]
+    assert found["answers"] == alone
+    lines = lolat.done("cost", "v100-fp32", net, "--batch-size", "64,128", *ask).out.splitlines()
+    assert any(re.match(r"Fastest: 1 x v100-fp32 .*, batch (64|128), ", line) for line in lines)
+
+
 def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
     done = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7)
     assert (done.code, done.out) == (3, "")
@@ -36,8 +45,10 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
         None,
         None,
     )
-    said = lolat.done("predict", "p4-fp32", net, "--batch-size", 10**6).out.splitlines()
-    assert said[0].startswith("DOES NOT FIT: it takes ")
+    done = lolat("predict", "p4-fp32", net, "--batch-size", 10**6)
+    assert done.code == 3
+    assert done.out.startswith("DOES NOT FIT: it takes ")
+    assert lolat("predict", "p4-fp32", net, "--batch-size", f"1,{10**6}").code == 0  # one does
 
 
 def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
@@ -148,7 +159,7 @@ def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, ne
         within = [row for row in paid if row[1] <= 3600 * hours]
         models = [package.load(name) for name in GPUS]
         ask = {"samples": 10_000, "prices": prices, "replicas": (), "max_hours": hours}
-        found = compare(models, network(), (None, None), 64, {}, **ask)
+        found = compare(models, network(), (None, None), [64], {}, **ask)
         assert found.cheapest is not None
         assert (found.cheapest.device, found.cheapest.devices) == min(within)[2:]
     too_short = every.fastest.total_s / 3600 * 0.9
@@ -169,13 +180,13 @@ def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: 
     models = [package.load(name) for name in GPUS]
     for most in sorted(price for _, price, *_ in rows):
         ask: dict[str, Any] = {"samples": 10_000, "prices": prices, "replicas": ()}
-        found = compare(models, network(), (None, None), 64, {}, **ask, max_dollars=most)
+        found = compare(models, network(), (None, None), [64], {}, **ask, max_dollars=most)
         assert found.fastest is not None
         best = min(row for row in rows if row[1] <= most)
         assert (found.fastest.device, found.fastest.devices) == best[2:]
         hours = best[0] / 3600 * 0.99
         both = compare(
-            models, network(), (None, None), 64, {}, **ask, max_dollars=most, max_hours=hours
+            models, network(), (None, None), [64], {}, **ask, max_dollars=most, max_hours=hours
         )
         assert both.cheapest is None
     ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
@@ -281,7 +292,7 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     (line,) = (x for x in lolat("predict", *auto[1:], "--max-ms", limit).out.splitlines()
                if x.startswith("Cheapest"))  # fmt: skip
     assert f": {best['device']} at batch {best['batch_size']}, $" in line
-    too_many = lolat.json(*ask[:4], "--batch-size", 10**6)["answers"]
+    too_many = json.loads(lolat(*ask[:4], "--batch-size", 10**6, "--json").out)["answers"]
     assert all("dollars_per_million" not in p for p in too_many if p["fits"] is False)
 
 

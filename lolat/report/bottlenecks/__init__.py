@@ -101,12 +101,13 @@ COLUMNS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "
 SORTED_BY = {"order": "network order", "name": "name", "time": "ms", "macs": "MACs"}
 
 
-def page(prediction: Prediction) -> str:
-    """The page of a prediction as HTML. InputError as of `at_sizes`."""
+def page(prediction: Prediction, depth: int | None = None) -> str:
+    """The page of a prediction as HTML, at first folded `depth` names deep. InputError as of `at_sizes`."""
     predictions = at_sizes(prediction)
     sizes = [p.batch_size for p in predictions]
     start = sizes.index(prediction.batch_size)
     shown, foldings = predictions[start], depths(prediction)
+    fold = [*foldings.values()].index(depth if depth in foldings.values() else None)
 
     def of_sizes(content: Callable[[Prediction], str]) -> str:
         return "".join(
@@ -115,7 +116,7 @@ def page(prediction: Prediction) -> str:
         )
 
     tables = [[numbers(p, depth) for p in predictions] for depth in foldings.values()]
-    data = {"start": start, "sizes": sizes, "foldings": tables}
+    data = {"start": start, "fold": fold, "sizes": sizes, "foldings": tables}
     script, name = _file("page.js"), prediction.query.graph.name
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
@@ -126,7 +127,10 @@ def page(prediction: Prediction) -> str:
         steps=str(len(sizes) - 1),
         start=str(start),
         ends=element("span", str(sizes[0])) + element("span", str(sizes[-1])),
-        fold="".join(element("option", text, value=str(i)) for i, text in enumerate(foldings)),
+        fold="".join(
+            element("option", text, value=str(i), **{"selected": ""} if i == fold else {})
+            for i, text in enumerate(foldings)
+        ),
         sort="".join(element("option", text, value=key) for key, text in SORTED_BY.items()),
         legend="".join(
             f'<li title="{escape(GLOSSARY[words_of(key)])}">{sections.swatch(key, words_of(key))}</li>'

@@ -4,7 +4,7 @@
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("data").textContent);
   const table = byId("blocks");
-  const state = { size: data.start, fold: 0, sort: "order", down: false, filter: "" };
+  const state = { size: data.start, fold: data.fold, sort: "order", down: false, filter: "" };
 
   /** Of each folding its rows: the elements, the order, and the text that the filter looks in. */
   const foldings = [...table.tBodies].map((body) => {
