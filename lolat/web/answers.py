@@ -245,7 +245,7 @@ def compared(cards: list[Card]) -> list[Compared]:
             if p.fits is not False
         }
         alike = apart_words(names[0], times) if names[0] in times else ""
-        alike = alike and f"The fastest is {names[0]}{alike}."
+        alike = alike and f"The fastest, {names[0]}, {alike.removeprefix('; ')}."
         groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups
 

@@ -90,7 +90,7 @@ def test_devices_that_cannot_be_told_apart_are_told(
 ) -> None:
     with site([laptop, write("given", "twin", slower=1.02), board]) as page:
         page.get("?network=Mine&model=twin&model=laptop&model=board")
-        assert "The fastest is laptop; cannot be told apart from twin." in page.answer()
+        assert "The fastest, laptop, cannot be told apart from twin." in page.answer()
         page.get("?network=Mine&model=twin&model=board")
         assert "cannot be told apart" not in page.answer()
 

@@ -282,6 +282,35 @@ def test_the_command_of_each_tab(
     )
 
 
+def other(field: Field) -> str:
+    """A value that is not the default of a field."""
+    if field.choices is not None:
+        return {"precision": "fp32", "launch": "graph", "kv_dtype": "fp8", "vary": "width"}.get(
+            field.name, [*field.choices][-1]
+        )
+    if field.name == "input_size":
+        return "48"
+    return "3" if not isinstance(field.parse, Numbers) or field.parse.most > 10**5 else "2"
+
+
+FIELDS = [(view, name) for view, tab in TABS.items() for name in tab.every if name not in NAMES]
+
+
+@pytest.mark.parametrize(("view", "name"), FIELDS)
+def test_every_field_changes_what_is_said(sent: Sent, view: str, name: str) -> None:
+    device = "gpu" if view == "llm" else "rtx-4090-amp"
+    said = []
+    named, base = TABS[view].subject.named.name, {"input_size": "32", "vary": "batch"}
+    for typed in ({}, {name: other(TABS[view].every[name])}):
+        texts = {named: sent.files[named][0 if view == "llm" else 1], **base, **typed}
+        query = [("view", view), ("model", device), *texts.items()]
+        sent.page.taken(sent.page.client.get("/", params=query).text)
+        said.append(
+            words_of(sent.page.raw.partition('id="status"')[2].partition("Take it along")[0])
+        )
+    assert said[0] != said[1]
+
+
 def test_the_command_runs_in_a_terminal(sent: Sent) -> None:
     sent.page.get("?model=rtx-4090-amp&network=ResNet50&batch_size=8")
     (line,) = sent.page.commands()
