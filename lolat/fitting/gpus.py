@@ -1,8 +1,8 @@
 """Data sheets of GPUs, gpus.csv beside this file: memory, link, and the rate in each precision.
 
-The figures are the makers' (without sparsity, sums in float32, at the boost clock). The first row whose
-words are in a device's name is its sheet. A name that does not tell the form, such as V100, is a card with
-the smaller memory.
+The first row whose words are in a device's name is its sheet, if the name has no word of another card
+(OTHER_CARD) and no other size of memory: a 3080 Ti or a slice of an A100 is another device. A name that
+does not tell the form, such as V100, is a card with the smaller memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16"
 """What a user asks for -> the data type of a mode (`lolat.graph.modes`)."""
 GIB = 2**30
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
-"""Of a GPU's memory: what CUDA and the libraries keep, and what an allocator cannot hand out."""
+"""Of the memory that a GPU's driver tells: what CUDA and the libraries keep, and what an allocator cannot
+hand out."""
+OTHER_CARD = re.compile(
+    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+)\b"
+)
+"""Words with which a driver names another card of the same number, a slice, or a share of one."""
+SIZE_OFF = 0.09  # of the memory, that a size in a name may be from what the driver tells
 OF_PEAK = 0.85  # of a data sheet's rate, that large products reach
 OF_TF32 = 0.5
 """What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
@@ -45,6 +51,8 @@ class Gpu:
     fp32_tflops: float | None = None
     tf32_tflops: float | None = None
     half_tflops: float | None = None
+    fp8_tflops: float | None = None
+    fp4_tflops: float | None = None
     bf16: bool = False
     l2_mib: float | None = None
     power_w: float | None = None
@@ -107,7 +115,7 @@ def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
     )
     return tuple(
         (
-            re.compile(rf"\b(?:[rg]tx ?)?(?:{row['words']})\b"),
+            re.compile(rf"\b(?:[rg]tx ?)?(?:{row['words']})(?![a-z0-9])"),
             Gpu(
                 row["name"],
                 **{n: row.number(n) if row[n] else None for n in NUMBERS},
@@ -127,8 +135,19 @@ def fastest_gpu() -> Gpu:
 @cache
 def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
-    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold()))
-    return next((gpu for pattern, gpu in _sheets() if pattern.search(words)), None)
+    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold().partition(" (")[0]))
+    return next((gpu for pattern, gpu in _sheets() if _is_of(words, pattern, gpu)), None)
+
+
+def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
+    """Whether a sheet is that of exactly this name, in small letters and single spaces."""
+    found, gib = pattern.search(name), gpu.memory_gib or 0.0
+    if found is None:
+        return False
+    sizes = re.findall(r"\b(\d+) ?gb?\b", name)
+    rest = re.sub(r"\b\d+ ?gb\b", "", name[: found.start()] + name[found.end() :])
+    fits = [abs(int(size) - gib) <= SIZE_OFF * int(size) for size in sizes]
+    return not OTHER_CARD.search(rest) and (any(fits) or not fits)
 
 
 def gpu_of(document: Mapping[str, Any]) -> Gpu | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -89,24 +88,14 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_node: Positive = 8
 
 
-EIGHT_BITS = re.compile(r"[BH]\d00|L4|RTX (6000 Ada|[45]0|PRO)")
-FOUR_BITS = re.compile(r"B\d00|RTX (50|PRO)")
-"""Names of GPUs whose units compute FP8, FP4: Ada, Hopper, Blackwell; Blackwell."""
-
-
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
-    """The sheet of a GPU that comes along; None without bfloat16, or where a fact is missing.
-
-    `gpus.csv` has the rate of half precision: half the bits are computed at twice the rate, as the sheets
-    of the L40S, H100, B200 and RTX PRO 6000 say.
-    """
+    """The sheet of a GPU that comes along; None without bfloat16, or where a fact is missing."""
     memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
     if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
         return None
     return Sheet(
         multiprocessors=gpu.multiprocessors, bandwidth_gb_s=bandwidth, memory_gib=memory, bf16_tflops=half,
-        fp8_tflops=2.0 * half if EIGHT_BITS.match(gpu.name) else None,
-        fp4_tflops=4.0 * half if FOUR_BITS.match(gpu.name) else None, link_gb_s=link_gb_s,
+        fp8_tflops=gpu.fp8_tflops, fp4_tflops=gpu.fp4_tflops, link_gb_s=link_gb_s,
     )  # fmt: skip
 
 
