@@ -255,7 +255,6 @@ def predict_all(
     lost = dict(left_out or {})
     limit = {"max_ms": max_ms, "sure": sure}
     listed = None if prices is None and len(models) == 1 else price_list(prices)
-    per_hour = {} if listed is None else _price_per_hour(models, listed)
     answers: list[Prediction] = []
     seen: set[tuple[str | int, int, str]] = set()
     errors: dict[str, LolatError] = {}
@@ -281,7 +280,8 @@ def predict_all(
                 if best and (key, p.batch_size, label) in seen:
                     continue
                 seen.add((key, p.batch_size, label))
-                p = _priced(p, model.label, per_hour, None if prices is None else listed)
+                if listed is not None:
+                    p = _priced(p, model, listed, prices is not None)
                 answers.append(replace(p, device=label) if several else p)
     if not answers and not errors:
         why = "; ".join(dict.fromkeys(lost.values()))
@@ -289,21 +289,19 @@ def predict_all(
     return Predictions(tuple(answers), errors, lost)
 
 
-def _price_per_hour(models: Sequence[Model], listed: Prices) -> dict[str, float]:
-    """US$ an hour of one device of each model that has a price, by its name."""
-    rentals = {m.label: rental_of(m.document, None, listed) for m in models}
-    return {name: r.rented(1).price_per_hour for name, r in rentals.items() if r is not None}
-
-
-def _priced(
-    prediction: Prediction, device: str, per_hour: Mapping[str, float], given: Prices | None
-) -> Prediction:
-    """The prediction with its price; one that lacks in the price list that was given is remarked on."""
-    if device in per_hour:
-        return replace(prediction, price_per_hour=per_hour[device])
-    if given is None:
+def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool) -> Prediction:
+    """The prediction with the price of a device in a list, of the cheapest instance whose devices hold it;
+    a device that lacks in a list that was given is remarked on.
+    """
+    rental = rental_of(model.document, None, listed, step_bytes=prediction.memory_bytes)
+    if rental is not None:
+        offer = rental.busiest()
+        held = f" ({offer.devices} x {plain(offer.accelerator)})" if offer.accelerator else ""
+        instance = f"{plain(offer.instance_type)}{held}"
+        return replace(prediction, price_per_hour=offer.price / offer.devices, instance=instance)
+    if not is_given:
         return prediction
-    remark = f"no price of {plain(device)} in {given.prices}"
+    remark = f"no price of {plain(model.label)} in {listed.prices}"
     return replace(prediction, warnings=(*prediction.warnings, remark))
 
 

@@ -96,14 +96,16 @@ class Prediction(Result):
     model does not say. `available_bytes`: of the device's memory, None where it is not known; `fits`:
     whether that is enough. The blocks, the last one "call", the fixed cost of a call, add up to
     `latency_ms`. `device`: the model as it was given, among several answers; `price_per_hour`: US$ of one
-    device, among several devices that have a price. FLOPs are multiply-accumulates.
+    device, of the `instance` where that is cheapest, among several devices that have a price. FLOPs are
+    multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
         "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits", "warnings",
-        "counts", "blocks", "device", "price_per_hour", "dollars_per_million",
+        "counts", "blocks", "device", "price_per_hour", "instance",
+        "dollars_per_million",
     )  # fmt: skip
 
     network: str
@@ -134,6 +136,7 @@ class Prediction(Result):
     query: Query = field(compare=False)
     device: str | UnsetType = UNSET
     price_per_hour: float | UnsetType = UNSET
+    instance: str | UnsetType = UNSET
 
     def named(self, network: Any, input_size: InputSize) -> Prediction:
         """The same prediction, of a network that the user gave as `network`, not as a graph."""

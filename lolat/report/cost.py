@@ -11,7 +11,7 @@ from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import Limits, TrainingPrediction
-from lolat.training.prices import MEMORY, Offer, Prices
+from lolat.training.prices import Offer, Prices
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 
@@ -114,15 +114,13 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
 
 
 def _rented(option: TrainingPrediction) -> str:
-    """What is rented: how many of which instances; the card, its memory where the name does not say it."""
+    """What is rented: how many of which instances; the card where their name does not say it."""
     rented = option.rented
     if rented is None or not rented.instance_type:
         return ""
     name = plain(rented.instance_type)
     if rented.accelerator.casefold() not in name.casefold():
         name += f" ({plain(rented.accelerator)})"
-    if rented.memory_gib and not MEMORY.search(rented.accelerator):
-        name += f" ({rented.memory_gib:g} GiB)"
     idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
     return f"{rented.instances} x {name}{idle}"
 

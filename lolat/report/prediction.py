@@ -250,8 +250,13 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
                 f"Cheapest{within}{of}: {device}, ${digits(group[device][0])} a million samples"
                 f"{apart_words(device, group)}"
             )
+    rented = dict.fromkeys(
+        f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
+        for p in predictions
+        if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
+    )
     if groups:
-        yield "Prices of one device that is always busy: lolat prices; yours: --prices FILE"
+        yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
 
 
 def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:

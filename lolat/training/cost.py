@@ -201,7 +201,7 @@ def cost(
     memory = needed(run.batch_size)
     fits = available is None or memory <= available
     rental = rental if fits else None  # what does not run has no price
-    options = tuple(_option(training, graph, run, k, link, rental) for k in replicas)
+    options = tuple(_option(training, graph, run, k, link, rental, limits) for k in replicas)
     return Cost(
         model=training.name,
         device=device or training.name,
@@ -275,10 +275,10 @@ def _other_cards(
 
 def _option(
     training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
-    rental: Rental | None,
+    rental: Rental | None, limits: Limits,
 ) -> TrainingPrediction:  # fmt: skip
     """The training on so many devices, with its price where there is a rental: of what can be rented, with
-    the link that it has, the cheapest for the whole training; `link`: a given one.
+    the link that it has, the cheapest for the whole training that keeps the limits; `link`: a given one.
     """
     if rental is None:
         if link is None and devices > 1:
@@ -289,12 +289,13 @@ def _option(
         its = link or (rental.link(devices, offer) if devices > 1 else None)
         return _priced(predict(training, graph, run, devices, its), rental.rented(devices, offer))
 
-    def price(option: TrainingPrediction) -> tuple[float, int]:
+    def price(option: TrainingPrediction) -> tuple[bool, float, int]:
         assert option.rented is not None
-        time = option.total_s or option.iteration_ms
-        return time * option.rented.price_per_hour, option.rented.instances
+        total_s, hourly = option.total_s, option.rented.price_per_hour
+        keeps = limits.keeps(total_s or 0.0, option.dollars or 0.0)
+        return not keeps, (total_s or option.iteration_ms) * hourly, option.rented.instances
 
-    return min(map(on, rental.offers_for(devices)), key=price)
+    return min(map(on, rental.offers_for(devices, linked=False)), key=price)
 
 
 NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}

@@ -167,10 +167,10 @@ class Rental:
     prices: str
     memory_gib: float | None = None
 
-    def offers_for(self, devices: int) -> list[Offer]:
-        """The instance types for `devices` devices, the cheapest an hour first: the cheapest with just as
-        many, as these are linked best; else for each link the cheapest way with several, or with some left
-        idle (the fewest instances).
+    def offers_for(self, devices: int, linked: bool = True) -> list[Offer]:
+        """The instance types for `devices` devices, the cheapest an hour first: for each link the cheapest
+        way with one, with several, or with some left idle (the fewest instances). `linked`: where there are
+        some with just as many, which are linked best, the cheapest of these alone.
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -178,7 +178,7 @@ class Rental:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, offer.instance_type
 
-        if exact:
+        if exact and linked:
             return [min(exact, key=price)]
         dearest_first = sorted(self.offers, key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
@@ -195,6 +195,10 @@ class Rental:
             offer.region,
             instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
+
+    def busiest(self) -> Offer:
+        """The cheapest offer for each device, where all that an instance holds are used."""
+        return min(self.offers, key=lambda o: (o.price / o.devices, o.devices, o.instance_type))
 
     def cheaper_than(
         self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]

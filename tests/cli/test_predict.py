@@ -107,7 +107,8 @@ def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower
     devices = (str(model), str(slower))
     assert rows == [(n, b, d) for n in "AB" for b in (1, 4) for d in devices]
     alone = lolat.json("predict", slower, "keras:B", "--batch-size", 4)
-    price = {name: found["answers"][-1][name] for name in ("price_per_hour", "dollars_per_million")}
+    names = ("price_per_hour", "instance", "dollars_per_million")
+    price = {name: found["answers"][-1][name] for name in names}
     assert found["answers"][-1] == alone | {"device": str(slower)} | price
 
 

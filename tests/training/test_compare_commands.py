@@ -269,6 +269,7 @@ def test_each_price_of_a_million_samples(lolat: Command, prices: str, net: str) 
     for name, hourly in (("v100-fp32", 2.0), ("a100-fp32", 3.0)):
         hours = answers[name]["latency_ms"] / 16 * 1e6 / 1e3 / 3600
         assert answers[name]["price_per_hour"] == hourly
+        assert answers[name]["instance"] in lolat.done(*ask).out
         assert answers[name]["dollars_per_million"] == pytest.approx(hourly * hours)
     assert "dollars_per_million" not in answers["t4-fp32"]
     cheapest = min(("v100-fp32", "a100-fp32"), key=lambda n: answers[n]["dollars_per_million"])
