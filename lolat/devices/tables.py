@@ -19,7 +19,7 @@ import numpy as np
 from lolat.devices.left_out import LeftOut
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.modes import MODE_COLUMNS, Mode
@@ -405,7 +405,7 @@ def _read(networks: Collection[Network], said: Said | None) -> dict[Network, Cou
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
-    counts = count(graph)
+    counts = count(trained_whole(graph) if mode.training else graph)
     totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
     return np.concatenate([[float(parameters(graph))], *totals, works(graph, mode).ravel()])
 

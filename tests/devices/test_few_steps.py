@@ -114,3 +114,16 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
     assert slower.predict(net, 64).latency_ms == pytest.approx(math.sqrt(2) * ms)
     wider = slower.predict(net, 64).interval_ms, before.predict(net, 64).interval_ms
     assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]
+
+
+def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
+    """Its step is no step of what is counted; a forward pass of it is as any other."""
+    told: list[str] = []
+    path = table(tmp_path, sizes(6, 1), 2.0, "steps.csv")
+    frozen = {**encoder(256, 128).to_dict(), "training": ["1 of its 4 weights are frozen"]}
+    (tmp_path / "frozen.json").write_text(json.dumps(frozen))
+    row = f"{tmp_path / 'frozen.json'},8,1.0,fp16,"
+    path.write_text(path.read_text() + f"{row}training\n{row}inference\n")
+    model = lolat.fit(path, warn=told.append)
+    assert model.document["environment"]["held"]["networks"] == 7
+    assert any("frozen.json: " in t and "1 of its 4 weights are frozen" in t for t in told)
