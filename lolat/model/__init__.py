@@ -195,7 +195,18 @@ class Model(Result):
         `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        asked = (self, batch_size, predictor, coverage, input_size, precision, launch, prices)
+        asked = (
+            self,
+            batch_size,
+            predictor,
+            coverage,
+            input_size,
+            precision,
+            launch,
+            prices,
+            max_ms,
+            sure,
+        )
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             known: Prediction = last[2]
@@ -488,11 +499,11 @@ class Model(Result):
         from lolat.graph.analysis import Analysis
 
         self.check(predictor, coverage)
-        if isinstance(network, Analysis) or (isinstance(network, Graph) and not size):
+        if isinstance(network, (Graph, Analysis)) and not size:
             return network
         from lolat.readers import read
 
-        return read(network, size)
+        return read(network.graph if isinstance(network, Analysis) else network, size)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lolat.errors import InputError, arg
 from lolat.io.progress import Progress
 from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath, check_file
@@ -88,6 +89,8 @@ def fit(
     Returns a `NasModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """  # fmt: skip
     check_file(output, "output")
+    if name is not None and output is None:
+        raise InputError(f"{arg('name')} {name}: it is for the file; expected {arg('output')} too")
     if output is not None and os.path.exists(output):
         read(output)  # a file that is no model is refused before the work
     of_space = find_space(space, progress)

@@ -1,0 +1,334 @@
+"""Each option that a command takes changes its answer or what it says, or is refused.
+
+A call is made as it stands, then once more with each option of its command in turn. Nothing of the answer
+may stay as it was: an option's own echo does not count. Every option needs a value here, so a new one that
+nobody covers fails.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+import lolat as package
+from benchmarks.command_line import leaves
+from lolat.cli.common import run
+from lolat.cli.main import lolat as commands
+from tests.cli.commands import Measuring
+from tests.contract import world
+
+LEAVES = dict(leaves(commands))
+VALUES = {
+    "--accelerator": "V100",
+    "--against": "small.json --max-ratio 1.0001",
+    "--among": "archs.csv",
+    "--backend": "torch",
+    "--batch-size": "8",
+    "--best": "2",
+    "--block": "conv2_block1",
+    "--candidates": "7",
+    "--channels-last": "",
+    "--compile": "",
+    "--concurrency": "3",
+    "--coverage": "0.5",
+    "--csv": "new.csv",
+    "--depth": "0",
+    "--dtype": "fp8",
+    "--epochs": "3",
+    "--expert-parallel": "2",
+    "--facts": "facts.csv",
+    "--formula": "",
+    "--gpu": "K80",
+    "--gpus": "2",
+    "--half": "",
+    "--html": "new.html",
+    "--input-size": "64",
+    "--input-tokens": "777",
+    "--jit": "",
+    "--json": "",
+    "--kv-dtype": "fp8",
+    "--launch": "graph",
+    "--link-gbps": "0.01",
+    "--lower-is-better": "",
+    "--max-dollars": "1e-9",
+    "--max-hours": "1e-9",
+    "--max-ms": "1e-9",
+    "--max-ratio": "1.0001",
+    "--max-tpot-ms": "1e-9",
+    "--max-ttft-ms": "1e-9",
+    "--memory-gib": "0.7",
+    "--mode": "training",
+    "--name": "t4",
+    "--objective": "user_made:cells",
+    "--on": "t4-fp32",
+    "--only": "t4",
+    "--optimizer": "adam",
+    "--output": "new.json",
+    "--output-tokens": "99",
+    "--port": "8001",
+    "--precision": "fp16",
+    "--predictions": "new.csv",
+    "--predictor": "two-regime",
+    "--price-per-hour": "7",
+    "--prices": "prices.csv",
+    "--recipe": "paper",
+    "--replicas": "4",
+    "--restart": "",
+    "--samples": "5000",
+    "--scores": "new.csv",
+    "--seed": "5",
+    "--sure": "80",
+    "--table": "networks.csv",
+    "--tensor-parallel": "2",
+    "--threads": "1",
+    "--training": "",
+    "--validation-samples": "100",
+    "--value": "user_made:score",
+    "--vary": "width",
+}
+"""Option -> a value that differs from its default."""
+
+
+class Call(NamedTuple):
+    """A call of a command; `options`: the values of some in place of those of `VALUES`."""
+
+    words: str
+    options: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def command(self) -> str:
+        """The name of the command."""
+        words = self.words.split()
+        return next(name for n in (2, 1) if (name := " ".join(words[:n])) in LEAVES)
+
+    @property
+    def needs(self) -> list[str]:
+        """The packages that its networks need."""
+        return [
+            world.NEEDS[k]
+            for k, n in world.NETWORKS.items()
+            if n in self.words.split() and k in world.NEEDS
+        ]
+
+
+TABLES = ("networks.csv", "operations.csv", "kernels.csv", "served.csv", "three.csv")
+OF_MODEL = {
+    "three.json": {"--predictor": "extended"},
+    "rtx-4090-amp": {"--precision": "fp32"},
+    "rtx-4090-amp-compiled": {"--precision": "fp32"},
+}
+"""Model file -> values that differ from how it answers without them."""
+COST = "--batch-size 4 --samples 1000 --price-per-hour 2 --replicas 1,2"
+
+
+def calls() -> Iterator[Call]:
+    """A call of each command for each kind of model file, and for each kind of network."""
+    pairs = [(m, "net.json") for m in world.MODELS.values()]
+    pairs += [(m, n) for m in ("desk.json", "rtx-4090-amp") for n in world.NETWORKS.values()]
+    for model, network in dict.fromkeys(pairs):
+        asked, other = f"{model} {network}", OF_MODEL.get(model, {})
+        for command in ("predict", "report", "explain"):
+            yield Call(f"{command} {asked}", other)
+        yield Call(f"budget {asked} --vary batch --max-ms 20", other)
+        yield Call(f"cost {asked} {COST}", other)
+    for network in world.NETWORKS.values():
+        yield Call(f"read {network} --output net2.json")
+    yield Call("predict net.json --on desk.json,rtx-4090-amp --batch-size 2")
+    yield Call("predict net.json slow.json --on desk.json --batch-size 2")
+    against = {"--precision": "fp32", "--max-ratio": "0.9"}
+    yield Call("predict rtx-4090-amp net.json --against net.json", against)
+    yield Call("cost net.json --on v100-fp32,rtx-4090-amp --batch-size 4 --samples 1000")
+    for model in world.MODELS.values():
+        yield Call(f"show {model}")
+        yield Call(f"llm {model} config.json")
+        yield Call(f"doctor {model}")
+    yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
+    for words in ("models", "prices", "serve"):
+        yield Call(words)
+    for model in ("desk.json", "rtx-4090-amp", "gpu.json"):
+        yield Call(f"evaluate {model} net.json slow.json --batch-size 2")
+        for table in TABLES:
+            other = {"--table": "none.csv", **OF_MODEL.get(model, {})}
+            yield Call(f"evaluate {model} --table {table}", other)
+    for tables in (*TABLES, "epochs.csv", "desk.json", "", "gpu.json served.csv"):
+        for more in ("", " --name v100 --facts facts.csv"):
+            yield Call(f"fit {tables} --output old.json{more}", {"--facts": "other_facts.csv"})
+    for model in ("cells.json", "rtx-4090-amp"):
+        among = {"--value": "user_made:cells", "--among": "few.csv", "--precision": "fp32"}
+        objective = {"--objective": "other_scores.csv", "--precision": "fp32"}
+        yield Call(f"nas search nasbench201 {model} --objective scores.csv", objective)
+        yield Call(f"nas score nasbench201 {model} --output all.csv --among archs.csv", among)
+        tiny = {"--among": "tiny.csv", "--objective": "user_made:other", "--precision": "fp32"}
+        yield Call(f"nas score user_made:space {model} --output all.csv", tiny)
+        yield Call(
+            f"nas search user_made:space {model} --objective user_made:score --candidates 9", tiny
+        )
+    yield Call("learn cpu --output old.json --backend tensorflow")
+    yield Call("nas fit nasbench201 cells.csv --output cells2.json")
+    yield Call("mlp fit many_layers.csv --output old.json --epochs 2", {"--facts": "gpu.csv"})
+    yield Call(
+        "mlp predict dense_layers.json layers.csv", {"--output": "new.csv", "--facts": "none.csv"}
+    )
+    yield Call(
+        "mlp predict dense_layers.json dense.json --gpu V100",
+        {"--facts": "none.csv", "--gpu": "X9"},
+    )
+
+
+CALLS = [*calls()]
+
+
+ELSEWHERE = {
+    "evaluate --input-size": "what is measured is made up here: tests/cli/test_evaluate.py",
+    "fit --tensor-parallel": "it is for rows that do not say it: tests/llm",
+    "llm --prices": "a list that lacks the device is not told yet",
+}
+"""Options that this test does not judge, and why."""
+FOR_PEOPLE = ("--formula",)
+"""Options of what is printed for people alone: --json has all of it."""
+
+
+class Outcome(NamedTuple):
+    """What a call did: exit code, stdout, stderr, the files that it wrote."""
+
+    code: int
+    out: str
+    err: str
+    files: tuple[tuple[str, bytes], ...] = ()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory, in which measuring takes no time and nothing is served."""
+    here, measuring = tmp_path_factory.mktemp("world"), Measuring()
+
+    def learned(*asked: Any) -> tuple[Any, bool]:
+        print(asked[:-1], file=sys.stderr)
+        return package.load("desk.json"), True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.syspath_prepend(str(here))
+        patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("COLUMNS", "100")
+        world.make(here)
+        patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
+        patch.setattr("lolat.api.learning.learn_device", learned)
+        measuring.install(patch)
+        measuring.model = package.load("desk.json")
+        yield here
+
+
+def outcome(words: str, capsys: pytest.CaptureFixture[str], folder: Path) -> Outcome:
+    """Make a call; the files that it writes are removed."""
+    before = {*folder.rglob("*")}
+    capsys.readouterr()
+    code = run(commands, shlex.split(words), "lolat")
+    out, err = capsys.readouterr()
+    new = sorted(p for p in {*folder.rglob("*")} - before if "__pycache__" not in p.parts)
+    written = tuple((p.name, p.read_bytes()) for p in new)
+    for path in new:
+        path.unlink()
+    return Outcome(code, out, err, written)
+
+
+def same(one: Outcome, other: Outcome, echo: str) -> bool:
+    """Whether two calls did the same, but for the keys of JSON that repeat the option."""
+    texts = [one.out, other.out]
+    if all(text.startswith('{"schema"') for text in texts):
+        texts = [json.dumps(without(json.loads(text), echo)) for text in texts]
+    return texts[0] == texts[1] and one._replace(out="") == other._replace(out="")
+
+
+def without(answer: Any, echo: str) -> Any:
+    """An answer without the keys that repeat the option itself."""
+    if isinstance(answer, list):
+        return [without(a, echo) for a in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {k: without(v, echo) for k, v in answer.items() if k != echo}
+
+
+def ignored(call: Call, capsys: pytest.CaptureFixture[str], folder: Path) -> list[str]:
+    """The options of a call's command that change nothing and are not refused."""
+    options = [p for p in LEAVES[call.command].params if isinstance(p, click.Option)]
+    mode = " --json" * any("--json" in p.opts for p in options)
+    base = {m: outcome(call.words + m, capsys, folder) for m in {mode, ""}}
+    found = []
+    for param in options:
+        name = next(o for o in param.opts if o in VALUES)
+        shown = "" if name in ("--json", *FOR_PEOPLE) else mode
+        value = call.options.get(name, VALUES[name])
+        changed = outcome(f"{call.words} {name} {value}{shown}", capsys, folder)
+        if f"{call.command} {name}" in ELSEWHERE:
+            continue
+        if changed.code != 2 and same(changed, base[shown], str(param.name)):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(c, marks=[pytest.mark.slow] * (c.command == "mlp fit"), id=c.words)
+        for c in CALLS
+    ],
+)
+def test_nothing_is_ignored(call: Call, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in call.needs:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    assert ignored(call, capsys, folder) == []
+
+
+def test_every_option_and_command_is_covered() -> None:
+    """A new one that nobody covers fails here."""
+    assert {call.command for call in CALLS} == {*LEAVES}
+    options = {(n, p) for n, c in LEAVES.items() for p in c.params if isinstance(p, click.Option)}
+    lacking = [f"{n} {p.opts}" for n, p in options if VALUES.keys().isdisjoint(p.opts)]
+    assert lacking == []
+
+
+DISCONNECTED = {
+    "predict": (
+        "--batch-size",
+        "--input-size",
+        "--precision",
+        "--launch",
+        "--coverage",
+        "--max-ms",
+    ),
+    "report": ("--depth", "--html", "--precision"),
+    "budget": ("--vary", "--sure", "--max-ms"),
+    "cost": ("--replicas", "--memory-gib", "--optimizer", "--validation-samples", "--epochs"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [(c, n) for c, ns in DISCONNECTED.items() for n in ns]
+)
+def test_a_disconnected_option_is_found(
+    command: str, name: str, folder: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    call = next(c for c in CALLS if c.words.startswith(f"{command} rtx-4090-amp net.json"))
+    param = next(p for p in LEAVES[command].params if name in p.opts)
+    words = shlex.split(call.words)
+    kept = words[words.index(name) + 1] if name in words else None
+
+    def disconnected(context: click.Context, its: click.Parameter, value: Any) -> Any:
+        usual = its.get_default(context) if kept is None else kept
+        is_usual = isinstance(usual, (str, int, float, tuple))
+        return its.type_cast_value(context, usual) if is_usual else None
+
+    monkeypatch.setattr(param, "callback", disconnected)
+    assert name in ignored(call, capsys, folder)

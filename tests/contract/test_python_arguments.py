@@ -1,0 +1,140 @@
+"""Each argument that a public call takes changes its answer, is refused, or is told: none is ignored."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.errors import LolatError
+from lolat.model import Model
+from tests.contract import test_nothing_ignored as options
+from tests.contract.test_nothing_ignored import folder as folder
+
+OTHERS = {
+    "acts": 2e6, "inp": 3e6, "flops": 4e8, "traffic": 5e6, "weights": 6e5, "ops": 7, "config": "small",
+    "network": "slow.json", "networks": "slow.json", "device": "gpu", "options": ["threads=1"],
+    "samples": 5000, "space": "fbnet", "model": "other", "tables": "three.csv", "path": "gpu.json",
+    "input_size": 64, "batch_size": 8, "predictor": "two-regime", "backend": "torch",
+    "value": "user_made:cells",
+    "prices": "prices.csv", "name": "t4", "facts": "other_facts.csv", "restart": True, "training": True,
+    "sure": True, "tensor_parallel": 2, "objective": "other_scores.csv", "among": "few.csv",
+    "table": "none.csv",
+}  # fmt: skip
+"""Argument -> a value that differs from the usual one; else that of the option of that name."""
+TOLD = ("progress", "said", "warn")
+"""Arguments that are told what goes on, which changes no answer."""
+ELSEWHERE = {
+    "a graph network": "another one is another question",
+    "llm of gpu.json prices": "a list that lacks the device is not told yet",
+    "nas.fit samples": "a table, which has no other value here",
+}
+"""Arguments that this test does not judge, and why."""
+FEW = {"objective": "user_made:score", "candidates": 9, "space": "user_made:space"}
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    **{f"{name} of {model}": (getattr(Model, name), {"self": model, **given})
+       for model in ("desk.json", "rtx-4090-amp", "three.json", "gpu.json", "cells.json", "epyc-2t")
+       for name, given in {
+           "predict": {"network": "net.json"},
+           "explain": {"network": "net.json"},
+           "budget": {"network": "net.json", "max_ms": 300.0, "vary": "batch"},
+           "cost": {"network": "net.json", "batch_size": 4, "samples": 1000, "price_per_hour": 2.0,
+                    "replicas": [1, 2]},
+           "llm": {"config": "config.json"},
+           "evaluate_table": {"table": "networks.csv"},
+           "run_as": {},
+       }.items()},
+    "predict_counts": (Model.predict_counts, {"self": "desk.json", "acts": 1e6, "inp": 1e6, "flops": 1e8,
+                                              "traffic": 1e6, "weights": 1e5, "ops": 9}),
+    "a graph": (Model.predict, {"self": "desk.json", "network": "read"}),
+    "fit": (lolat.fit, {"tables": "networks.csv", "name": "v100", "facts": "facts.csv"}),
+    "fit a sheet": (lolat.fit, {"name": "RTX 4080"}),
+    "learn": (lolat.learn, {}),
+    "nas.fit": (lolat.nas.fit, {"space": "nasbench201", "samples": "cells.csv"}),
+    "nas.search": (lolat.nas.search, {**FEW, "model": "rtx-4090-amp"}),
+    "nas.search, a table": (lolat.nas.search, {"space": "nasbench201", "model": "cells.json",
+                                               "objective": "scores.csv"}),
+    "nas.score": (lolat.nas.score, {"space": "nasbench201", "model": "cells.json", "output": "all.csv",
+                                    "among": "archs.csv"}),
+}  # fmt: skip
+
+
+def value_of(name: str) -> Any:
+    """Another value of an argument."""
+    if name in OTHERS:
+        return OTHERS[name]
+    text = options.VALUES["--" + name.replace("_", "-")]
+    try:
+        return ast.literal_eval(text) if text else True
+    except (SyntaxError, ValueError):
+        return text
+
+
+def answered(call: Callable[..., Any], given: dict[str, Any], echo: str, here: Path) -> Any:
+    """The answer without what repeats the argument, and the files; the error of a refusal."""
+    given = dict(given)
+    if "self" in given:
+        given["self"] = lolat.load(given["self"])
+    if given.get("network") == "read":
+        given["network"] = lolat.read("net.json")
+        call(**{n: given[n] for n in ("self", "network")})  # the last answer stays with a graph
+    before = {*here.rglob("*")}
+    try:
+        found = call(**given)
+    except LolatError as error:
+        return error
+    new = sorted(p for p in {*here.rglob("*")} - before if "__pycache__" not in p.parts)
+    files = [(p.name, p.read_bytes()) for p in new]
+    for path in new:
+        path.unlink()
+    if isinstance(found, Model):
+        found = {**found.document, "way": [found.asked_precision, found.asked_launch]}
+    elif hasattr(found, "to_dict"):
+        found = found.to_dict()
+    elif hasattr(found, "section"):
+        found = repr(found.section)
+    return json.dumps(options.without(json.loads(json.dumps(found)), echo)), files
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_argument_is_ignored(name: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    call, given = CALLS[name]
+    given = {**given}
+    ignored = []
+    for argument in inspect.signature(call).parameters:
+        if argument in ("self", *TOLD) or f"{name} {argument}" in ELSEWHERE:
+            continue
+        capfd.readouterr()
+        usual = answered(call, given, argument, folder), capfd.readouterr()
+        if isinstance(usual[0], LolatError):
+            return  # such a file has no answer to this question
+        model = str(given.get("self"))
+        other = options.OF_MODEL.get(model, {}).get(f"--{argument}")
+        value = other or value_of(argument)
+        changed = answered(call, {**given, argument: value}, argument, folder), capfd.readouterr()
+        if not isinstance(changed[0], LolatError) and changed == usual:
+            ignored.append(argument)
+    assert ignored == []
+
+
+def questions() -> Iterator[str]:
+    """The public methods of a model that have arguments beside `progress`."""
+    for name, method in inspect.getmembers(Model, inspect.isfunction):
+        if {*inspect.signature(method).parameters} - {"self", "progress"} and name[0] != "_":
+            yield name
+
+
+def test_every_public_call_is_covered() -> None:
+    """A new question that nobody covers fails here; a new argument without a value in `value_of`."""
+    asked = {call.__name__ for call, _ in CALLS.values()}
+    assert {*questions()} - asked == {"predictor", "check", "evaluate"}  # measured: tests/cli
+    assert {"fit", "learn", "search", "score"} <= asked
+    for call, _ in CALLS.values():
+        for argument in inspect.signature(call).parameters:
+            assert argument in ("self", *TOLD) or value_of(argument) is not None
