@@ -84,6 +84,7 @@ def fit_kernels(
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
     formula = of.of(facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile)
+    formula = replace(formula, tf32=facts.tf32)
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
@@ -129,6 +130,7 @@ class _Problem:
         steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
         self.kind, self.bytes = steps.kind, steps.bytes
         self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile)
+        self.volume = self.volume / of.faster(steps, mode.dtype, facts.tf32)
         self.slower = of.slower(steps, mode)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])

@@ -16,6 +16,7 @@ from lolat.devices.tables import MULTIPLYING, Counted, TimedNetwork, TimedOperat
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
 from lolat.fitting.domain import MACS, Least, shares_of
+from lolat.fitting.gpus import find_gpu
 from lolat.fitting.intervals import as_dict, network_entry
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
@@ -113,7 +114,8 @@ def tables_document(
     _check_enough(timed, facts)
     timed = replace(timed, operations=_thinned(timed.operations))
     times, fold, trained = timed.times, timed.folds(), timed.trained()
-    known = facts or seen_facts(times)
+    gpu = None if timed.is_cpu else find_gpu(device)
+    known = facts or replace(seen_facts(times), tf32=gpu.tf32 if gpu else 1.0)
     if facts is not None:
         check_sheet(facts, times)
     if timed.mode.half:  # a data sheet's rate is of float32
@@ -134,7 +136,7 @@ def tables_document(
         return tables_document(name, device, rest, facts, source, warn, left_out + 1)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
-    formula = formula if timed.is_cpu else started_by_a_host(formula, inference, known)
+    formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
     remarks = [WITHOUT_FACTS] * is_open
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
@@ -318,7 +320,7 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 # ---- What a table says of the host that started its operations, and of the smallest steps.
 
 
-def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
+def started_by_a_host(formula: Kernels, times: Times) -> Kernels:
     """A formula that was fitted to `times`, with the host that starts the operations of a network.
 
     The host is that of a table's operations, half way to what hosts usually take: of several classes, or
@@ -334,7 +336,7 @@ def started_by_a_host(formula: Kernels, times: Times, facts: Facts) -> Kernels:
         fastest = float((times.latency_ms / starts)[times.whole].min())
         start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
     host = Host(round(start_ms, 4), FACTOR[source], source, formula.mode.launch)
-    return msgspec.structs.replace(formula, host=host, tf32=facts.tf32)
+    return msgspec.structs.replace(formula, host=host)
 
 
 def _shares(timed: Timed) -> dict[str, Any]:
@@ -386,7 +388,7 @@ def facts_document(
 ) -> dict[str, Any]:
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = started_by_a_host(fit_kernels(nothing, facts), nothing, facts)
+    formula = started_by_a_host(fit_kernels(nothing, facts), nothing)
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
     return assembled(name, device, source, [NOTHING_MEASURED], fitted)

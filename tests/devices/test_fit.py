@@ -172,3 +172,24 @@ def test_power_keeps_down_networks_and_not_operations_alone(
     assert in_a_network.sum() > 1.5 * cool.times(times.work)[0].sum()
     again = msgspec.convert(bound.to_dict(), Kernels)
     assert again.times(times.work)[0] == pytest.approx(in_a_network)
+
+
+def test_tf32_counts_once(tmp_path: Path) -> None:
+    """Convolutions timed in TF32, as PyTorch computes them in float32, take in a network what they took."""
+    draw = random.Random(4)
+    lines = ["op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"]
+    for _ in range(60):
+        batch, side, channels = draw.randint(8, 64), draw.randint(20, 60), 64 * draw.randint(2, 10)
+        ms = made_up.product_ms(1, batch * side**2, channels, 9 * channels) / 4
+        lines.append(
+            f"conv,{batch},{channels},{channels},3,{side},1,1,{ms + made_up.LAUNCH_MS:.6f}"
+        )
+    (tmp_path / "convolutions.csv").write_text("\n".join(lines) + "\n")
+    head, row = made_up.FACTS.splitlines()
+    (tmp_path / "devices.csv").write_text(f"{head},tf32_gflops\n{row},75200\n")
+    facts = read_facts(tmp_path / "devices.csv", "desk")
+    times = of(read_operations(tmp_path / "convolutions.csv")).times
+    found = fit_kernels(times, facts)
+    assert found.tf32 == facts.tf32 > 4.0
+    inside = times.total(found.times(times.work)[0]) + made_up.LAUNCH_MS
+    assert np.median(inside / times.latency_ms) == pytest.approx(1.0, abs=0.1)

@@ -131,13 +131,11 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
         Steps that move nothing are free.
         """
-        faster = self._faster(work)
+        faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             start = np.full(len(work.kind), self.step_ms)
             ms, shares = longest(*self._parts(work, faster), start)
-            # Operations nearby were timed in float32.
-            ms = ms * np.where(faster == 1.0, self.factors(work), 1.0)
-            ms = ms * self.slower(work, self.mode)
+            ms = ms * self.factors(work) * self.slower(work, self.mode)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
         ms = np.where(work.bytes > 0, ms, 0.0)
@@ -146,8 +144,9 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def times_alone(self, work: Work) -> np.ndarray:
         """(steps,) ms of each, timed alone; products have their launch on top."""
         on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
+        faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
-            ms, _ = longest(*self._parts(work), self.launch_ms - on_top)
+            ms, _ = longest(*self._parts(work, faster), self.launch_ms - on_top)
         return np.where(work.bytes > 0, (ms + on_top) * self.factors(work), 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
@@ -155,17 +154,15 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(*parts)[0][0])
 
-    def _faster(self, work: Work) -> np.ndarray:
-        """(steps,) at how many times the rate of float32 each is computed."""
-        if self.mode.dtype == TF32:
-            matrices = OF_MATRICES * self.tf32 if self.tf32 > 1.0 else 1.0
-            others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
-            return np.where(_is_of(work, IN_TF32), self.tf32, others)
-        return np.where(
-            _is_of(work, IN_TF32), self.tf32 if self.mode.dtype == FLOAT32 else 1.0, 1.0
-        )
+    @staticmethod
+    def faster(work: Work, dtype: str, tf32: float) -> np.ndarray:
+        """(steps,) at how many times the rate of float32 each is computed in a data type of a mode."""
+        of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
+        convolutions, matrices = of.get(dtype, (1.0, 1.0))
+        others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
+        return np.where(_is_of(work, IN_TF32), convolutions, others)
 
-    def _parts(self, work: Work, faster: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    def _parts(self, work: Work, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         rate, bandwidth = self.terms[:, work.kind]
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)

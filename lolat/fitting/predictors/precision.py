@@ -13,7 +13,7 @@ import msgspec
 
 from lolat.errors import InputError, arg
 from lolat.fitting.gpus import OF_PEAK, Gpu, precision_of
-from lolat.fitting.predictors.kernels import Kernels
+from lolat.fitting.predictors.kernels import IN_TF32, Kernels
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
 
@@ -45,7 +45,9 @@ def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
     if mode.half and before.half:
         changes["elsewhere"] = formula.elsewhere  # the same units
     elif not (mode.half or before.half):
+        # Convolutions stay as measured: PyTorch computes them in TF32 in both.
         changes["tf32"] = max(formula.tf32, gpu.tf32)
+        changes["nearby"] = {n: rows for n, rows in formula.nearby.items() if n in IN_TF32}
     else:
         reached = IN_FLOAT32
         if mode.half:
