@@ -195,22 +195,11 @@ class Model(Result):
         `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        asked = (
-            self,
-            batch_size,
-            predictor,
-            coverage,
-            input_size,
-            precision,
-            launch,
-            prices,
-            max_ms,
-            sure,
-        )
+        way = precision, launch, prices, max_ms, sure
+        asked = (self, batch_size, predictor, coverage, input_size, *way)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
-            known: Prediction = last[2]
-            return known
+            return last[2]  # type: ignore[no-any-return]
         has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
         if max_ms is not None or sure:
             from lolat.model.predicting import check_limit
