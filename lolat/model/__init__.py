@@ -199,7 +199,7 @@ class Model(Result):
         asked = (self, batch_size, predictor, coverage, input_size, *way)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
-            return last[2]  # type: ignore[no-any-return]
+            return last[2]
         has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
         if max_ms is not None or sure:
             from lolat.model.predicting import check_limit
