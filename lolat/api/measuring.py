@@ -136,7 +136,8 @@ class TableEvaluation(Result):
     reason -> rows left out.
 
     In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
-    latency_ms, predicted_ms and interval_ms; `summary` has relative errors, and how many rows there are.
+    latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how many rows
+    there are.
     """
 
     KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped")
@@ -184,8 +185,8 @@ class TableEvaluation(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each row as it stands in the table, with latency_ms, predicted_ms and interval_ms."""
-        columns = ("latency_ms", "predicted_ms", "interval_ms")
+        """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
+        columns = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
         return [
             {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}, **c.more}
             for c in self.compared
@@ -372,6 +373,12 @@ def evaluate_table(
     `warn`: of what the table lacks.
     """
     columns = read_table(table).names if is_table(table) else ()
+    if training and predictor:
+        raise InputError(
+            f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
+            "give one of them",
+            code="predictor",
+        )
     content, left_out = content_of(columns) if columns else SERVED, LeftOut()
     _refuse_ignored(
         table, content, columns,
@@ -496,7 +503,8 @@ def diagnosis(
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
     write_check(model.document, model.source, by, ratio)
-    model.__dict__.pop("state", None)
+    for one in (model, *model._ways.values()):
+        one.__dict__.pop("state", None)
 
 
 def _points(model: Model) -> list[Point]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,7 @@ from lolat.devices.fit import predicted
 from lolat.devices.left_out import LeftOut
 from lolat.devices.tables import (
     NETWORKS,
-    Counted,
+    Network,
     Table,
     TimedNetwork,
     TimedOperation,
@@ -23,18 +24,24 @@ from lolat.devices.tables import (
 )
 from lolat.devices.times import Times
 from lolat.errors import InputError, LolatError
-from lolat.fitting.domain import widened
-from lolat.fitting.intervals import half_width
+from lolat.fitting.domain import Outside
+from lolat.fitting.intervals import COVERAGE
 from lolat.fitting.points import matrix, point_of, read_blocks
-from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
+from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
 from lolat.model import Model
-from lolat.model.predicting import within
-from lolat.model.running import mode_of
+from lolat.model.predicting import half_of, within
+from lolat.model.prediction import Prediction
+from lolat.model.running import is_measured, mode_of
 from lolat.readers import read
 from lolat.readers.children import Said
+from lolat.training.cost import training_of
+from lolat.training.iteration import optimizer_named
+from lolat.training.model import Training, TrainingRun
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
@@ -54,12 +61,14 @@ class TimedRow:
 class Compared:
     """One row that could be predicted: as it stands in the table, its time and the model's, ms.
 
-    `more`: further columns, such as the time to the first token of a served model.
+    `in_domain`: whether it is like what was measured, None where the model does not say; `more`: further
+    columns, such as the time to the first token of a served model.
     """
 
     timed: TimedNetwork | TimedOperation | TimedRow
     predicted_ms: float
     interval_ms: tuple[float, float] | None
+    in_domain: bool | None = None
     more: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -82,11 +91,15 @@ def compare_blocks(
     counts = matrix([point for _, point in rows], names)
     ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)
     formula, found = model.predictor(predictor), []
-    for (row, point), latency in zip(rows, ms.tolist(), strict=True):
-        one, ops = np.array([latency]), np.array([point.counts.get("ops", 1)])
-        half, _ = half_width(formula, model.inference, None, one, ops)
+    knows = names == FEATURES and model.domain.is_known
+    beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
+    for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
+        outside = Outside(float(is_beyond), known=knows)
+        half, _ = half_of(formula, None, outside, model.inference, None, point.counts.get("ops", 1))
         interval = None if half is None else within(latency, half)
-        found.append(Compared(TimedRow(point.name, point.latency_ms, row), latency, interval))
+        in_domain = not is_beyond if knows else None
+        timed = TimedRow(point.name, point.latency_ms, row)
+        found.append(Compared(timed, latency, interval, in_domain))
     return found
 
 
@@ -97,67 +110,87 @@ def compare_table(
     training: bool = False,
     said: Said | None = None,
 ) -> list[Compared]:
-    """The rows of a table that the model can predict; others are in `table.left_out`.
+    """The rows of a table that the model can predict, as `Model.predict` does; others are in
+    `table.left_out`.
 
     A network that cannot be read, and one that was run in another way than the model's, is left out.
-    `training`: training steps, by a model of tables. InputError where nothing is left.
+    `training`: training steps, as `Model.cost` has them, of its usual optimizer. InputError where nothing
+    is left.
     """
-    formula = model.predictor(predictor)
-    mode = replace(mode_of(model.document), training=training)
+    mode = replace(mode_of(model.inference), training=training)
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
         if row.mode != mode:
-            table.left_out.add(f"run in another way ({row.mode}; asked for: {mode})", "mode")
-    steps = model.predictors.get(TrainingSteps.name)
-    if training and predictor is None and isinstance(steps, Kernels):
-        formula = steps
-    counts = counts_of(rows, said) if isinstance(formula, Kernels) else [None] * len(rows)
-    opened = cache(read)
-    compared = []
-    for row, known in zip(rows, counts, strict=True):
-        try:
-            if isinstance(known, LolatError):
-                raise known
-            if known is not None and isinstance(formula, Kernels):
-                compared.append(_by_operation(model, formula, row, known))
-                continue
-            graph = opened(*row.network[:2])
-            prediction = model.predict(graph, row.batch_size, predictor)
-            compared.append(Compared(row, prediction.latency_ms, prediction.interval_ms))
-        except LolatError as error:
-            table.left_out.network(row.name, row.network[0], error)
+            table.left_out.add(_other_way(row.mode, mode), "mode")
+    of_training = training_of(model.document, model.source) if training else None
+    networks: dict[Network, list[int]] = {}
+    for at, known in enumerate(counts_of(rows, said)):
+        if isinstance(known, LolatError):
+            table.left_out.network(rows[at].name, rows[at].network[0], known)
+        else:
+            networks.setdefault(known.network, []).append(at)
+    compared: dict[int, Compared] = {}
+    opened = lru_cache(1)(read)  # thousands of graphs do not fit into memory
+    for (spec, size, _), places in networks.items():
+        for at in places:
+            row = rows[at]
+            try:
+                graph = opened(spec, size)
+                compared[at] = (
+                    _predicted(row, model.predict(graph, row.batch_size, predictor))
+                    if of_training is None
+                    else _trained(row, of_training, graph)
+                )
+            except LolatError as error:
+                table.left_out.network(row.name, row.network[0], error)
     if not compared:
         raise table.nothing()
-    return compared
+    return [compared[at] for at in sorted(compared)]
 
 
-def _by_operation(model: Model, formula: Kernels, row: TimedNetwork, counts: Counted) -> Compared:
-    """As `Model.predict` answers, from the steps of the network that are kept on disk."""
-    steps = formula.steps(counts.work(row.batch_size))
-    outside = formula.outside(steps, row.batch_size, model.domain.least)
-    total = np.array([counts.total(row.batch_size)["ops"]])
-    half, _ = half_width(formula, model.document, None, np.array([steps.latency_ms]), total)
-    interval = None if half is None else steps.interval(widened(half, outside), None)
-    return Compared(row, steps.latency_ms, interval)
+def _other_way(mode: Mode, asked: Mode) -> str:
+    """Why a row is left out that was run in another way than the rows asked for."""
+    if mode == replace(asked, training=True):
+        return "training steps, which --training (in Python training=True) compares"
+    return f"run in another way ({mode}; asked for: {asked})"
+
+
+def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compared:
+    return Compared(timed, found.latency_ms, found.interval_ms, found.in_domain)
+
+
+def _trained(row: TimedNetwork, training: Training, graph: Graph) -> Compared:
+    """A training step as `Model.cost` has an iteration."""
+    size = row.batch_size
+    ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total
+    interval = None
+    with suppress(InputError):  # too few points for one
+        interval = within(ms, training.half_width(graph, size, COVERAGE))
+    return Compared(row, ms, interval, training.in_domain(graph, size))
 
 
 def compare_operations(
     model: Model, rows: Sequence[TimedOperation], predictor: str | None = None
 ) -> list[Compared]:
-    """Operations that were timed one by one, each as the model has it alone."""
+    """Operations that were timed one by one, each as the model has it alone: without a host's wait."""
     formula = model.predictor(predictor)
     if not isinstance(formula, Kernels):
-        answers = [model.predict(row.graph, row.batch_size, predictor) for row in rows]
-        pairs = zip(rows, answers, strict=True)
-        return [Compared(row, one.latency_ms, one.interval_ms) for row, one in pairs]
-    parts = [work_of(row.graph, row.batch_size) for row in rows]
+        return [
+            _predicted(row, model.predict(row.graph, row.batch_size, predictor)) for row in rows
+        ]
+    parts = [work_of(row.graph, row.batch_size, formula.mode) for row in rows]
     measured = np.array([row.latency_ms for row in rows])
     alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool))).tolist()
-    half, _ = half_width(formula, model.document, None, np.ones(1), np.ones(1))
-    return [
-        Compared(row, ms, None if half is None else within(ms, half))
-        for row, ms in zip(rows, alone, strict=True)
-    ]
+    found = []
+    for row, part, ms in zip(rows, parts, alone, strict=True):
+        steps = formula.steps(part)
+        unlike = formula.unlike(steps)
+        outside = Outside(unlike=sum((unlike or {}).values()), known=unlike is not None)
+        half, _ = half_of(formula, steps, outside, model.document, None, 1)
+        interval = None if half is None else within(ms, half)
+        is_inside = outside.known and outside.negligible and is_measured(model.document)
+        found.append(Compared(row, ms, interval, is_inside))
+    return found
 
 
 def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
@@ -202,7 +235,8 @@ def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]
             times = (column.tolist() for column in (tpot, tpot * low, tpot * high, served.ttft_ms))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):
                 one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
-                found.append(Compared(one, ms, (ends[0], ends[1]), {"predicted_ttft_ms": ttft}))
+                more = {"predicted_ttft_ms": ttft}
+                found.append(Compared(one, ms, (ends[0], ends[1]), more=more))
         except LolatError as error:
             left_out.add(f"{some[0].model}: {error}", error.code, len(some))
     return _or_nothing(found, path, left_out)

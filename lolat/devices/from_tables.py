@@ -12,12 +12,13 @@ import numpy as np
 
 from lolat.devices.fit import LEAST_STEPS, fit_kernels, predicted
 from lolat.devices.sheets import OFF_OF_NOTHING, Facts, check_sheet, seen_facts
-from lolat.devices.tables import MULTIPLYING, Counted, TimedNetwork, TimedOperation, family_of
+from lolat.devices.tables import MULTIPLYING, Counted, TimedNetwork, TimedOperation
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
 from lolat.fitting.domain import MACS, Least, shares_of
 from lolat.fitting.gpus import find_gpu
 from lolat.fitting.intervals import as_dict, network_entry
+from lolat.fitting.points import family_of
 from lolat.fitting.predictors.extended import NUMBERS, Extended
 from lolat.fitting.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.fitting.predictors.kernels import NOTHING_MEASURED, Kernels, TrainingSteps
@@ -30,12 +31,12 @@ from lolat.model.figures import errors
 from lolat.model.learning import assembled
 
 FOLDS = 5
-DRAWN = 300  # networks of a few products each, for the errors of networks where none were timed
+DRAWN = 1000  # networks of a few products each, for the errors of networks where none were timed
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are, and how small
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
-PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
+PRODUCTS_TOGETHER = 4  # operations from which on something counts as a network of products
 SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
 ELSEWHERE = 0.12
 """How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a table.
@@ -79,14 +80,25 @@ class Timed:
             del networks[position - len(operations)]
         return replace(self, operations=operations, networks=networks)
 
-    def folds(self) -> np.ndarray:
-        """(times,) which fifth each is of: operations at random, networks by family."""
-        draw = np.random.default_rng(0)
-        families = [family_of(n.name) for n, _ in self.networks]
-        distinct = sorted(set(families))
-        number = dict(zip(distinct, draw.permutation(len(distinct)), strict=True))
-        of_networks = [int(number[f]) % FOLDS for f in families]
-        return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
+    def folds(self, which: np.ndarray | None = None) -> np.ndarray:
+        """(times of `which`,) the fifth that each is left out with: operations at random, networks by
+        family; without operations those of one family each by itself, and times of one network one by one.
+
+        `which`: (times,), those that are fitted together; None: all.
+        """
+        if which is None:
+            which = np.ones(len(self.operations) + len(self.networks), bool)
+        draw, number = np.random.default_rng(0), int(which[: len(self.operations)].sum())
+        chosen = which[len(self.operations) :]
+        networks = [n for (n, _), is_one in zip(self.networks, chosen, strict=True) if is_one]
+        ways: list[list[Any]] = [
+            [family_of(n.name) for n in networks],
+            [n.network for n in networks],
+        ]
+        names = next((w for w in ways if number or len({*w}) > 1), [*range(len(networks))])
+        distinct = sorted({*names}, key=str)
+        of = dict(zip(distinct, draw.permutation(len(distinct)) % FOLDS, strict=True))
+        return np.array([*(draw.permutation(number) % FOLDS), *(of[name] for name in names)], int)
 
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
@@ -113,7 +125,7 @@ def tables_document(
     """
     _check_enough(timed, facts)
     timed = replace(timed, operations=_thinned(timed.operations))
-    times, fold, trained = timed.times, timed.folds(), timed.trained()
+    times, trained = timed.times, timed.trained()
     gpu = None if timed.is_cpu else find_gpu(device)
     known = facts or replace(seen_facts(times), tf32=gpu.tf32 if gpu else 1.0)
     if facts is not None:
@@ -124,8 +136,8 @@ def tables_document(
     is_inference = times.whole & ~trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
-    is_open = facts is None and bool(timed.operations)
-    formula, off, known = _judged_best(times.take(main), fold[main], known, timed.mode, is_open)
+    is_open, fold = facts is None and bool(timed.operations), timed.folds(main)
+    formula, off, known = _judged_best(times.take(main), fold, known, timed.mode, is_open)
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
     of_main = (row for row, is_main in zip(rows, main, strict=True) if is_main)
@@ -149,8 +161,8 @@ def tables_document(
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
     predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
     if has_two_formulas:
-        own = times.take(trained)
-        steps, of_steps = _judged(own, fold[trained], known, timed.mode, TrainingSteps)
+        own, own_fold = times.take(trained), timed.folds(trained)
+        steps, of_steps = _judged(own, own_fold, known, timed.mode, TrainingSteps)
         steps = msgspec.structs.replace(steps, host=formula.host)
         predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
     if len(of_steps):
@@ -234,14 +246,12 @@ def odd_time(
 def left_out_of_folds(
     times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
 ) -> np.ndarray:
-    """(times,) ms as predicted from the other folds."""
+    """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
     ms = np.empty(len(times.whole))
     for i in np.unique(fold):
         left_out = fold == i
-        fitted = ~left_out if not left_out.all() else left_out  # all are of one family
-        ms[left_out] = predicted(
-            fit_kernels(times.take(fitted), facts, mode, of), times.take(left_out)
-        )
+        others = fit_kernels(times.take(~left_out), facts, mode, of)
+        ms[left_out] = predicted(others, times.take(left_out))
     return ms
 
 
@@ -251,7 +261,7 @@ def linear_entry(
     """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
     other folds have it; None of too few networks.
     """
-    if min(int((fold != i).sum()) for i in range(FOLDS)) <= NUMBERS:
+    if min(int((fold != i).sum()) for i in np.unique(fold)) <= NUMBERS:
         return None
     totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
     counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
@@ -259,7 +269,7 @@ def linear_entry(
         Extended.fit(counts, measured, COLUMNS, whole, with_six=True),
         np.empty(len(counts)),
     )
-    for i in range(FOLDS):
+    for i in np.unique(fold):
         left_out = fold == i
         other = Extended.fit(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
         ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
@@ -276,7 +286,8 @@ def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray)
     judged, networks = times.whole & ~trained, {}
     if judged.sum() < LEAST_JUDGING_NETWORKS:
         judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
-        networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
+        products = times.alone & (times.work.macs > 0)
+        networks = _of_operations(off[times.owner[products]], times.work.kind[products])
     fitted_ms = predicted(formula, times)[judged]
     return formula.to_dict() | networks | _errors(fitted_ms, off[judged], times.latency_ms[judged])
 
@@ -288,15 +299,19 @@ def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dic
     return {"error": error, "residuals": _rounded(off)}
 
 
-def _of_operations(off: np.ndarray) -> dict[str, Any]:
-    """The errors of networks where operations alone were timed, whose errors `off` partly cancel:
-    PRODUCTS_TOGETHER products drawn at random, each of which takes as long as the others.
+def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
+    """The errors of networks where operations alone were timed: those of a class go together, those of
+    several partly cancel. A network is one product of each class, drawn at random, that takes as long as
+    the others.
+
+    `off`: (products,) their errors; `kind`: (products,) their classes.
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
-    drawn = np.random.default_rng(0).choice(off, (DRAWN, PRODUCTS_TOGETHER))
-    residuals = np.log(np.exp(drawn).mean(axis=1))
-    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER))}
+    draw = np.random.default_rng(0)
+    drawn = [draw.choice(off[kind == one], DRAWN) for one in np.unique(kind)]
+    residuals = np.log(np.exp(drawn).mean(axis=0))
+    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER), len(off))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:

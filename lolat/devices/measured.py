@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -101,10 +102,11 @@ def _evidence(
     residuals = np.log(measured / left_out_ms)
     entry: dict[str, Any] = {"residuals": [round(float(r), 6) for r in residuals]}
     error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
-    if is_network.sum() > 1:
+    families = len({*compress(blocks_of(points), is_network)})
+    if families > 1:
         error["networks_left_out"] = errors(left_out_ms[is_network], measured[is_network])
         ops = np.array([p.counts["ops"] for p in points], float)
-        entry["networks"] = network_entry(residuals[is_network], ops[is_network])
+        entry["networks"] = network_entry(residuals[is_network], ops[is_network], families)
     return entry | {"error": error}
 
 

@@ -230,13 +230,6 @@ def version_of(path: str) -> str | None:
     return None if found is None else ".".join(filter(None, found.groups()))
 
 
-def family_of(name: str) -> str:
-    """The architecture's family by its name: letters before the first digit or underscore."""
-    plain = name.rpartition("/")[2].partition(":")[2] or name.rpartition("/")[2]
-    plain = re.sub(r"^(tf|legacy|gluon|test|tv|ssl|swsl|dm)_", "", plain.lower())
-    return re.split(r"[\d_.?-]", plain)[0] or plain
-
-
 def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     config = path.parent / "networks" / f"{name}.json"
     if not config.is_file():
@@ -345,10 +338,11 @@ TOO_MANY = 0.004
 
 @dataclass(frozen=True)
 class Counted:
-    """Of a network: the table of its steps (`lolat.graph.work.works`); its counts, (2, COUNTS): whatever
-    the batch, and of each sample; how many parameters it has.
+    """A network, in the form that was timed: the table of its steps (`lolat.graph.work.works`); its counts,
+    (2, COUNTS): whatever the batch, and of each sample; how many parameters it has.
     """
 
+    network: Network
     steps: np.ndarray
     counts: np.ndarray
     parameters: float
@@ -399,8 +393,8 @@ def _read(networks: Collection[Network], said: Said | None) -> dict[Network, Cou
         flags = (mode.fused, mode.channels_last, mode.training)
         name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
         for network, array in arrays_of(specs, name, partial(_packed, mode), said):
-            counts = array if isinstance(array, LolatError) else _unpacked(array)
-            counted[(*network, mode)] = counts
+            own = (*network, mode)
+            counted[own] = array if isinstance(array, LolatError) else _unpacked(own, array)
     return counted
 
 
@@ -410,7 +404,7 @@ def _packed(mode: Mode, graph: Graph) -> np.ndarray:
     return np.concatenate([[float(parameters(graph))], *totals, works(graph, mode).ravel()])
 
 
-def _unpacked(array: np.ndarray) -> Counted:
+def _unpacked(network: Network, array: np.ndarray) -> Counted:
     end = 1 + 2 * len(COUNTS)
     counts = array[1:end].reshape(2, len(COUNTS))
-    return Counted(array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))
+    return Counted(network, array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -20,7 +21,6 @@ STEEPEST = 0.5  # errors of independent operations average out with the root of 
 STEPS = 50  # exponents tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
-OUTLIER = 2.5
 UNLIKE = 1.3
 """Errors of blocks of other networks over those of predefined blocks left out, which have sisters among the
 rest. It and STEEP were chosen on the first half of the zoo (docs/results/index.md)."""
@@ -41,7 +41,7 @@ class Interval(msgspec.Struct, frozen=True):
     scores: tuple[Number, ...] = ()
 
     def scale(self, ops: float) -> float:
-        """s(n) of something of `ops` operations (see `effective_ops`)."""
+        """s(n) of something of `ops` operations."""
         return math.exp(-self.exponent * float(_logarithms(ops, *self.ops)))
 
     @classmethod
@@ -60,14 +60,21 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Networks(msgspec.Struct, frozen=True):
-    """How far off predictions of `count` left-out networks were, each left out with its family.
+    """How far off predictions of left-out networks were, of `count` families, each left out whole.
 
-    `ops`: nine tenths of them have more operations; `spread`: of log(measured / predicted).
+    `ops`: nine tenths of them have more operations; `spread`: the root mean square of
+    log(measured / predicted).
     """
 
     ops: NotNegative
     spread: NotNegative
     count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
+
+    def half_width(self, coverage: float) -> float:
+        """Half the interval of another network, as a logarithm: that of Student's t, a family a degree of
+        freedom, as networks of one family are off together.
+        """
+        return t_quantile(coverage, self.count) * self.spread
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,33 +100,32 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         check_coverage(coverage)
         scale = self.interval or Interval(scores=self.residuals)
-        normal = normal_quantile(coverage)
         half = conformal_quantile(scale.scores, coverage) * scale.scale(ops)
         if self.networks is not None:
             most = math.log(max(self.networks.ops, math.e))
             part = min(math.log(max(ops, 1.0)) / most, 1.0)
             half *= UNLIKE
-            half += part**STEEP * (normal * self.networks.spread - half)
-        return min(max(math.hypot(half, normal * self.elsewhere), math.log1p(floor)), LARGEST)
+            half += part**STEEP * (self.networks.half_width(coverage) - half)
+        elsewhere = normal_quantile(coverage) * self.elsewhere
+        return min(max(math.hypot(half, elsewhere), math.log1p(floor)), LARGEST)
 
 
 def half_width(
     evidence: Evidence,
     document: Mapping[str, Any],
     coverage: float | None,
-    times: np.ndarray,
-    ops: np.ndarray,
+    ops: float,
 ) -> tuple[float | None, tuple[str, ...]]:
     """Half the width of a prediction's interval, as a logarithm, and why there is none.
 
-    `document`: the model file; `times`: (parts,) ms; `ops`: (parts,) operations. Where `coverage` is None
-    and the points cannot give the usual one, the half is None; a coverage that somebody asks for and the
-    points cannot give is an InputError.
+    `document`: the model file; `ops`: how many operations it is of. Where `coverage` is None and the points
+    cannot give the usual one, the half is None; a coverage that somebody asks for and the points cannot
+    give is an InputError.
     """
     floor = noise_floor(document) or 0.0
     wanted = COVERAGE if coverage is None else coverage
     try:
-        return evidence.half_width(effective_ops(times, ops), wanted, floor), ()
+        return evidence.half_width(ops, wanted, floor), ()
     except InputError as error:
         if coverage is not None:
             raise
@@ -163,21 +169,6 @@ def check_coverage(coverage: float) -> None:
         )
 
 
-def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
-    """The number of equal operations whose errors average out as those of these parts do.
-
-    `times`: (parts,), ms; `ops`: (parts,). Operations with errors of their own, the time of a part
-    shared equally among its operations, make a relative variance of sum(time**2 / ops) / total**2,
-    n equal ones 1 / n. It is the number of all operations where all take as long, and fewer where
-    some take most of the time.
-    """
-    total = float(times.sum())
-    if total <= 0.0:
-        return float(max(ops.sum(), 1))
-    shares = times / total  # first: the squares of tiny times are 0
-    return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
-
-
 # ---- What a model file says of its machine.
 
 
@@ -207,6 +198,32 @@ def normal_quantile(coverage: float) -> float:
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
+@cache
+def t_quantile(coverage: float, freedom: int) -> float:
+    """Student's t with so many degrees of freedom is so far from 0 at most, in a share `coverage` of all
+    cases.
+
+    The probability by its finite series (Abramowitz and Stegun 1964, 26.7.3 and 4), the quantile by
+    bisection; from 100 degrees on the normal one, which is less than 1 % narrower at 90 %.
+    """
+    if freedom >= 100:
+        return normal_quantile(coverage)
+    odd = freedom % 2
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        term = math.cos(angle) if odd else 1.0
+        total = term if freedom > 1 else 0.0
+        for i in range(2 if odd else 1, freedom - 2, 2):
+            term *= i / (i + 1) * math.cos(angle) ** 2
+            total += term
+        share = math.sin(angle) * total
+        if odd:
+            share = (angle + share) * 2.0 / math.pi
+        low, high = (angle, high) if share < coverage else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
 # ---- From a fit to what a model file says.
 
 
@@ -232,16 +249,13 @@ def interval_entry(
     return as_dict(Interval(scale.exponent, scale.ops, rounded))
 
 
-def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
+def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
     """Networks as the model file holds them.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). A residual beyond OUTLIER
-    times the usual one counts as much as that.
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: that they are of.
     """
-    usual = 1.4826 * float(np.median(np.abs(residuals)))
-    clipped = np.minimum(np.abs(residuals), OUTLIER * usual)
-    spread = round(math.sqrt(float((clipped**2).mean())), 6)
-    return as_dict(Networks(float(np.quantile(ops, TAIL)), spread, len(residuals)))
+    spread = round(math.sqrt(float((residuals**2).mean())), 6)
+    return as_dict(Networks(float(np.quantile(ops, TAIL)), spread, families))
 
 
 def as_dict(section: msgspec.Struct) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -70,12 +71,22 @@ def known_features(points: Sequence[Point]) -> tuple[str, ...]:
     return tuple(c for c in COLUMNS if all(c in p.counts for p in points))
 
 
+def family_of(name: str) -> str:
+    """The architecture's family by a network's name: letters before the first digit or underscore, without
+    what it is written in; a "grouped residual 50" is of the family of a "residual 34".
+    """
+    plain = name.rpartition("/")[2].partition(":")[2] or name.rpartition("/")[2]
+    plain = re.sub(r"^(?:(?:tf|legacy|gluon|test|tv|ssl|swsl|dm)_|grouped )", "", plain.lower())
+    return re.split(r"[\d_.?-]", plain)[0].strip() or plain
+
+
 def blocks_of(points: Sequence[Point]) -> list[str]:
     """(points,) the block that each is of: points of one block are left out of a fit together.
 
-    That is its name, with all its batch sizes. Rows of a table that have the same counts are one block,
-    whatever they are called: the others would tell the one that is left out. What LoLat measured, of which
-    it knows the kinds of operations, and whole networks go by their names alone.
+    That is its name, with all its batch sizes; of a whole network its family, as sisters would tell of it.
+    Rows of a table that have the same counts are one block, whatever they are called: the others would tell
+    the one that is left out. What LoLat measured, of which it knows the kinds of operations, goes by its
+    name alone.
     """
     block: dict[str, str] = {}
 
@@ -90,7 +101,10 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
         if is_row:
             name = first_name(point.name)
             block[name] = first_name(named.setdefault((*point.counts.values(),), name))
-    return [first_name(point.name) for point in points]
+    return [
+        f"family {family_of(point.name)}" if point.whole else first_name(point.name)
+        for point in points
+    ]
 
 
 def lacking_counts(points: Sequence[Point], columns: Collection[str]) -> str:

@@ -38,7 +38,8 @@ _TABLE = {
     Kind("pool", "pool_elements", "pool_ops"): """
         max_pool average_pool global_average_pool global_max_pool adaptive_pool""",
     # whole tensors, in another order or size
-    Kind("move"): "pad resize transpose reduce repeat cumulative roll sort scatter unfold",
+    Kind("move"): "pad transpose reduce repeat",
+    Kind("rearrange"): "resize cumulative roll sort scatter unfold",  # each by code of its own
     Kind("move", "joined_elements"): "concatenate stack",
     # only the part of the input that is written is read
     Kind("selection"): "slice crop split gather",
@@ -64,6 +65,6 @@ POOLINGS = _of("pool")
 FREE = _of("free")
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""
-MOVING = (ELEMENTWISE - EXPONENTIALS - {"hard_sigmoid", "hard_silu"}) | {"batch_norm", "unit_norm"}
-MOVING |= _of("pool", "selection", "move")
-"""Kinds that only read and write memory: where one was measured, all were."""
+_COMPUTING = EXPONENTIALS | {"hard_sigmoid", "hard_silu", "trigonometric", "power"}
+MOVING = (ELEMENTWISE - _COMPUTING) | {"batch_norm", "unit_norm"} | _of("pool", "selection", "move")
+"""Kinds that only read and write memory, once: where one was measured, all were."""

@@ -195,7 +195,7 @@ class Model(Result):
         `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        way = precision, launch, prices, max_ms, sure
+        way = self.state, precision, launch, prices, max_ms, sure
         asked = (self, batch_size, predictor, coverage, input_size, *way)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:

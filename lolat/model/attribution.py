@@ -149,6 +149,7 @@ def explain(
     analysis = analyze(network)
     position = None if block is None else find_block(analysis, block)
     now = model.predict(analysis, batch_size, predictor)
+    model = now.query.model  # in the precision of a network that is in half itself
     total = _attribution(
         now, now.network, now.block_counts.sum(axis=0), now.block_terms.sum(axis=0)
     )
@@ -158,7 +159,7 @@ def explain(
         judged = _judged(model, now, [*_changes_of_launch(model, now), *of_network])
         return Explanation(now, total, blocks, (), judged)
     counts = analysis.counts.at(now.batch_size)
-    terms = model.predictor(predictor).of_operations(analysis, now.batch_size)
+    terms = model.predictor(now.predictor).of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(
         _attribution(now, operations[p].full_name, counts[p], terms[p], operations[p].kind)

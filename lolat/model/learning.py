@@ -60,9 +60,10 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     """The fitted part of a model file: predictors, default, domain.
 
     Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
-    (log of measured / predicted) come from fits that leave out one block (all its batch sizes) at a
-    time. Those of the two-regime formula keep the breakpoint that all points chose, so its left-out
-    errors are slightly optimistic. The extended formula's form on the six counts has its own `error`.
+    (log of measured / predicted) come from fits that leave out one block (all its batch sizes), or one
+    family of networks, at a time. Those of the two-regime formula keep the breakpoint that all points
+    chose, so its left-out errors are slightly optimistic. The extended formula's form on the six counts has
+    its own `error`.
     Where the residuals depend on the number of operations, `interval` says how (`lolat.fitting.intervals`).
     Raises InputError when the points are too few.
     """
@@ -137,10 +138,12 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     if "ops" not in known_features(points):
         return entry
     ops, whole = matrix(points, ["ops"])[:, 0], np.array([p.whole for p in points])
-    if interval := interval_entry(logarithms, ops, leave_out(blocks_of(points))):
+    blocks = blocks_of(points)
+    if interval := interval_entry(logarithms, ops, leave_out(blocks)):
         entry["interval"] = interval
-    if whole.sum() >= LEAST_NETWORKS:
-        entry["networks"] = network_entry(logarithms[whole], ops[whole])
+    families = len({*compress(blocks, whole)})
+    if whole.sum() >= LEAST_NETWORKS and families > 1:
+        entry["networks"] = network_entry(logarithms[whole], ops[whole], families)
     return entry
 
 

@@ -236,7 +236,7 @@ def predict_network(
     outside = with_quantized(outside, quantized_share(graph, analysis.counts))
     mode = mode_of(document)
     inside = outside.inside_share if is_measured(document) else 0.0
-    half, doubts = _half(formula, steps, outside, document, coverage, times, counts[:, _OPS])
+    half, doubts = half_of(formula, steps, outside, document, coverage, int(counts[:, _OPS].sum()))
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
@@ -288,20 +288,19 @@ def with_quantized(outside: Outside, share: float) -> Outside:
     )
 
 
-def _half(
+def half_of(
     formula: Formula,
     steps: Steps | None,
     outside: Outside,
     document: Mapping[str, Any],
     coverage: float | None,
-    times: np.ndarray,
-    ops: np.ndarray,
+    ops: int,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of the interval, as a logarithm, and why there is none; `times`, `ops`: (blocks,)."""
+    """Half the width of the interval, as a logarithm, and why there is none; `ops`: operations."""
     alone = steps is not None and isinstance(formula, Kernels) and formula.without_sheet
     if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
         return None, (NOT_KNOWN,)
-    half, doubts = half_width(formula, document, coverage, times, ops)
+    half, doubts = half_width(formula, document, coverage, ops)
     if half is not None:
         half = math.hypot(widened(half, outside), machine(document, coverage or COVERAGE))
     return half, doubts

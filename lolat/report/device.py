@@ -9,7 +9,6 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lolat.arrays import np
 from lolat.fitting.intervals import COVERAGE, half_width, machine, noise_floor, repeatability_of
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import CONSTANT
@@ -134,7 +133,7 @@ def _errors(model: Model) -> Iterator[str]:
             alone = key == "left_out" and "networks_left_out" not in errors
             what = ("networks" if of_networks else "points") if alone else name
             yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
-    half, why = half_width(model.predictor(), document, None, np.ones(1), np.array([OPERATIONS]))
+    half, why = half_width(model.predictor(), document, None, OPERATIONS)
     yield from why
     if half is not None:
         times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.fitting.domain import MOSTLY_SHARE, Outside, widened
-from lolat.fitting.intervals import Evidence, effective_ops, interval_entry
+from lolat.fitting.intervals import Evidence, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
@@ -258,6 +258,21 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
 # ---- Predicting: passes, update, loop and start, each by its own coefficients.
 
 WIDENING = 2.0  # of the interval, for operations that no measured block had, as of latencies
+
+
+def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
+    """The number of equal operations whose errors average out as those of these parts do.
+
+    `times`: (parts,), ms; `ops`: (parts,). Operations with errors of their own, the time of a part
+    shared equally among its operations, make a relative variance of sum(time**2 / ops) / total**2,
+    n equal ones 1 / n. It is the number of all operations where all take as long, and fewer where
+    some take most of the time.
+    """
+    total = float(times.sum())
+    if total <= 0.0:
+        return float(max(ops.sum(), 1))
+    shares = times / total  # first: the squares of tiny times are 0
+    return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
 
 
 class MeasuredTraining(Training):

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.devices.fit import fit_kernels, predicted
-from lolat.devices.from_tables import Timed, tables_document
+from lolat.devices.from_tables import Timed, _of_operations, tables_document
 from lolat.devices.sheets import read_facts, seen_facts
-from lolat.devices.tables import TimedOperation, read_operations
+from lolat.devices.tables import TimedNetwork, TimedOperation, read_operations
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
@@ -99,6 +99,37 @@ def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) 
     found = msgspec.convert(document["predictors"]["kernels"], Kernels)
     assert found.to_dict() == document["predictors"]["kernels"]
     assert "no facts of the device were given" in document["warnings"][-1]
+
+
+def test_the_errors_of_a_class_go_together() -> None:
+    """Of one class a network is off as one product is; of two by the root of two less."""
+    off = 0.1 * np.random.default_rng(2).standard_normal(400)
+    one, two = (_of_operations(off, np.arange(400) % n)["networks"] for n in (1, 2))
+    assert one["spread"] == pytest.approx(0.1, rel=0.1)
+    assert two["spread"] == pytest.approx(0.1 / 2**0.5, rel=0.1)
+    assert one["count"] == 400, "products, not draws"
+
+
+def networks_of(*names: str) -> Timed:
+    rows = [
+        TimedNetwork(name, (name, None, Mode()), size, 1.0, None, {})  # type: ignore[arg-type]
+        for name in names
+        for size in (1, 8)
+    ]
+    return Timed([], [(row, None) for row in rows], Mode())  # type: ignore[misc]
+
+
+def test_what_is_left_out_together() -> None:
+    """A family; of one family a network, with all its batch sizes; of one network a time: never all."""
+    one, two, three = (f"vit_{n}" for n in ("tiny", "small", "base"))
+    for names, together in (
+        ([one, two, "resnet50"], [[0, 1, 2, 3], [4, 5]]),
+        ([one, two, three], [[0, 1], [2, 3], [4, 5]]),
+        ([one], [[0], [1]]),
+    ):
+        fold = networks_of(*names).folds()
+        found = [np.flatnonzero(fold == f).tolist() for f in dict.fromkeys(fold.tolist())]
+        assert found == together
 
 
 def test_facts_that_the_operations_tell(timed: tuple[list[TimedOperation], Path]) -> None:

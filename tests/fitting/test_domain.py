@@ -95,6 +95,12 @@ def test_kinds_and_types_that_were_not_measured() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["resize", "sort", "roll", "unfold", "scatter", "trigonometric"])
+def test_a_copy_that_was_timed_says_nothing_of_code_of_another_kind(kind: str) -> None:
+    assert DOMAIN.unmeasured(chain_of(["relu", "transpose", kind]))[0] == {2: kind}
+    assert Domain.of_points([point(("conv", kind))]).unmeasured(chain_of([kind]))[0] == {}
+
+
 def test_a_kind_that_was_timed_alone_is_measured_and_tells_nothing_of_others() -> None:
     graph = chain_of(["conv", "relu", "add", "flatten"])
     of_layers = Domain.of_points([point(("conv", "relu"))])

@@ -95,7 +95,7 @@ def test_arrays_have_a_row_for_every_point() -> None:
 
 
 def test_rows_of_one_block() -> None:
-    """By name with all batch sizes; by counts where a table gives them; networks by their names alone."""
+    """By name with all batch sizes; by counts where a table gives them; networks by family."""
 
     def together(points: list[Point]) -> list[list[int]]:
         blocks = blocks_of(points)
@@ -107,6 +107,15 @@ def test_rows_of_one_block() -> None:
     rows = [("a", 1), ("a", 2), ("b", 2), ("c", 3), ("d", 4), ("b", 4), ("e", 5)]
     assert together([point(*row) for row in rows]) == [[0, 1, 2, 4, 5], [3], [6]]
     assert together([point(*row, whole=True) for row in rows]) == [[0, 1], [2, 5], [3], [4], [6]]
+    names = (
+        "residual 50 3x160",
+        "vgg 11",
+        "grouped residual 50 3x128",
+        "residual 34 3x128",
+        "keras:VGG16",
+    )
+    networks = [point(name, i, whole=True) for i, name in enumerate(names)]
+    assert together(networks) == [[0, 2, 3], [1, 4]]
     for measured in ({"samples_ms": (1.0,)}, {"kinds": ("conv",)}):
         assert together([point(*row, **measured) for row in rows]) == [
             [0, 1],

@@ -135,9 +135,9 @@ def test_intervals_cover_what_they_say() -> None:
 
 
 def with_networks(networks: int, noise: float = 0.05) -> list[Point]:
-    """Blocks, and whole networks, each a name of its own."""
+    """Blocks, and whole networks, each a family of its own."""
     return synthetic.measured(30, (1, 2), noise=noise) + [
-        replace(p, name=f"network {i}", whole=True)
+        replace(p, name=chr(ord("a") + i), whole=True)
         for i, p in enumerate(synthetic.measured(networks, (1,), noise=noise, seed=77))
     ]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lolat.api import measuring
 from lolat.io.paths import list_models
 from lolat.model import load, state
 from lolat.model.state import limit_of, state_of, write_check
@@ -92,6 +93,16 @@ def test_a_check_that_held_is_remarked_on_after_a_day(
     beyond = f", which is more than {100 * max(limit, 0.1):.0f} % off" if is_off else ""
     remark = f"learned 6 days ago, checked 24 hours ago: {times}{beyond}"
     assert state_in(source, made).remark == remark
+
+
+def test_no_answer_that_is_kept_has_the_state_before_a_check(clock: Clock, tmp_path: Path) -> None:
+    """Not of the same graph, and not of the device run in another way."""
+    model, graph = load(saved(tmp_path, document())), synthetic.network()
+    other = model.run_as("fp32")
+    assert {m.predict(graph).state.check for m in (model, other)} == {None}
+    measuring._keep(model, "doctor", 1.5)
+    for asked in (model, other):
+        assert asked.predict(graph).state.check.ratio == 1.5
 
 
 def test_the_file_beside_the_model_is_no_model(

@@ -24,6 +24,7 @@ from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, memory_bytes
 from lolat.training.learning import (
     WIDENING,
     UpdatePoint,
+    effective_ops,
     fit_loop,
     fit_passes,
     fit_start,
@@ -281,3 +282,24 @@ def test_training_hears_the_domain_of_inference() -> None:
         widths.setdefault(inside, []).append(ends[1] / ends[0])
         assert bool(found.warnings) is not inside
     assert max(widths[True]) < min(widths[False])
+
+
+def test_effective_operations_by_hand() -> None:
+    for times, ops, expected in (
+        ([7.0], [12], 12),  # a block, as the points are
+        ([1.0, 2.0, 3.0], [4, 8, 12], 24),  # all operations take as long
+        ([3.0, 1.0], [1, 1], 1.6),  # 16 / (9 + 1)
+        ([3e-290, 1e-290], [1, 1], 1.6),  # the squares of the times are 0
+        ([5.0, 0.0], [2, 0], 2),  # a block of reshapes
+        ([0.0, 0.0], [2, 3], 5),
+        ([], [], 1),
+    ):
+        assert effective_ops(np.array(times), np.array(ops)) == pytest.approx(expected)
+
+
+def test_errors_average_out_as_effective_operations_say() -> None:
+    random = np.random.default_rng(0)
+    times, ops = np.array([6.0, 3.0, 1.0]), np.array([3, 6, 1])
+    each = np.repeat(times / ops, ops)
+    totals = (each * (1 + 0.1 * random.standard_normal((20000, len(each))))).sum(axis=1) / 10
+    assert totals.std() == pytest.approx(0.1 / math.sqrt(effective_ops(times, ops)), rel=0.03)
