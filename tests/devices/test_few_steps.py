@@ -120,10 +120,10 @@ def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     """Its step is no step of what is counted; a forward pass of it is as any other."""
     told: list[str] = []
     path = table(tmp_path, sizes(6, 1), 2.0, "steps.csv")
-    frozen = {**encoder(256, 128).to_dict(), "training": ["1 of its 4 weights are frozen"]}
+    frozen = {**encoder(256, 128).to_dict(), "training": ["1 of its 4 parameters are frozen"]}
     (tmp_path / "frozen.json").write_text(json.dumps(frozen))
     row = f"{tmp_path / 'frozen.json'},8,1.0,fp16,"
     path.write_text(path.read_text() + f"{row}training\n{row}inference\n")
     model = lolat.fit(path, warn=told.append)
     assert model.document["environment"]["held"]["networks"] == 7
-    assert any("frozen.json: " in t and "1 of its 4 weights are frozen" in t for t in told)
+    assert any("frozen.json: " in t and "1 of its 4 parameters are frozen" in t for t in told)

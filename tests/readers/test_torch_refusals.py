@@ -130,12 +130,16 @@ def _changed(change: str) -> nn.Module:
     module = Two()
     if change == "frozen":
         module.first.requires_grad_(False)
+    elif change == "one column":  # its bias has as many numbers
+        module.second = nn.Linear(1, 6)
+        module.second.weight.requires_grad = False
+        module.table = nn.Parameter(torch.zeros(6, 1), requires_grad=False)
     elif change:
         setattr(module, change, True)
     return module
 
 
-FIRST, AGAIN = "1 of its 2 weights are frozen", "activations are computed again"
+FIRST, AGAIN = "2 of its 4 parameters are frozen", "activations are computed again"
 
 
 @pytest.mark.parametrize(

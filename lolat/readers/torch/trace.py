@@ -133,9 +133,12 @@ class Tracer(TorchDispatchMode):
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
                 )
             )
-            owner, key = self.parameter(named)
-            if owner is not None and self.writer.tie(start, key):
-                self.learned[id(owner)] = owner.requires_grad and not self.without_gradients
+            parameters = self.parameters(named)
+            largest = max((key for _, key in parameters), key=lambda k: k[::-1], default=None)
+            if largest is not None and self.writer.tie(start, largest):
+                for owner, _ in parameters:
+                    is_learned = owner.requires_grad and not self.without_gradients
+                    self.learned[id(owner)] = is_learned
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -147,8 +150,8 @@ class Tracer(TorchDispatchMode):
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
 
-    def parameter(self, named: dict[str, Any]) -> tuple[Any, tuple[int, int, int]]:
-        """The largest parameter of an operation or None; whose, from where on, how many numbers."""
+    def parameters(self, named: dict[str, Any]) -> list[tuple[Any, tuple[int, int, int]]]:
+        """The parameters of an operation, each with whose numbers it has, from where on, how many."""
         found = []
         for value in operations.flat(named):
             root = value
@@ -156,7 +159,7 @@ class Tracer(TorchDispatchMode):
                 root = self.views[id(root)]
             if isinstance(root, torch.nn.Parameter):
                 found.append((root, (id(root), value.storage_offset(), value.numel())))
-        return max(found, key=lambda one: one[1][::-1], default=(None, (0, 0, 0)))
+        return found
 
     def overwrite(self, changed: Any, index: int) -> None:
         """After an operation in place: the new value of what it changed and of what that is a view of."""
@@ -264,7 +267,7 @@ def _otherwise(model: Any, tracer: Tracer) -> Iterator[str]:
     """Why training a module costs less than training the whole, as it was traced."""
     learned = tracer.learned.values()
     if frozen := len(learned) - sum(learned):
-        yield f"{frozen} of its {len(learned)} weights are frozen (requires_grad, torch.no_grad)"
+        yield f"{frozen} of its {len(learned)} parameters are frozen (requires_grad, torch.no_grad)"
     if any(type(m).__module__.startswith("peft.") for m in model.modules()):
         yield "it has adapters of peft"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
