@@ -150,12 +150,13 @@ def tables_document(
     inference = times.take(of_inference)
     formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
     remarks = [WITHOUT_FACTS] * is_open
+    batch_sizes = [row.batch_size for row in timed.operations]
+    batch_sizes += [row.batch_size for row, _ in timed.networks]
     if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
             predictors = {Extended.name: linear[0]}
-            sizes = np.array([row.batch_size for row, _ in timed.networks])
-            domain = {"least": as_dict(least_of(times, sizes))} | _shares(timed)
+            domain = {"least": as_dict(least_of(times, np.array(batch_sizes)))} | _shares(timed)
             fitted = {"predictors": predictors, "default": Extended.name, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
@@ -167,8 +168,6 @@ def tables_document(
         predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
     if len(of_steps):
         entry["training_residuals"] = _rounded(of_steps)
-    batch_sizes = [row.batch_size for row in timed.operations]
-    batch_sizes += [row.batch_size for row, _ in timed.networks]
     domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     domain |= _shares(timed)
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
