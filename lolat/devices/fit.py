@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from lolat.devices.sheets import OFF_OF_NOTHING, Facts
 from lolat.devices.times import SAME, Times
 from lolat.fitting.gpus import OF_PEAK
-from lolat.fitting.predictors.kernels import PARTS, TERMS, Kernels, longest, volumes
+from lolat.fitting.predictors.kernels import (
+    PARTS,
+    TERMS,
+    WINOGRAD,
+    Kernels,
+    has_winograd,
+    longest,
+    volumes,
+)
 from lolat.fitting.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
@@ -34,6 +42,7 @@ ONE_HOST = 1.0
 (`lolat.devices.from_tables.ELSEWHERE`), and single networks from a formula, are about the same."""
 MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
+ROOM = 0.05  # below the data sheet, as a logarithm, where the search begins at most
 LAUNCH = 2
 """Of the device are the first unknowns: the rate, the bandwidth, the launch."""
 OF_BANDWIDTH = (0.8, 0.3)
@@ -49,9 +58,6 @@ units for matrices, which in half precision are twice as fast as all else in flo
 USUAL = {
     (c.GROUPED, "rate"): (0.75, 0.7),
     (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
-    (c.BATCH_NORM, "bandwidth"): (2.5, 0.7),
-    (c.MOVES, "bandwidth"): (1.6, 0.5),
-    (c.PARTS, "bandwidth"): (1.7, 0.7),
     (c.JOINED, "bandwidth"): (0.6, 0.5),
     (c.POOLS, "bandwidth"): (0.6, 0.5),
     (c.SUMS, "bandwidth"): (0.5, 0.5),
@@ -71,10 +77,12 @@ def fit_kernels(
     """
     from scipy.optimize import least_squares
 
-    problem = _Problem(times, facts, mode or Mode(), of)
+    mode = mode or Mode()
+    problem = _Problem(times, facts, mode, of)
     optimum = least_squares(
-        problem.errors, problem.centers, problem.slopes, loss=problem.loss, f_scale=OUTLIER,
-        max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
+        problem.errors, problem.start, problem.slopes, bounds=(-np.inf, problem.most),
+        loss=problem.loss, f_scale=OUTLIER, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
+        gtol=PRECISION,
     )  # fmt: skip
     launch_ms, table = problem.terms(optimum.x)
     terms = {
@@ -84,7 +92,8 @@ def fit_kernels(
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
     formula = of.of(facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile)
-    formula = replace(formula, tf32=facts.tf32)
+    most = facts.most(mode.dtype)
+    formula = replace(formula, tf32=facts.tf32, most=most if np.isfinite(most).all() else None)
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
@@ -116,8 +125,11 @@ def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
 
 
 class _Problem:
-    """The unknowns: logarithms of the device's rate, bandwidth and launch; then of each class's terms,
-    relative to those. Equal steps are computed once.
+    """The unknowns: logarithms of the device's rate, bandwidth and launch; then of each class's terms.
+
+    No term is beyond the data sheet's, `most`: where times tell two classes apart badly, as those of whole
+    networks do convolutions and what follows each, they are shared as a device can have them. Equal steps
+    are computed once.
     """
 
     def __init__(self, times: Times, facts: Facts, mode: Mode, of: type[Kernels]) -> None:
@@ -150,6 +162,15 @@ class _Problem:
                 self.class_terms.append((kind, PARTS.index(term)))
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
+        of_device = [part for _, part in self.class_terms]
+        self.most = np.log([*facts.most(mode.dtype), np.inf])[[0, 1, 2, *of_device]]
+        if has_winograd(mode.dtype, facts.tf32):
+            of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
+            self.most[LAUNCH + 1 + of_convolutions] += np.log(WINOGRAD)
+        # Of a class the center is relative to the unknown of the device.
+        self.relative = np.eye(len(centers))
+        self.relative[np.arange(LAUNCH + 1, len(centers)), of_device] = -1.0
+        self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
         # A few networks weigh nothing beside thousands of operations, and users ask about networks.
         networks = int(times.whole.sum())
@@ -162,20 +183,21 @@ class _Problem:
         """The launch, ms; (PARTS, classes) rates and bandwidths, infinite of a class without."""
         table = np.full((len(PARTS), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[LAUNCH + 1 :], strict=True):
-            table[part, kind] = np.exp(np.clip(own + unknowns[part], -60, 60))
+            table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
         """Logarithms of predicted / measured, and how far the unknowns are from their centers."""
         total, _ = self._totals(unknowns)
         logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
-        return np.concatenate([logs, self.prior * (unknowns - self.centers) / self.widths])
+        off = self.relative @ unknowns - self.centers
+        return np.concatenate([logs, self.prior * off / self.widths])
 
     def slopes(self, unknowns: np.ndarray) -> np.ndarray:
         """(errors, unknowns) derivatives of `errors`."""
         total, slopes = self._totals(unknowns)
         relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
-        return np.concatenate([relative, np.diag(self.prior / self.widths)])
+        return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
 
     def loss(self, squares: np.ndarray) -> np.ndarray:
         """Soft L1 as scipy's, with weights: the loss and its two derivatives by `squares`."""
@@ -193,7 +215,6 @@ class _Problem:
         slopes = np.zeros((len(unknowns), len(self.log_ms)))
         for at, (kind, part) in enumerate(self.class_terms, LAUNCH + 1):
             slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
-            slopes[part] += slopes[at]
         slopes[LAUNCH] = self._sums((ms * shares[-1] + later) * self.alone)
         return self._sums(ms + later), slopes
 

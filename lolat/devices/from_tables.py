@@ -126,8 +126,7 @@ def tables_document(
     _check_enough(timed, facts)
     timed = replace(timed, operations=_thinned(timed.operations))
     times, trained = timed.times, timed.trained()
-    gpu = None if timed.is_cpu else find_gpu(device)
-    known = facts or replace(seen_facts(times), tf32=gpu.tf32 if gpu else 1.0)
+    known = facts or seen_facts(times, None if timed.is_cpu else find_gpu(device))
     if facts is not None:
         check_sheet(facts, times)
     if timed.mode.half:  # a data sheet's rate is of float32

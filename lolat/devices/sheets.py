@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from lolat.devices.times import Times
 from lolat.errors import InputError, arg
-from lolat.fitting.gpus import OF_PEAK, OF_TF32, find_gpu, sustained
+from lolat.fitting.gpus import OF_PEAK, Gpu, find_gpu
 from lolat.fitting.predictors.kernels import TILE
-from lolat.graph.modes import FLOAT32
-from lolat.io.tables import ABOVE_ZERO, read_table
+from lolat.graph.modes import FLOAT32, TF32
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
@@ -22,10 +23,6 @@ PLAUSIBLE = {
     "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
 }  # fmt: skip
 UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
-POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
-"""Columns of a data sheet."""
-TF32_FACT = "tf32_gflops"
-"""The same of GPUs that have TF32 (NVIDIA's from Ampere on), without sparsity."""
 REACHED, REACHED_WHOLE = 0.9, 0.5
 """Of a data sheet's rates, by the fastest operation of a table; by the fastest network."""
 
@@ -34,11 +31,11 @@ KEPT = {
     "memory_gib": ("memory_gib", 1.0), "memory_gb": ("memory_gib", 1.0),
     "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
     "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
-    TF32_FACT: ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
+    "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
 }  # fmt: skip
-"""A column of a table of data sheets -> the field of `Gpu`, and how many make one of its units. A GPU's
-GB of memory are GiB, whatever its maker calls them."""
+"""A column of a table of data sheets, rates without sparsity -> the field of `Gpu`, and how many make one
+of its units. A GPU's GB of memory are GiB, whatever its maker calls them."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,8 @@ class Facts:
     """Of a device: multiprocessors, macs per ms and bytes per ms.
 
     `width`: how far off the rate may be, as a logarithm; `bound`: whether its power keeps down what runs
-    for long; `tf32`: how many times the rate convolutions are computed at in TF32, 1 of a device without;
-    `tile`: outputs, high and wide, that products are cut into, 1 for none.
+    for long; `tile`: outputs, high and wide, that products are cut into, 1 for none; `gpu`: its data sheet,
+    None where there is none.
     """
 
     multiprocessors: float
@@ -55,62 +52,73 @@ class Facts:
     bandwidth: float
     width: float = OFF_OF_SHEET
     bound: bool = False
-    tf32: float = 1.0
     tile: float = TILE
+    gpu: Gpu | None = None
+
+    @property
+    def tf32(self) -> float:
+        """How many times the rate convolutions of float32 are computed at in TF32; 1 without it."""
+        return 1.0 if self.gpu is None else self.gpu.tf32
+
+    def most(self, dtype: str) -> tuple[float, float]:
+        """Macs and bytes per ms that the data sheet has in a data type of a mode, infinite where nobody
+        said them; of TF32 the macs of float32, to which `tf32` is relative.
+        """
+        peak = self.gpu and self.gpu.peak(FLOAT32 if dtype == TF32 else dtype)
+        moved = self.gpu and self.gpu.bandwidth_gb_s
+        return peak * 1e9 / 2 if peak else np.inf, moved * 1e6 if moved else np.inf
 
 
 def read_facts(path: str | Path, device: str) -> Facts:
-    """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known
-    POWER_FACTS and TF32_FACT; InputError.
+    """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known more of
+    KEPT; what it lacks is that of the sheet that comes along. InputError.
     """
-    table = read_table(path, ("device", *NEEDED_FACTS), rows="device")
-    rows = {row["device"]: row for row in table}
-    if device not in rows:
-        known = shortened(", ".join(rows))
-        raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
-    row, above_zero = rows[device], f"a number above 0 for {device}"
-    multiprocessors, gflops, gigabytes = (
-        row.number(name, ABOVE_ZERO, expected=above_zero) for name in NEEDED_FACTS
-    )
-    power = [row.number(name, ABOVE_ZERO, expected=above_zero, default=1.0) for name in POWER_FACTS]
-    for name, value in zip(NEEDED_FACTS, (multiprocessors, gflops, gigabytes), strict=True):
+    row, sheet = _row(path, device, NEEDED_FACTS), given_sheet(path, device)
+    for name in NEEDED_FACTS:
         low, high = PLAUSIBLE[name]
-        if not low <= value <= high:
+        if not low <= row.number(name) <= high:
             raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
-    part = sustained(gflops, *power) if all(map(row.get, POWER_FACTS)) else 1.0
-    tf32_gflops = row.number(TF32_FACT, ABOVE_ZERO, expected=above_zero, default=1.0)
-    tf32 = max(OF_TF32 * tf32_gflops / (OF_PEAK * part * gflops), 1.0)
-    rate, bandwidth = part * gflops * 1e6 / 2, gigabytes * 1e6
-    return Facts(multiprocessors, rate, bandwidth, bound=part < OF_PEAK, tf32=tf32)
+    return _facts_of(replace(find_gpu(device) or Gpu(device), **sheet))
 
 
 def listed_facts(device: str) -> Facts:
     """The facts of a GPU by its name, from the data sheets that come along; InputError."""
     gpu = find_gpu(device)
-    rate, peak = (None, None) if gpu is None else (gpu.rate(FLOAT32), gpu.peak(FLOAT32))
-    if gpu is None or None in (rate, peak, gpu.multiprocessors, gpu.bandwidth_gb_s):
+    if gpu is None or None in (gpu.fp32_tflops, gpu.multiprocessors, gpu.bandwidth_gb_s):
         raise InputError(
             f"{arg('name')} {shortened(device)!r}: no data sheet of it comes along; expected tables of its "
             f"times, or its sheet as {arg('facts')}",
             code="name",
         )
-    assert rate is not None
-    assert peak is not None
-    multiprocessors, bandwidth = gpu.multiprocessors or 1.0, (gpu.bandwidth_gb_s or 1.0) * 1e6
-    is_bound = rate < OF_PEAK * peak
-    return Facts(multiprocessors, rate * 1e9 / 2, bandwidth, bound=is_bound, tf32=gpu.tf32)
+    return _facts_of(gpu)
+
+
+def _facts_of(gpu: Gpu) -> Facts:
+    """The facts of a sheet that has NEEDED_FACTS."""
+    rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
+    return Facts(
+        gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
+        bound=rate < OF_PEAK * peak, gpu=gpu,
+    )  # fmt: skip
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, float]:
     """What a table of data sheets says of `device` that a model file keeps (`lolat.fitting.gpus.Gpu`)."""
-    row = next(
-        row for row in read_table(path, ("device",), rows="device") if row["device"] == device
-    )
+    row, above_zero = _row(path, device), f"a number above 0 for {device}"
     return {
-        name: row.number(column, ABOVE_ZERO) / unit
+        name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
         for column, (name, unit) in KEPT.items()
         if row.get(column)
     }
+
+
+def _row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
+    """The row of `device` in a table of data sheets; InputError."""
+    rows = {row["device"]: row for row in read_table(path, ("device", *needed), rows="device")}
+    if device not in rows:
+        known = shortened(", ".join(rows))
+        raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
+    return rows[device]
 
 
 PASSED_OVER = 20  # one row of so many may be faster, as one in seconds
@@ -137,9 +145,12 @@ def check_sheet(facts: Facts, times: Times) -> None:
             )
 
 
-def seen_facts(times: Times) -> Facts:
-    """What the fastest of a table reached, where there is no data sheet; without multiprocessors."""
+def seen_facts(times: Times, gpu: Gpu | None = None) -> Facts:
+    """What the fastest of a table reached, where no facts were given; without multiprocessors. `gpu`: the
+    sheet that comes along of the device.
+    """
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
-    return Facts(1.0, macs or moved, moved, OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST)
+    width = OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST
+    return Facts(1.0, macs or moved, moved, width, gpu=gpu)

@@ -53,7 +53,7 @@ def formula(multiprocessors: float = 1, mode: Mode | None = None, **others: Any)
 
 
 def norm(*parts: float) -> float:
-    return float(sum(p**1.5 for p in parts) ** (1 / 1.5))
+    return float(sum(p**3 for p in parts) ** (1 / 3))
 
 
 def computing(
@@ -77,7 +77,7 @@ def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
     np.testing.assert_allclose(ms, [norm(*p, STEP_MS) for p in parts], rtol=1e-12)
     alone = own.times_alone(work)
     np.testing.assert_allclose(alone, [norm(*p) + LAUNCH_MS for p in parts], rtol=1e-12)
-    powers = np.array([[*p, STEP_MS] for p in parts]) ** 1.5
+    powers = np.array([[*p, STEP_MS] for p in parts]) ** 3
     np.testing.assert_allclose(shares.T, powers / powers.sum(axis=1, keepdims=True), rtol=1e-9)
     assert {*shares.argmax(axis=0)} == {k.COMPUTE, k.MOVE}
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lolat.fitting.domain import Least, Outside
     from lolat.graph.analysis import Analysis
 
-SHARP = 1.5  # 1: the sum of the three; infinity: the longest
+SHARP = 3.0  # 1: the sum of the three; infinity: the longest
 TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
 DEEP = 64  # multiply-accumulates of each at a time, in half precision
 SPLIT = 1024  # of depth, that each part has at least where it is split
@@ -45,6 +45,10 @@ TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
 """What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
 OF_MATRICES = 1.5  # times the rate of convolutions in TF32, that products of matrices reach
+WINOGRAD = 4.0
+"""Times fewer multiplications that a convolution of 3x3 needs by Winograd's way, F(4x4, 3x3) of Lavin and
+Gray 2016. Libraries take it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, counted
+as the plain way multiplies."""
 LEAST_STEPS = 20  # training steps left out of the fit, that say how far off others are
 SLOWER_BACK = {
     c.ELEMENTS: 1.5, c.POINTWISE: 1.1, c.CONVOLUTION: 1.3, c.GROUPED: 2.0, c.DEPTHWISE: 2.8,
@@ -74,10 +78,11 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
     which operations were timed, others are as usual; `mode`: how the device runs networks; `nearby`: of
     classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
-    of a network goes beyond, where power keeps down what runs for long; `host`: starts the operations, None
-    where that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are
-    computed in TF32, 1 of a device without. `training`: how many times as long training steps
-    take as the terms say; `training_residuals`: as `residuals`, of these.
+    of a network goes beyond, where power keeps down what runs for long; `most`: macs and bytes per ms of
+    the data sheet, which nothing goes beyond, None without one; `host`: starts the operations, None where
+    that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are computed
+    in TF32, 1 of a device without. `training`: how many times as long training steps take as the terms
+    say; `training_residuals`: as `residuals`, of these.
     """
 
     name: ClassVar[str] = "kernels"
@@ -92,6 +97,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         default_factory=dict
     )
     sustained: Positive | None = None
+    most: tuple[Positive, Positive] | None = None
     host: Host | None = None
     tf32: Positive = 1.0
     tile: Positive = TILE
@@ -138,6 +144,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             ms = ms * self.factors(work) * self.slower(work, self.mode)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
+            ms = np.maximum(ms, self._least_ms(work, faster))
         ms = np.where(work.bytes > 0, ms, 0.0)
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
@@ -147,7 +154,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             ms, _ = longest(*self._parts(work, faster), self.launch_ms - on_top)
-        return np.where(work.bytes > 0, (ms + on_top) * self.factors(work), 0.0)
+            ms = np.maximum((ms + on_top) * self.factors(work), self._least_ms(work, faster))
+        return np.where(work.bytes > 0, ms, 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
         """Ms of an operation in a network that only moves `moved` bytes."""
@@ -161,6 +169,13 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         convolutions, matrices = of.get(dtype, (1.0, 1.0))
         others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
         return np.where(_is_of(work, IN_TF32), convolutions, others)
+
+    def _least_ms(self, work: Work, faster: np.ndarray) -> np.ndarray:
+        """(steps,) ms of the data sheet's peak and bandwidth, 0 where they are not known."""
+        macs, moved = self.most or (math.inf, math.inf)
+        may = has_winograd(self.mode.dtype, self.tf32) & _is_of(work, [c.CONVOLUTION])
+        by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
+        return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
 
     def _parts(self, work: Work, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
@@ -301,6 +316,11 @@ class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict
 def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:
     """(steps,) whether each is of one of the classes."""
     return np.isin(work.kind, [CLASSES.index(name) for name in classes])
+
+
+def has_winograd(dtype: str, tf32: float) -> bool:
+    """Whether convolutions may take Winograd's way: those in float32, not on units for matrices."""
+    return dtype in (FLOAT32, TF32) and tf32 == 1.0
 
 
 def volumes(work: Work, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:

@@ -41,7 +41,9 @@ def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
     rate = None if gpu is None else gpu.rate(dtype)
     if gpu is None or rate is None or gpu.bandwidth_gb_s is None:
         raise no_precision(dtype, before.dtype, gpu)
+    most = (gpu.peak(dtype) or rate) if mode.half else (gpu.peak(FLOAT32) or rate)
     changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, OFF)}
+    changes["most"] = most * 1e9 / 2, gpu.bandwidth_gb_s * 1e6
     if mode.half and before.half:
         changes["elsewhere"] = formula.elsewhere  # the same units
     elif not (mode.half or before.half):
