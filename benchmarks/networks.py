@@ -18,6 +18,7 @@ from lolat.devices.fit import fit_kernels, predicted
 from lolat.devices.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
 from lolat.devices.tables import Counted, counts_of, read_networks
 from lolat.devices.times import Times
+from lolat.fitting.gpus import Gpu, find_gpu
 from lolat.fitting.intervals import conformal_quantile
 
 HEADER = (
@@ -34,14 +35,14 @@ def read_timed(path: Path) -> tuple[Timed, int]:
     return Timed([], pairs, rows[0].mode.inference), len(rows)
 
 
-def few(times: Times, number: int, timed: Timed) -> float:
+def few(times: Times, number: int, timed: Timed, gpu: Gpu | None) -> float:
     """Median error of all others from `number` networks drawn at random, the mean of five draws."""
     found = []
     for seed in range(5):
         drawn = np.zeros(len(times.whole), bool)
         drawn[np.random.default_rng(seed).permutation(len(drawn))[:number]] = True
         part = times.take(drawn)
-        formula = fit_kernels(part, seen_facts(part), timed.mode)
+        formula = fit_kernels(part, seen_facts(part, gpu), timed.mode)
         rest = times.take(~drawn)
         found.append(np.median(np.abs(predicted(formula, rest) / rest.latency_ms - 1)))
     return float(np.mean(found))
@@ -61,7 +62,8 @@ def row(path: Path) -> list[str]:
     """The row of a table."""
     timed, number = read_timed(path)
     times, fold = timed.times, timed.folds()
-    facts = seen_facts(times)
+    gpu = find_gpu(path.name.replace("pro6000maxq", "rtx pro 6000 max-q"))
+    facts = seen_facts(times, gpu)
     off = left_out_of_folds(times, fold, facts, timed.mode) / times.latency_ms
     linear = linear_entry(timed, times, fold)
     errors = Errors(off - 1)
@@ -71,7 +73,7 @@ def row(path: Path) -> list[str]:
     return [
         path.name.removesuffix(".csv.gz"), f"{len(off)} of {number}", errors.median, errors.within,
         errors.bias, f"{rank:.3f}", percent(inside, 0), percent(width, 0), plain.median, plain.within,
-        percent(few(times, 50, timed)), percent(few(times, 10, timed)),
+        percent(few(times, 50, timed, gpu)), percent(few(times, 10, timed, gpu)),
     ]  # fmt: skip
 
 

@@ -20,7 +20,6 @@ from lolat.devices.from_tables import least_of
 from lolat.devices.sheets import OFF_OF_FASTEST, Facts, listed_facts, seen_facts
 from lolat.devices.times import Times
 from lolat.errors import InputError
-from lolat.fitting.gpus import find_gpu
 from lolat.fitting.intervals import as_dict, network_entry
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, blocks_of, times
@@ -114,19 +113,16 @@ def _facts(device: str, whole: Times, mode: Mode) -> Facts:
     """The GPU's data sheet, with the rate of the mode's data type; without one, what the fastest of the
     points reached.
     """
-    gpu = find_gpu(device)
-    rate = None if gpu is None else gpu.rate(mode.dtype)
     try:
         facts = listed_facts(device)
     except InputError:
         return seen_facts(whole)
+    rate = facts.gpu and facts.gpu.rate(mode.dtype)
     if not mode.half:
         return facts
-    return (
-        seen_facts(whole)
-        if rate is None
-        else replace(facts, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False, tf32=1.0)
-    )
+    if not rate:
+        return seen_facts(whole, facts.gpu)
+    return replace(facts, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
 
 
 def _folds(points: Sequence[Point]) -> np.ndarray:
@@ -151,7 +147,6 @@ def fit_hosted(measured: Measured, facts: Facts, mode: Mode) -> Kernels:
             by_device = each >= np.quantile(each, 0.5)
         waits_ms = host.start_ms + host.call_ms
         formula = fit_kernels(measured.take(by_device).of_device(waits_ms), facts, mode)
-        formula = msgspec.structs.replace(formula, tf32=facts.tf32)
         device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
         by_host = measured.latency_ms > OF_HOST * device_ms
         if by_host.sum() >= LEAST_HOSTED:

@@ -122,18 +122,6 @@ def test_networks_of_keras_are_of_no_known_framework(lolat: Command, tmp_path: P
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_a_model_of_tables_is_not_fitted_again_without_them(lolat: Command, tmp_path: Path) -> None:
-    """It holds none of their rows: with new ones alone it would forget the old ones."""
-    times, out = table(tmp_path), tmp_path / "desk.json"
-    lolat.done("fit", times, "--output", out)
-    before = out.read_bytes()
-    said = lolat.refused("fit", out, times, "--output", out)
-    assert "holds no measured points" in said
-    assert "lolat fit OLD.csv NEW.csv --output MODEL" in said
-    assert out.read_bytes() == before
-
-
-@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("times_off", [10.0, 0.1])
 def test_a_wrong_time_among_twelve_is_named(
     lolat: Command, tmp_path: Path, times_off: float
