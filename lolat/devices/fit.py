@@ -143,7 +143,7 @@ class _Problem:
         self.kind, self.bytes = steps.kind, steps.bytes
         self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile)
         self.volume = self.volume / of.faster(steps, mode.dtype, facts.tf32)
-        self.slower = of.slower(steps, mode)
+        self.slower = of.slower(steps)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
