@@ -87,7 +87,7 @@ def test_a_budget_below_the_host_says_what_helps(sure: bool) -> None:
     of_batches = refused("batch", 0.01)
     assert "the host takes so long" in of_batches
     assert "batch_size" not in of_batches
-    for words in (refused("width", 1e-4, 4, "graph"), refused("width", 0.01, 2**16)):
+    for words in (refused("width", 1e-4, 2**12, "graph"), refused("width", 0.01, 2**16)):
         assert "the host takes" not in words
         assert "launch" not in words
 
