@@ -403,6 +403,8 @@ def _of_model(
         warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
         tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
         made = refined(document, rows, ", ".join(map(_name, paths)))
+        if made == document:
+            warn(f"{', '.join(map(_name, paths))}: {file} has been fitted to all its rows before")
         return {**made, "name": stem, "device": device or document["device"]}
     if not points and "training" not in document:
         raise InputError(

@@ -8,6 +8,7 @@ device, that of training steps of these alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -28,7 +29,15 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
 
     A remark of it says how far off these are, each network with the level of the others. Where that is more
     than the file's own errors, its intervals become wider by as much. `source`: the names of the tables.
+    The file keeps a key of each row, as a row counts once: with none that is new the file stays as it is.
     """
+    known = dict.fromkeys(document["environment"].get("refined_with", ()))
+    keyed = {
+        sha256(repr((r.same, r.latency_ms)).encode()).hexdigest()[:16]: (r, c) for r, c in rows
+    }
+    rows = [row for key, row in keyed.items() if key not in known]
+    if not rows:
+        return dict(document)
     predictors, remarks = dict(document["predictors"]), list(document.get("warnings", ()))
     kinds = [kind for kind in (Kernels, TrainingSteps) if kind.name in predictors]
     formulas = [msgspec.convert(predictors[kind.name], kind) for kind in kinds]
@@ -43,9 +52,9 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
         else:
             formulas = [_slowed(formula, factor) for formula in formulas]
         name = "training_residuals" if training else "residuals"
-        known = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
-        wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(known))))
-        formulas[0] = replace(formulas[0], **{name: tuple((wider * known).round(5).tolist())})
+        before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
+        wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
+        formulas[0] = replace(formulas[0], **{name: tuple((wider * before).round(5).tolist())})
         ms = np.array([row.latency_ms for row, _ in timed])
         error = errors(ms / np.exp(others), ms)
         formulas[-1 if training else 0].error["left_out"] = error
@@ -55,7 +64,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
             f"each network left out, {100 * error['median']:.1f} % off at the median"
         )
     predictors |= {formula.name: formula.to_dict() for formula in formulas}
-    where = dict(document["environment"])
+    where = {**document["environment"], "refined_with": [*(known | keyed)]}
     where["source"] = ", ".join(filter(None, (where.get("source"), source)))
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
 

@@ -127,6 +127,7 @@ class Writer:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.constants: set[int] = set()
+        self.held: set[int] = set()  # tensors through which no gradient goes
         self._owned: set[Any] = set()  # parameters that an operation has
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
@@ -187,6 +188,16 @@ class Writer:
                 operations[position] = structs.replace(o, attributes={**o.attributes, **more})
                 self._owned.update({parameter} - {None})
         return has_one
+
+    def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
+        """The tensors that some outputs need, and those of them that their gradient reaches."""
+        needed, reached = set(outputs), set(outputs) - self.held
+        for operation in reversed(self.builder.operations):
+            if not needed.isdisjoint(operation.outputs):
+                needed.update(operation.inputs)
+            if not reached.isdisjoint(operation.outputs):
+                reached |= set(operation.inputs) - self.held
+        return needed, reached
 
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations and results that no output needs, and tensors that nobody reads or writes.

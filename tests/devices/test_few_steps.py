@@ -110,7 +110,11 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
     assert any("1.50 times" in text for text in trained.document["warnings"])
     ms = before.predict(net, 64).latency_ms
     rows.write_text(HEADER + f"{net},64,{2 * ms},fp32,inference\n")
-    slower = lolat.fit([file, rows])
+    slower, again = lolat.fit([file, rows], tmp_path / "one.json"), tmp_path / "two"
+    again.mkdir()
+    lolat.fit([tmp_path / "one.json", rows], again / "one.json")
+    once, twice = (json.loads((f / "one.json").read_text()) for f in (tmp_path, again))
+    assert once == twice
     assert slower.predict(net, 64).latency_ms == pytest.approx(math.sqrt(2) * ms)
     wider = slower.predict(net, 64).interval_ms, before.predict(net, 64).interval_ms
     assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]

@@ -86,11 +86,14 @@ def test_a_frozen_network_is_predicted_and_not_trained(tmp_path: Path, saved: Pa
     adapted.layers[-1].enable_lora(2)
     with keras.RematScope(mode="full"):
         again = keras.Sequential([keras.Input((5,)), layers.Dense(3)])
+    x = keras.Input((5,))
+    stopped = keras.Model(x, layers.Dense(3)(keras.ops.stop_gradient(layers.Dense(5)(x))))
     for network, said in (
         (tmp_path / "frozen.keras", "2 of its 4 variables are frozen (trainable=False)"),
         (tmp_path / "frozen.keras", "2 of its 4 variables are frozen"),
         (adapted, "enable_lora"),
         (again, "RematScope"),
+        (stopped, "no gradient goes to 1 operation (stop_gradient)"),
     ):
         graph = lolat.read(network)
         assert said in graph.training[0]

@@ -121,8 +121,10 @@ def _changed(change: str) -> nn.Module:
             self.table = nn.Parameter(torch.zeros(6), requires_grad=False)
 
         def forward(self, x: Any) -> Any:
-            with contextlib.nullcontext() if change != "no_grad" else torch.no_grad():
+            without = STOPS.get(change, contextlib.nullcontext)
+            with without():
                 x = self.first(x) + self.table
+            x = DETACHED.get(change, lambda tensor: tensor)(x)
             if not change.startswith("checkpoint"):
                 return self.second(x)
             return checkpoint(self.second, x, use_reentrant=change == "checkpoint, the older form")
@@ -130,21 +132,27 @@ def _changed(change: str) -> nn.Module:
     module = Two()
     if change == "frozen":
         module.first.requires_grad_(False)
-    elif change == "one column":  # its bias has as many numbers
-        module.second = nn.Linear(1, 6)
-        module.second.weight.requires_grad = False
-        module.table = nn.Parameter(torch.zeros(6, 1), requires_grad=False)
+    elif change == "bias":
+        module.first.bias.requires_grad_(False)
     elif change:
         setattr(module, change, True)
     return module
 
 
+STOPS: dict[str, Any] = {
+    "no_grad": torch.no_grad, "inference_mode": torch.inference_mode,
+    "set_grad_enabled": lambda: torch.set_grad_enabled(False),
+}  # fmt: skip
+DETACHED: dict[str, Any] = {
+    "detach": torch.Tensor.detach, "detach_": torch.Tensor.detach_, "data": lambda x: x.data,
+}  # fmt: skip
 FIRST, AGAIN = "2 of its 4 parameters are frozen", "activations are computed again"
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("", ""), ("frozen", FIRST), ("no_grad", FIRST), ("checkpoint", AGAIN),
+    [("", ""), ("frozen", FIRST), ("bias", "1 of its 4 parameters"),
+     *((how, FIRST) for how in [*STOPS, "detach", "detach_", "data"]), ("checkpoint", AGAIN),
      ("checkpoint, the older form", AGAIN), ("gradient_checkpointing", AGAIN),
      ("grad_checkpointing", AGAIN), ("use_checkpoint", AGAIN)],
 )  # fmt: skip
@@ -156,3 +164,22 @@ def test_what_is_partly_trained_is_predicted_and_not_trained(change: str, said: 
     graph = Graph.from_dict(json.loads(json.dumps(graph.to_dict())))
     with pytest.raises(NetworkError, match=said) if said else contextlib.nullcontext():
         model.cost(graph, 4)
+
+
+class Straight(nn.Module):
+    """A quantizer whose gradient goes around it; and one whose weights nothing learns."""
+
+    def __init__(self, fixed: bool) -> None:
+        super().__init__()
+        self.first, self.fixed = nn.Linear(6, 6), fixed
+
+    def forward(self, x: Any) -> Any:
+        weight = self.first.weight.detach() if self.fixed else self.first.weight
+        x = nn.functional.linear(x, weight, self.first.bias)
+        return x + (x.round() - x).detach()
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_gradient_goes_around_what_is_detached(fixed: bool) -> None:
+    said = lolat.read(Straight(fixed), 6).training
+    assert [text.partition(" are")[0] for text in said] == ["1 of its 2 parameters"] * fixed

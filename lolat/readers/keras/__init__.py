@@ -22,11 +22,12 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.kinds import HEAVY
 from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
 from lolat.readers.size import as_sizes, filled
-from lolat.units import one_line, shapes_text, shortened
+from lolat.units import one_line, plural, shapes_text, shortened
 
 
 def import_keras() -> Any:
@@ -64,18 +65,28 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
             reader.known[id(tensor)] = made
-        reader.builder.training += _otherwise(model)
-        return reader.builder.build(reader.follow(outputs, ""))
+        found = reader.follow(outputs, "")
+        needed, reached = reader.writer.reached(found)
+        stopped = [
+            o for o in reader.builder.operations
+            if o.kind in HEAVY and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
+        ]  # fmt: skip
+        reader.builder.training += _otherwise(model, len(stopped))
+        return reader.builder.build(found)
 
 
-def _otherwise(model: Any) -> Iterator[str]:
-    """Why training a network costs less than the whole: frozen variables, activations computed again."""
+def _otherwise(model: Any, stopped: int) -> Iterator[str]:
+    """Why training a network costs less than the whole: frozen variables, operations that a gradient does
+    not reach, activations computed again.
+    """
     layers_of = list(model._flatten_layers())
     variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
     if frozen := sum(not (layer.trainable and v.trainable) for layer, v in variables):
         lora = any(getattr(layer, "lora_enabled", False) for layer in layers_of)
         how = "enable_lora" if lora else "trainable=False"
         yield f"{frozen} of its {len(variables)} variables are frozen ({how})"
+    if stopped:
+        yield f"no gradient goes to {plural(stopped, 'operation')} (stop_gradient)"
     if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
         yield "activations are computed again (keras.RematScope)"
 
@@ -260,6 +271,8 @@ class KerasReader:
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
             if own and layers.rule_of(node.operation) is not None:
                 self.writer.tie(start, id(node.operation))
+            if type(node.operation).__name__ == "StopGradient":
+                self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]
 

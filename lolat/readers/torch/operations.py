@@ -354,7 +354,7 @@ def _reshaped(o: Operation) -> list[int]:
     source = o.operands[:1]
     if o.writer.shape(source[0]) != o.shapes[0]:
         return o.write("reshape", source)
-    return source if o.op != "clone" else o.write("identity", source)
+    return source if o.op not in ("clone", "detach") else o.write("identity", source)
 
 
 # ---- Transpositions. One counts as a copy, whether PyTorch copies there or in what reads it. It is free

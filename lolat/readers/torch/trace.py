@@ -13,13 +13,15 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import grad_mode
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -49,9 +51,9 @@ class Tracer(TorchDispatchMode):
         self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
         self.views: dict[int, Any] = {}  # id of a tensor -> the tensor of which it is a view
         self.modules = modules  # module -> its path
-        # The parameters that operations have: id -> whether it is learned.
-        self.learned: dict[int, bool] = {}
-        self.without_gradients = 0  # how many torch.no_grad the code is inside of
+        # For each parameter of an operation: its id, the results, whether they give it a gradient.
+        self.learned: list[tuple[int, list[int], bool]] = []
+        self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.recomputed: list[str] = []  # by which calls activations are
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
@@ -90,9 +92,8 @@ class Tracer(TorchDispatchMode):
         """Run an operation on fake tensors, and write it."""
         kwargs = kwargs or {}
         schema = func._schema
-        if (
-            schema.name == "aten::detach_"
-        ):  # nothing, without gradients; refused for new meta tensors
+        if schema.name == "aten::detach_":  # refused for new meta tensors
+            self.write("detach", {"self": args[0]}, args[:1])
             return args[0]
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
@@ -122,23 +123,22 @@ class Tracer(TorchDispatchMode):
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
+        before = len(self.builder.tensors)
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.HEAVY):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
-            start, before = len(self.builder.operations), len(self.builder.tensors)
+            start = len(self.builder.operations)
             written = operations.write(
                 Operation(
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
                 )
             )
-            parameters = self.parameters(named)
-            largest = max((key for _, key in parameters), key=lambda k: k[::-1], default=None)
-            if largest is not None and self.writer.tie(start, largest):
-                for owner, _ in parameters:
-                    is_learned = owner.requires_grad and not self.without_gradients
-                    self.learned[id(owner)] = is_learned
+            owned = self.parameters(named)
+            if owned and self.writer.tie(start, max(key for key, _ in owned)[::-1]):
+                learns = ((key[-1], is_learned) for key, is_learned in owned)
+                self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -147,19 +147,31 @@ class Tracer(TorchDispatchMode):
         for tensor in results[len(written) :]:
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
+        if op == "detach" or not self.gradients:
+            self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
 
-    def parameters(self, named: dict[str, Any]) -> list[tuple[Any, tuple[int, int, int]]]:
-        """The parameters of an operation, each with whose numbers it has, from where on, how many."""
+    def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
+        """For each parameter of an operation: (numbers, from where on, whose), whether it is learned."""
         found = []
         for value in operations.flat(named):
-            root = value
+            root, is_learned = value, True
             while id(root) in self.views:
+                is_learned &= self.known.get(id(root)) not in self.writer.held
                 root = self.views[id(root)]
             if isinstance(root, torch.nn.Parameter):
-                found.append((root, (id(root), value.storage_offset(), value.numel())))
+                key = (value.numel(), value.storage_offset(), id(root))
+                found.append((key, is_learned and root.requires_grad))
         return found
+
+    def frozen(self, outputs: Sequence[int]) -> tuple[int, int]:
+        """How many parameters of the operations that some outputs need have no gradient of them; all."""
+        needed, reached = self.writer.reached(outputs)
+        used = [one for one in self.learned if not needed.isdisjoint(one[1])]
+        trained = {owner for owner, to, yes in used if yes and not reached.isdisjoint(to)}
+        number = len({owner for owner, _, _ in used})
+        return number - len(trained), number
 
     def overwrite(self, changed: Any, index: int) -> None:
         """After an operation in place: the new value of what it changed and of what that is a view of."""
@@ -234,7 +246,7 @@ def traced(
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _evaluated(model), _quietly(), _watched(tracer), torch.inference_mode(), mode:
+    with _evaluated(model), _quietly(), torch.inference_mode(), _watched(tracer), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
@@ -250,7 +262,7 @@ def traced(
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    builder.training += _otherwise(model, tracer)
+    builder.training += _otherwise(model, tracer, outputs)
     outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
@@ -263,11 +275,11 @@ _SWITCH = re.compile(
 """Attributes that transformers, timm, torchvision and others have for computing activations again."""
 
 
-def _otherwise(model: Any, tracer: Tracer) -> Iterator[str]:
+def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[str]:
     """Why training a module costs less than training the whole, as it was traced."""
-    learned = tracer.learned.values()
-    if frozen := len(learned) - sum(learned):
-        yield f"{frozen} of its {len(learned)} parameters are frozen (requires_grad, torch.no_grad)"
+    frozen, number = tracer.frozen(outputs)
+    if frozen:
+        yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
     if any(type(m).__module__.startswith("peft.") for m in model.modules()):
         yield "it has adapters of peft"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
@@ -278,25 +290,35 @@ def _otherwise(model: Any, tracer: Tracer) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _watched(tracer: Tracer) -> Iterator[None]:
-    """While it lasts, the tracer is told of torch.utils.checkpoint and of torch.no_grad."""
+    """While it lasts, the tracer is told of torch.utils.checkpoint, torch.no_grad and its like."""
+    recompute = checkpoint._infer_device_type  # by each form of a checkpoint
+    enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
+    outside: list[bool] = []  # of each torch.inference_mode, whether it was with gradients
 
-    def told(owner: Any, name: str, tell: Callable[[], None]) -> Any:
-        original = getattr(owner, name)
+    def recomputed(*args: Any) -> Any:
+        tracer.recomputed.append("torch.utils.checkpoint")
+        return recompute(*args)
 
-        def function(*args: Any) -> Any:
-            tell()
-            return original(*args)
+    def entered(context: Any) -> None:
+        outside.append(tracer.gradients)
+        tracer.gradients &= not context.mode
+        enter(context)
 
-        return mock.patch.object(owner, name, function)
+    def left(context: Any, *error: Any) -> None:
+        tracer.gradients = outside.pop()
+        leave(context, *error)
 
-    def inside(change: int) -> None:
-        tracer.without_gradients += change
+    def enabled(yes: bool) -> None:
+        tracer.gradients = yes
 
-    asked = "_infer_device_type"  # by each form of a checkpoint
+    # To whoever else asks there are no gradients, as it is.
+    told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
-        told(checkpoint, asked, lambda: tracer.recomputed.append("torch.utils.checkpoint")),
-        told(torch.no_grad, "__enter__", lambda: inside(1)),
-        told(torch.no_grad, "__exit__", lambda: inside(-1)),
+        mock.patch.object(checkpoint, "_infer_device_type", recomputed),
+        mock.patch.object(torch.inference_mode, "__enter__", entered),
+        mock.patch.object(torch.inference_mode, "__exit__", left),
+        mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
+        mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
         yield
 
