@@ -230,9 +230,13 @@ class Question:
 
 
 def answer(
-    section: Section, device: str, decoder: Decoder, asked: Question, rental: Rental | None = None
-) -> LanguageModel:
-    """The answer of a GPU. InputError for what cannot be; AnswerIsNo where no row keeps the limits."""
+    section: Section, device: str, decoder: Decoder, asked: Question, rental: Rental | None = None,
+    remark: str = "",
+) -> LanguageModel:  # fmt: skip
+    """The answer of a GPU; `remark`: told where nothing is rented.
+
+    InputError for what cannot be; AnswerIsNo where no row keeps the limits.
+    """
     asked.check(decoder)
     if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
         raise InputError(
@@ -250,7 +254,8 @@ def answer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
         asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
         free_users(gpu, layout, chosen), layout.weight_bytes / GIB, layout.read_bytes / GIB,
-        rental.prices if rental else None, (*remarks(gpu, layout, rows, chosen, asked),), chosen,
+        rental.prices if rental else None,
+        (*remarks(gpu, layout, rows, chosen, asked), *([remark] if remark and not rental else ())), chosen,
     )  # fmt: skip
     if asked.limits and best is None:
         raise _no(made, asked)

@@ -391,7 +391,7 @@ class Model(Result):
         """
         from lolat.llm.answer import Question, answer
         from lolat.llm.names import find_decoder
-        from lolat.training.prices import rental_of
+        from lolat.training.prices import no_price, rental_of
 
         def several(value: int | Sequence[int]) -> tuple[int, ...]:
             return (value,) if isinstance(value, int) else tuple(value)
@@ -408,9 +408,9 @@ class Model(Result):
                 self._served.clear()
             device, section = self.device.partition(" (")[0], self.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
-            memory = f"{section.sheet.memory_gib:.0f}gb"
-            rental = rental_of({"device": f"{device}-{memory}"}, price_per_hour, prices)
-            self._served[key] = answer(section, device, decoder, asked, rental)
+            named = {"device": f"{device}-{section.sheet.memory_gib:.0f}gb"}
+            rental, remark = rental_of(named, price_per_hour, prices), no_price(device, prices)
+            self._served[key] = answer(section, device, decoder, asked, rental, remark)
         return self._served[key]
 
     @cached_property

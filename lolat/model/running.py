@@ -93,7 +93,7 @@ def run_as(model: Model, precision: str | None, launch: str | None) -> Model:
         return _asked(model, document, precision, launch)
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
-    if wanted.dtype != mode.dtype and (other := _measured_so(document, wanted)):
+    if other := _measured_so(document, wanted):
         measured = _asked(model, read(other), precision, launch)
         measured.source, measured.label = str(other), other.stem
         return measured

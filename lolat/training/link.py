@@ -206,4 +206,5 @@ def exchange_ms(
     # The wait, if the backward pass took no time, is the whole exchange, bucket by bucket.
     whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
     exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
-    return exposed, max(whole - exposed, 0.0)  # rounding
+    hidden = whole - exposed
+    return exposed, hidden if hidden > 1e-9 * whole else 0.0  # below: rounding

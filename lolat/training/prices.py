@@ -73,6 +73,11 @@ def price_list(prices: str | Prices | None) -> Prices:
     return prices if isinstance(prices, Prices) else read_prices(prices)
 
 
+def no_price(device: str, prices: str | Prices | None) -> str:
+    """The remark that a given list lacks a device; empty where none was given."""
+    return "" if prices is None else f"no price of {plain(device)} in {price_list(prices).prices}"
+
+
 @cache
 def _built_in() -> Prices:
     offers = _read(BUILT_IN).offers

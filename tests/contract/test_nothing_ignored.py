@@ -190,7 +190,6 @@ CALLS = [*calls()]
 ELSEWHERE = {
     "evaluate --input-size": "what is measured is made up here: tests/cli/test_evaluate.py",
     "fit --tensor-parallel": "it is for rows that do not say it: tests/llm",
-    "llm --prices": "a list that lacks the device is not told yet",
 }
 """Options that this test does not judge, and why."""
 FOR_PEOPLE = ("--formula",)

@@ -393,6 +393,8 @@ def test_the_command_takes_a_price_list(lolat: Command) -> None:
     [row] = lolat.json("llm", "h100.json", *ask)["rows"]
     assert row["dollars_per_million"] == pytest.approx(1e4 / row["tokens_per_s"])  # a cent a second
     assert row["rented"] == "mine"
+    Path("h200.json").write_text(json.dumps(document() | {"device": "h200 (vllm)"}))
+    assert "no price of h200 in prices.csv" in lolat("llm", "h200.json", *ask).err
 
 
 def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:

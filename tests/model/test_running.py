@@ -39,10 +39,19 @@ def test_another_precision_is_an_estimate_that_says_so() -> None:
     assert not any("data sheet" in w for w in plain.warnings)
 
 
-def test_a_shipped_model_that_was_measured_so_answers() -> None:
-    found = lolat.load("rtx-pro-6000-amp-compiled").run_as("bf16")
-    assert found.label == "rtx-pro-6000-bf16-compiled"
-    other = lolat.load("rtx-pro-6000-bf16-compiled")
+@pytest.mark.parametrize(
+    ("name", "way", "measured"),
+    [
+        ("rtx-pro-6000-amp-compiled", ("bf16", None), "rtx-pro-6000-bf16-compiled"),
+        ("rtx-4090-amp", (None, "compiled"), "rtx-4090-amp-compiled"),
+        ("rtx-5090-amp-compiled", (None, "eager"), "rtx-5090-amp"),
+    ],
+)
+def test_a_shipped_model_that_was_measured_so_answers(
+    name: str, way: tuple[str | None, str | None], measured: str
+) -> None:
+    found, other = lolat.load(name).run_as(*way), lolat.load(measured)
+    assert found.label == measured
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
 
 
