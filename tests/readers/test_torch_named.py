@@ -286,6 +286,50 @@ def test_transformers_without_torchvision(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "name", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssd300_vgg16"]
+)
+def test_a_detector_is_refused_with_its_line_and_its_parts(name: str) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    with pytest.raises(
+        NetworkError, match=r" at torchvision/\S+\.py:\d+;.*backbone, .*networks.md"
+    ) as caught:
+        read(f"torchvision:{name}")
+    assert (caught.value.code, caught.value.exit_code) == ("data-dependent", 2)
+
+
+def test_the_parts_of_a_detector_as_the_page_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "networks.md"
+    code = page.read_text().split("# parts.py\n")[1].split("```")[0]
+    (tmp_path / "parts.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    # torchvision's figure for the whole, of a wider image: 134.38 GMACs
+    image, box = (count(read(f"parts:{part}")).total(1).flops for part in ("of_image", "of_box"))
+    assert box == 256 * 7 * 7 * 1024 + 1024 * 1024 + 1024 * (91 + 4 * 91)
+    assert 0.8 < (image + 1000 * box) / 134.38e9 < 1.1
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("s3d", [(1, 3, 16, 224, 224)]),
+        ("mvit_v2_s", [(1, 3, 16, 224, 224)]),
+        ("r3d_18", [(1, 3, 16, 112, 112)]),
+        ("raft_small", [(1, 3, 520, 960)] * 2),
+    ],
+)
+def test_torchvisions_videos_and_pairs_of_frames(name: str, shapes: list[tuple[int, ...]]) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    graph = read(f"torchvision:{name}")
+    assert graph.shapes(graph.inputs) == shapes
+
+
 def test_no_weights_of_a_backbone_are_downloaded() -> None:
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("could not import 'torchvision'")

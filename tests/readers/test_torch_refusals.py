@@ -91,6 +91,7 @@ class Two(nn.Module):
         (torch.zeros(3), None, "network"),
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4), "network"),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), None, "input-size"),
+        (nn.Conv2d(3, 4, 3), (3, 2**31, 2**31), "input-size"),
         (Two(), 8, "network"),
         (nn.Linear(5, 3), [(5,), (0,)], "input"),
     ],

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import os
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +26,9 @@ _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
+
+MOST_BYTES = 2**63 - 1
+"""Of a tensor, as of PyTorch's sizes; an element has at most eight."""
 
 
 def import_torch() -> Any:
@@ -83,15 +89,30 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             errors.append(error)
     # The first call is of floating-point numbers; where indices are needed, that error says less.
     cause = errors[-1 if "indices" in str(errors[0]) else 0]
-    code, reason = "network", shortened(one_line(cause))
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
-        code, reason = "data-dependent", "what it does depends on the values of a tensor"
+        where = user_line(cause) or _package_line(cause)
+        raise NetworkError(
+            f"network {name!r} cannot be read: what it does depends on the values of a tensor{where}; read "
+            f"its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of their "
+            "own, from a function (package.module:callable) that returns a part and its inputs; "
+            "docs/how-to/networks.md has a detector's",
+            code="data-dependent",
+        ) from cause
     raise NetworkError(
-        f"network {name!r} cannot be read: {reason}{user_line(cause)}; give {arg('input_size')} that fits "
-        "(of several inputs a list, or a pair of the module and its inputs), and a forward whose "
-        "operations depend on shapes alone",
-        code=code,
+        f"network {name!r} cannot be read: {shortened(one_line(cause))}{user_line(cause)}; "
+        f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the "
+        "module and its inputs), and a forward whose operations depend on shapes alone",
+        code="network",
     ) from cause
+
+
+def _package_line(error: BaseException) -> str:
+    """ " at torchvision/ops/boxes.py:12": the last line of a package other than PyTorch; or ""."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        _, packages, path = frame.filename.rpartition(f"-packages{os.sep}")
+        if packages and path.partition(os.sep)[0] not in ("torch", "lolat"):
+            return f" at {path}:{frame.lineno}"
+    return ""
 
 
 # ---- The inputs of a module.
@@ -115,13 +136,19 @@ def _calls(
     else:
         shape, is_index = _input(model, size)
         shapes = [tuple(filled({"input": shape}, size, name)["input"])]
+    if any(math.prod(s) > MOST_BYTES // 8 for s in shapes):
+        raise NetworkError(
+            f"an input of network {name!r} has more elements than counts hold; give a smaller "
+            f"{arg('input_size')}",
+            code="input-size",
+        )
     tensors = [*model.parameters(), *model.buffers()]
     dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
     types = [[dtype, torch.int64] if len(s) < 3 and len(shapes) < 5 else [dtype] for s in shapes]
     for chosen in [(torch.int64,)] if is_index else itertools.product(*types):
-        inputs = [
-            torch.empty((*shape[:axis], 1, *shape[axis:]), dtype=dtype, device=device)
+        inputs = [  # without memory: nothing looks at the values
+            torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
             for shape, dtype in zip(shapes, chosen, strict=True)
         ]
         yield tuple(inputs), {}

@@ -36,6 +36,9 @@ REPARAMETERIZED = "reparameterized"
 SIDES = {"inception_v3": 299}
 """Sizes of torchvision's images other than 224, as its documentation has them."""
 
+OF_FLOW = (520, 960)
+"""Height and width of two frames, as in torchvision's example of optical flow."""
+
 
 def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
     """(network, or a pair of it and its inputs; name) of `timm:`, `torchvision:` or `transformers:`.
@@ -95,9 +98,15 @@ def _torchvision(name: str, weights: bool) -> Any:
     builder = models.get_model_builder(name.lower())
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
+    if name.lower() in models.list_models(models.optical_flow):
+        image = import_torch().zeros(()).expand(1, 3, *OF_FLOW)
+        return model, (image, image.clone())
     side = SIDES.get(name.lower(), 224)
-    of_videos = name.lower() in models.list_models(models.video)
-    model.default_cfg = {"input_size": (3, 16, 112, 112) if of_videos else (3, side, side)}
+    shape = (3, side, side)
+    if name.lower() in models.list_models(models.video):
+        transforms = models.get_model_weights(name.lower()).DEFAULT.transforms()
+        shape = (3, 16, *transforms.crop_size)
+    model.default_cfg = {"input_size": shape}
     return model
 
 
