@@ -127,7 +127,7 @@ else:
             for times in sorted(packed.parent.glob("script-*.json")):
                 e, each = errors(known, times)
                 minutes = int(times.stem.partition("-")[2])
-                name = f"{packed.parent.name}, {minutes} minutes later"
+                name = f"{packed.parent.name}, {minutes} min later"
                 rows.append([name, str(len(each)), e.median, e.bias, e.within, e.held, e.width])
         columns = ["learned, asked", "networks", "median error", "bias", "within 10 %"]
         return {"asked": ([*columns, "inside the 90 % interval", "its width"], rows)}

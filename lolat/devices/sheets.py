@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def _facts_of(gpu: Gpu) -> Facts:
     )  # fmt: skip
 
 
-def given_sheet(path: str | Path, device: str) -> dict[str, float]:
+def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
     """What a table of data sheets says of `device` that a model file keeps (`lolat.fitting.gpus.Gpu`)."""
     row, above_zero = _row(path, device), f"a number above 0 for {device}"
     return {
