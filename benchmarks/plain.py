@@ -107,7 +107,7 @@ def main(given: list[str]) -> None:
 if __name__ == "__main__":
     main(sys.argv[1:])
 else:
-    from benchmarks.runner import Tables, benchmark
+    from benchmarks.runner import Tables, benchmark, percent
 
     @benchmark("plain", "accuracy", "extended")
     def plain(model: str, times: str) -> Tables:
@@ -128,6 +128,7 @@ else:
                 e, each = errors(known, times)
                 minutes = int(times.stem.partition("-")[2])
                 name = f"{packed.parent.name}, {minutes} min later"
-                rows.append([name, str(len(each)), e.median, e.bias, e.within, e.held, e.width])
+                held = percent(float(np.mean(e.inside)), 0)
+                rows.append([name, str(len(each)), e.median, e.bias, e.within, held, e.width])
         columns = ["learned, asked", "networks", "median error", "bias", "within 10 %"]
         return {"asked": ([*columns, "inside the 90 % interval", "its width"], rows)}
