@@ -22,7 +22,7 @@ from lolat.devices.from_tables import (
 from lolat.devices.measured import with_operations
 from lolat.devices.odd_times import tell_other_units, warn_of_contradictions
 from lolat.devices.refined import refined
-from lolat.devices.sheets import Facts, given_sheet, listed_facts, read_facts
+from lolat.devices.sheets import NEEDED_FACTS, Facts, given_sheet, listed_facts, read_facts
 from lolat.devices.tables import (
     BLOCKS,
     KERNELS,
@@ -72,6 +72,7 @@ COPIES = "{} of {} rows are copies of others, and count once"
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """In a device's or a table's name: no host starts its operations, and waits for it."""
 MODELS, EPOCHS = "models", "epochs"
+PLAIN, LANGUAGE = "networks", "language models"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 MOST_JUDGING_UNITS = 500  # operations of a table
 TOGETHER = (
@@ -109,8 +110,8 @@ def fit(
     contents = [(path, _content(path)) for path in paths]
     kinds, stem = [content for _, content in contents], Path(output or "model").stem
     tell = warn or _nobody
-    is_sheet = not kinds and facts is not None and _of_language_models(facts)
-    if {KERNELS, SERVED} & {*kinds} or is_sheet or tensor_parallel is not None:
+    answers = () if kinds or facts is None else _answered_by(os.fspath(facts), tell)
+    if {KERNELS, SERVED} & {*kinds} or answers == (LANGUAGE,) or tensor_parallel is not None:
         return _language_models(contents, output, name, facts, tensor_parallel, tell)
     sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
     if not paths and facts is None and name is not None:
@@ -119,8 +120,8 @@ def fit(
         document = _of_tables(contents, stem, name, sheet, said, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
-        elif not kinds:
-            document |= _listed_section(name, stem)
+        if not kinds and (facts is None or LANGUAGE in answers):
+            document |= _section_of_sheet(name or "", facts, stem)
     elif facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
@@ -181,8 +182,22 @@ def _is_benchmark(path: str) -> bool:
         return False  # the reader of model files says what is wrong
 
 
-def _of_language_models(facts: AnyPath) -> bool:
-    return "bf16_tflops" in read_table(os.fspath(facts)).names
+def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
+    """What the data sheets of a table answer for: networks, language models, or both; `tell` is told of
+    the columns that the other needs. Both where either lacks some: whoever reads the table says which.
+    """
+    from lolat.llm.fit import SHEET
+
+    columns, needed = read_table(facts).names, {PLAIN: NEEDED_FACTS, LANGUAGE: SHEET}
+    lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
+    answers = tuple(what for what, names in lacks.items() if not names)
+    if len(answers) == 1:
+        (other,) = {*needed} - {*answers}
+        tell(
+            f"{plain(facts)}: no {', '.join(lacks[other])}: the file answers for {answers[0]}, and not for "
+            f"{other}"
+        )
+    return answers or (*needed,)
 
 
 def _language_models(
@@ -247,16 +262,20 @@ def _name(path: str) -> str:
     return Path(path).name
 
 
-def _listed_section(name: str | None, stem: str) -> dict[str, Any]:
-    """What the data sheet that comes along of a GPU says of language models: the section, or nothing."""
+def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, Any]:
+    """What a data sheet says of language models: the section, or nothing where it says too little. That of
+    `name` in the table `facts`, or the one that comes along.
+    """
     from lolat.fitting.gpus import find_gpu
-    from lolat.llm.fit import section_from
+    from lolat.llm.fit import read_sheet, section_from
     from lolat.llm.frameworks import frameworks_in
     from lolat.llm.gpu import sheet_of
     from lolat.training.link import PEAKS
 
-    gpu = find_gpu(name or "")
+    gpu = find_gpu(name)
     sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
+    if facts is not None:
+        sheet = read_sheet(os.fspath(facts), name)
     if sheet is None:
         return {}
     section = section_from(sheet, frameworks_in(stem), (), _shipped_sections())

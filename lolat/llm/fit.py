@@ -131,6 +131,8 @@ def _corrected(
 
 OPERATION_COLUMNS = "op, dtype, latency_ms, and the sizes of the operation"
 MOST_SIZE, MOST_SKEW = 1e12, 4.0
+SHEET = ("bandwidth_gb_s", "memory_gib", "bf16_tflops")
+"""Columns that a table of data sheets has at least."""
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
@@ -138,8 +140,7 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
 
     Multiprocessors that are not there are as many as give the rate of the GPU most like it in the table.
     """
-    columns = ("device", "bandwidth_gb_s", "memory_gib", "bf16_tflops")
-    rows = {row["device"]: row for row in read_table(path, columns, rows="device")}
+    rows = {row["device"]: row for row in read_table(path, ("device", *SHEET), rows="device")}
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
     facts = _facts(rows[device])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -259,3 +260,23 @@ def test_large_products_and_blocks_in_seconds_are_refused_too(
     assert found.code == 2
     words = "the times look like seconds: half of the large rows compute 20,000 TFLOPS"
     assert words in found.err.splitlines()[-1]
+
+
+RATES = {"fp32_matrix_gflops": "30000", "memory_gib": "24", "bf16_tflops": "120"}
+
+
+@pytest.mark.parametrize(
+    ("without", "answers"),
+    [((), {"predictors", "llm"}), (("fp32_matrix_gflops",), {"llm"}),
+     (("bf16_tflops", "memory_gib"), {"predictors"})],
+)  # fmt: skip
+def test_a_data_sheet_answers_for_all_that_its_columns_tell(
+    lolat: Command, tmp_path: Path, without: tuple[str, ...], answers: set[str]
+) -> None:
+    sheet = {"device": "x1", "multiprocessors": "60", "bandwidth_gb_s": "900"}
+    sheet |= {name: value for name, value in RATES.items() if name not in without}
+    facts, out = tmp_path / "devices.csv", tmp_path / "x1.json"
+    facts.write_text(f"{','.join(sheet)}\n{','.join(sheet.values())}\n")
+    said = lolat.done("fit", "--facts", facts, "--name", "x1", "--output", out).err
+    assert {"predictors", "llm"} & json.loads(out.read_text()).keys() == answers
+    assert all(name in said for name in without)
