@@ -85,7 +85,7 @@ VALUES = {
     "--restart": "",
     "--samples": "5000",
     "--scores": "new.csv",
-    "--seed": "5",
+    "--seed": "3",
     "--sure": "80",
     "--table": "networks.csv",
     "--tensor-parallel": "2",
