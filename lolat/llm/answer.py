@@ -186,7 +186,7 @@ class Question:
             ("concurrency", self.concurrency, MOST_USERS),
             ("tensor_parallel", self.tensor_parallel, MOST_GPUS),
             ("expert_parallel", (self.expert_parallel,), MOST_GPUS),
-            ("gpus", (self.gpus or 1,), MOST_GPUS),
+            ("gpus", (1 if self.gpus is None else self.gpus,), MOST_GPUS),
         ):
             if not (values or name == "tensor_parallel") or not all(
                 isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= most for v in values

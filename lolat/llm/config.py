@@ -25,6 +25,8 @@ from lolat.units import did_you_mean, one_line, plain, shortened
 EXPECTED = "expected the config.json that was published with a language model"
 BESIDE = "hf_quant_config.json"
 """How NVIDIA's tools say it beside a config.json."""
+OLD = ("quantize_config.json", "quant_config.json")
+"""How old tools of GPTQ and AWQ said it there; servers read it only where they are told the method."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -95,9 +97,10 @@ _OFF = {"use_sliding_window": False}
 _LATE = {**_OFF, "max_window_layers": 28}
 _SPARSE = {**_OFF, "decoder_sparse_step": 1, "mlp_only_layers": []}
 _GEMMA = {**_TIED, "head_dim": 256}
+_WINDOW = {"sliding_window": 4096}
 _GEMMA3 = {**_GEMMA, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208,
-           "sliding_window_pattern": 6, "max_position_embeddings": 131072}  # fmt: skip
-_MISTRAL = _Kind({"sliding_window": 4096}, _NO_BIAS, "sliding_window")
+           **_WINDOW, "sliding_window_pattern": 6, "max_position_embeddings": 131072}  # fmt: skip
+_MISTRAL = _Kind(_WINDOW, _NO_BIAS, "sliding_window")
 _QWEN2 = _Kind(_LATE, ("yes", "", ""), "sliding_window")
 _QWEN3 = _Kind({**_LATE, "head_dim": 128}, window="sliding_window", head_norm="head")
 _QWEN3_MOE = _Kind(
@@ -120,12 +123,12 @@ _KINDS = {
     "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_MOE._replace(window=""),
     "gemma": _Kind(_GEMMA),
     "gemma2": _Kind(
-        {**_GEMMA, "sliding_window_pattern": 2}, window="sliding_window", same={"norms": 4}
+        {**_GEMMA, **_WINDOW, "sliding_window_pattern": 2}, window="sliding_window", same={"norms": 4}
     ),
     "gemma3_text": _Kind(_GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4}),
     "phi3": _Kind({}, _NO_BIAS, "sliding_window"),
     "olmo2": _Kind(head_norm="whole"),
-    "exaone4": _Kind({"sliding_window_pattern": 4}, _NO_BIAS, "sliding_window", "head"),
+    "exaone4": _Kind({**_WINDOW, "sliding_window_pattern": 4}, _NO_BIAS, "sliding_window", "head"),
     "starcoder2": _Kind(
         {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), "sliding_window",
         same={"gated": False, "norm_bias": True},
@@ -153,6 +156,11 @@ _KINDS = {
     ),
 }  # fmt: skip
 """Architecture (`model_type`) -> how it differs from Llama."""
+_AS_MANY = ("llama", "granite", "phi3", "olmo2")
+"""Architectures with as many key and value heads as query heads where a file leaves the number out; others
+have a number of their own, which their files say."""
+_WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
+"""Names of classes (`architectures`) that write text on their own, without drafts for another model."""
 _OTHERS = {
     "needs multi-head latent attention": r"deepseek_v\d+|kimi_(k2|k25|vl)|minicpm3|glm_moe_dsa"
     "|mistral4|glm4_moe_lite|longcat_flash",
@@ -182,7 +190,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
     config = Config({**kind.defaults, **read}, shown)
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
-    kv_heads = config.get("num_key_value_heads", Size, heads)
+    may_lack = architecture in _AS_MANY or "num_key_value_heads" in given
+    kv_heads = config.get("num_key_value_heads", Size, heads if may_lack else _REQUIRED)
     if heads % kv_heads:
         raise config.refused(
             f"{heads} query heads are no multiple of {kv_heads} key and value heads"
@@ -247,8 +256,13 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
         given = read_json(path, EXPECTED)
         if not isinstance(given, dict):
             raise ModelFileError(f"{shown_path(path)}: no object; {EXPECTED}")
-        if is_config and "quantization_config" not in given and beside.exists():
-            given["quantization_config"] = read_json(beside, f"expected {BESIDE} of ModelOpt")
+        if is_config and "quantization_config" not in given:
+            if beside.exists():
+                given["quantization_config"] = read_json(beside, f"expected {BESIDE} of ModelOpt")
+            if old := [name for name in OLD if path.with_name(name).exists()]:
+                why = f"it says nothing of how it was quantized, and {old[0]} stands beside it"
+                hint = "expected quantization_config in it, as in newer files of the model"
+                raise Config(given, shown_path(path)).refused(why, "decoder-dtype", hint)
     except ModelFileError as error:
         raise InputError(error.message, code="no-decoder-config") from None
     name = path.absolute().parent.name if is_config else path.stem
@@ -260,6 +274,11 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
     name = config.given.get("model_type")
     if not isinstance(name, str):
         raise config.refused("it has no model_type", "no-decoder-config")
+    classes = config.get("architectures", list[str], [])
+    if classes and not any(map(_WRITES.fullmatch, classes)):
+        hint = "expected one of a model that does, such as LlamaForCausalLM"
+        why = f"its architectures, {shortened(', '.join(classes))}, write no text on their own"
+        raise config.refused(why, "unknown-decoder", hint)
     if name in _KINDS:
         return name, _KINDS[name]
     hint = f"expected one of {', '.join(_KINDS)}"

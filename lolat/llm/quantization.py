@@ -35,6 +35,8 @@ PLAIN = {
     "float32": "bfloat16",
     "float8_e4m3fn": "fp8",
 }
+GROUP = 128
+"""Elements of int4_wo that share a scale, as `WEIGHT_BYTES` has them."""
 KEYS = "quantization_config|compression_config"
 CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
 NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
@@ -86,7 +88,8 @@ def _scheme(config: Config) -> str:
     if method == "bitsandbytes":
         return f"{method} {4 if config.get('load_in_4bit', bool, False) else 8}"
     if method in ("awq", "gptq", "auto-round"):
-        return f"{method} {config.get('bits')}"
+        head = " with its head" if config.get("lm_head", bool, False) else ""
+        return f"{method} {config.get('bits')}{_grouped(config)}{head}"
     if method.startswith("modelopt"):
         return f"modelopt {config.get('quant_algo', str).upper()}"
     sparse = config.part("sparsity_config").get("sparsity_structure", str, "")
@@ -110,9 +113,17 @@ def _group(config: Config, group: Config) -> str:
     if block := weights.get("block_structure", list[int], []):
         words.append("x".join(map(str, block)))
     found = " ".join(words)
+    if words[:2] == ["int", "4"]:
+        found += _grouped(weights)
     if inputs.given:
         found += f", inputs {inputs.given.get('type')} {inputs.given.get('num_bits')}"
     return found
+
+
+def _grouped(config: Config) -> str:
+    """How many elements share a scale, where it is neither GROUP nor all."""
+    size = config.get("group_size", int, GROUP)
+    return "" if size in (-1, GROUP) else f" in groups of {size}"
 
 
 def _cache(config: Config) -> str:

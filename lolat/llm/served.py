@@ -20,8 +20,12 @@ SERVED = (
 )
 COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_parallel", "tpot_ms")
 MOST = 1e12
+USUAL = (None, "", "auto", "bfloat16")
 NUMBERS = ("total_input_tokens", "total_output_tokens", "max_concurrency", "mean_tpot_ms", "mean_ttft_ms",
            "tensor_parallel", "expert_parallel")  # fmt: skip
+ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
+         "dp_size")  # fmt: skip
+"""Ways of splitting a model or its load that no row is predicted with: 1 where they are said."""
 MOST_FAILED, ROUNDS = 0.01, 3
 """Of the requests of a benchmark: the share that failed at most; how many times those at once at least, as
 those that all start at once are no steady load."""
@@ -77,13 +81,15 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
     for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)
-        users = row.number("concurrency", 1.0, default=min(batch, MOST))
+        users = row.number("concurrency", 1.0, default=batch if row.get("batch_size") else None)
         if others or users > batch or row.number("attention_data_parallel", default=1.0) > 1.0:
             continue
+        for column in ALONE:
+            row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         yield ServedRow(
-            row["model"], row.whole("input_tokens"), row.whole("output_tokens"), users,
+            row["model"], row.whole("input_tokens"), row.whole("output_tokens", 2), users,
             row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
-            row.whole("tensor_parallel", default=parallel or 1),
+            row.whole("tensor_parallel", default=parallel),
             max(row.whole("expert_parallel", 0, default=1), 1),
             row.get("dtype", ""), row.get("kv_dtype", ""), row,
         )  # fmt: skip
@@ -109,6 +115,15 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
     parallel += [] if given is None else [given]
+    split = [name for name in ALONE for place in (found, info) if int(place.get(name) or 1) > 1]
+    drafts = found.get("spec_decode_num_drafts") or info.get("speculative_algorithm")
+    drafts = drafts or (found.get("accept_length") or 1.0) > 1.0
+    dtypes = [
+        (n, str(info.get(n)))
+        for n in ("quantization", "kv_cache_dtype")
+        if info.get(n) not in USUAL
+    ]
+    typed = found.get("dtype") and found.get("kv_dtype")
     users = float(found.get("max_concurrency") or 0.0)
     failed = found.get("failed") or 0
     for wrong, expected, code in (
@@ -120,6 +135,11 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
          "with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
         (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "
          "expected a steady load: a run with --max-concurrency N and no --request-rate", "request-rate"),
+        (drafts, "its server decodes speculatively; expected a server that does not", "served"),
+        (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
+         "and one server", "served"),
+        (dtypes and not typed, f"its server has {' and '.join(map(' '.join, dtypes))}; expected the keys "
+         "dtype and kv_dtype too, as `lolat llm` calls them", "dtype"),
         (not users, "all its requests start at once; expected a steady load: a run with "
          "--max-concurrency N", "concurrency"),
         (done < ROUNDS * users, f"{done} requests, {users:g} at once: too many of them start at once for a "

@@ -282,6 +282,7 @@ def test_known_names() -> None:
         (LARGE, {"expert_parallel": 0}, "expert-parallel"),
         (MIXTURE, {"expert_parallel": 3}, "expert-parallel"),
         (LARGE, {"gpus": 5000}, "gpus"),
+        (LARGE, {"gpus": 0}, "gpus"),
         (LARGE, {"max_tpot_ms": 0}, "max-tpot-ms"),
         (LARGE, {"max_ttft_ms": math.nan}, "max-ttft-ms"),
         (LARGE, {"dtype": "nvfp4"}, "dtype"),

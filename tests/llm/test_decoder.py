@@ -217,6 +217,59 @@ def test_published_models_have_their_published_sizes(name: str) -> None:
     assert decoder.parameters == built({**own, "pad_token_id": 0})[1]
 
 
+@pytest.mark.parametrize("key", ["num_key_value_heads", "sliding_window"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_that_is_left_out_is_as_in_transformers_or_refused(kind: str, key: str) -> None:
+    config = small(kind, num_attention_heads=32, hidden_size=512)
+    del config[key]
+    if key == "num_key_value_heads" and kind not in (
+        "llama", "granite", "phi3", "olmo2", "gemma3_text"
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"it has no {key}"):
+            read_decoder(config)
+        return
+    own, parameters = built(config)
+    decoder = read_decoder(config)
+    assert (decoder.parameters, windows_of(decoder)) == (parameters, windows(own))
+
+
+@pytest.mark.parametrize(
+    ("classes", "writes"),
+    [
+        (["LlamaForCausalLM"], True), (["Gemma3ForConditionalGeneration"], True), ([], True), (None, True),
+        (["LlamaForCausalLMEagle3"], False), (["EagleLlamaForCausalLM"], False), (["Qwen3Model"], False),
+        (["LlamaForSequenceClassification"], False),
+    ],
+)  # fmt: skip
+def test_a_model_that_writes_no_text_is_refused(classes: list[str] | None, writes: bool) -> None:
+    """Heads that score or draft, and models that embed, are of the same `model_type`."""
+    config = {**published("llama-3.1-8b"), "architectures": classes}
+    if writes:
+        assert read_decoder(config).layers == 32
+        return
+    with pytest.raises(
+        InputError, match=f"{classes[0] if classes else ''}, write no text"
+    ) as caught:
+        read_decoder(config)
+    assert caught.value.code == "unknown-decoder"
+
+
+@pytest.mark.parametrize("name", ["quantize_config.json", "quant_config.json"])
+def test_an_old_file_of_a_quantization_beside_a_configuration_is_told(
+    tmp_path: Path, name: str
+) -> None:
+    path, config = tmp_path / "config.json", published("llama-3.1-8b")
+    path.write_text(json.dumps(config))
+    (tmp_path / name).write_text('{"bits": 4}')
+    with pytest.raises(InputError, match=name) as caught:
+        find_decoder(tmp_path)
+    assert caught.value.code == "decoder-dtype"
+    path.write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
+    )
+    assert find_decoder(tmp_path).dtype == "int4_wo"
+
+
 def test_a_multimodal_model_is_its_decoder(tmp_path: Path) -> None:
     """Gemma 3 4B as published: its file leaves out heads, their size and the vocabulary."""
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
@@ -250,9 +303,15 @@ ATTENTION = [f"model.layers.{i}.self_attn.{m}_proj" for i in range(126) for m in
 
 
 def compressed(
-    kind: str, bits: int, strategy: str, inputs: int = 0, target: str = "Linear", **more: Any
+    kind: str,
+    bits: int,
+    strategy: str,
+    inputs: int = 0,
+    target: str = "Linear",
+    group_size: int | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    weights = {"type": kind, "num_bits": bits, "strategy": strategy}
+    weights = {"type": kind, "num_bits": bits, "strategy": strategy, "group_size": group_size}
     weights |= {"block_structure": [128, 128]} if strategy == "block" else {}
     activations = {"type": kind, "num_bits": inputs, "strategy": "token"} if inputs else None
     group = {"targets": [target], "weights": weights, "input_activations": activations}
@@ -554,7 +613,11 @@ def test_any_value_is_read_or_refused_in_one_line(
         {"quantization": {"group_size": 64, "bits": 4}},  # MLX
         *[{"quantization_config": quantization} for quantization in (
             {"quant_method": "bitsandbytes", "load_in_4bit": True}, {"quant_method": "awq", "bits": 8},
-            {"quant_method": "gptq", "bits": 3}, {"quant_method": "quark"}, {"quant_method": "torchao"},
+            {"quant_method": "gptq", "bits": 4, "group_size": 32},
+            {"quant_method": "awq", "bits": 4, "group_size": 64},
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
+            compressed("int", 4, "group", group_size=32), {"quant_method": "gptq", "bits": 3},
+            {"quant_method": "quark"}, {"quant_method": "torchao"},
             {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
             {"quant_method": "gguf"}, {"quant_method": "fp8", "weight_block_size": [64, 64]},
             {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},

@@ -280,7 +280,7 @@ SERVED = (
 
 def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
     path = write(
-        "s.csv", SERVED + "a,,1000,100,8,2,12.5,300,fp8\nb,other,1,1,1,1,1,1,\nb,,1e3,99,4,,9,,\n"
+        "s.csv", SERVED + "a,,1000,100,8,2,12.5,300,fp8\nb,other,1,1,1,1,1,1,\nb,,1e3,99,4,1,9,,\n"
     )
     found = [
         (r.model, r.tpot_ms, r.ttft_ms, r.tensor_parallel, r.dtype)
@@ -302,6 +302,13 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
         # No more than are there at once is one burst, and less than three times as many nearly one.
         ({"max_concurrency": 200}, "steady load; expected 600"), ({"max_concurrency": 67}, "201 requests"),
         ({"max_concurrency": None, "concurrency": 15.7}, "start at once"),
+        # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
+        ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
+        ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
+        ({"server_info": {"speculative_algorithm": "EAGLE"}}, "speculatively"),
+        ({"server_info": {"dp_size": 2}}, "dp_size is above 1"),
+        ({"server_info": {"kv_cache_dtype": "fp8_e4m3"}}, "has kv_cache_dtype fp8_e4m3; expected the keys"),
+        ({"server_info": {"quantization": "fp8"}, "dtype": "fp8"}, "has quantization fp8"),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(
@@ -309,8 +316,34 @@ def test_a_result_that_cannot_be(
 ) -> None:
     with pytest.raises(InputError, match=given) as caught:
         read_served(write("v.json", json.dumps(VLLM | changes)))
-    assert caught.value.code in ("served", "concurrency", "request-rate")
+    assert caught.value.code in ("served", "concurrency", "request-rate", "dtype")
     assert "\n" not in str(caught.value)
+
+
+def test_a_server_with_its_own_data_types_says_them_as_keys(
+    write: Callable[[str, str], Path],
+) -> None:
+    info = {"server_info": {"quantization": "fp8", "kv_cache_dtype": "fp8_e4m3", "dp_size": 1}}
+    [row] = read_served(
+        write("v.json", json.dumps(VLLM | info | {"dtype": "fp8", "kv_dtype": "fp8"}))
+    )
+    assert row.layout == (2, 1, "fp8", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "given"),
+    [
+        ("dtype", ",1,9,,", "concurrency is empty"), ("dtype", "4,,9,,", "tensor_parallel is empty"),
+        ("pipeline_parallel", "4,1,9,,2", "pipeline_parallel is '2'"),
+        ("dp_size", "4,1,9,,2", "dp_size is '2'"),
+    ],
+)  # fmt: skip
+def test_a_row_of_another_load_or_split_is_named(
+    column: str, cells: str, given: str, write: Callable[[str, str], Path]
+) -> None:
+    path = write("s.csv", SERVED.replace("dtype", column) + f"qwen3-8b,,99,99,{cells}\n")
+    with pytest.raises(InputError, match=f"line 2: {given}"):
+        read_served(path)
 
 
 def test_the_number_of_gpus_is_an_option(write: Callable[[str, str], Path], tmp_path: Path) -> None:
