@@ -72,7 +72,7 @@ COPIES = "{} of {} rows are copies of others, and count once"
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """In a device's or a table's name: no host starts its operations, and waits for it."""
 MODELS, EPOCHS = "models", "epochs"
-PLAIN, LANGUAGE = "networks", "language models"
+LANGUAGE = "language models"
 Contents = Sequence[tuple[str, str]]  # files, each with its content
 MOST_JUDGING_UNITS = 500  # operations of a table
 TOGETHER = (
@@ -188,7 +188,7 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     """
     from lolat.llm.fit import SHEET
 
-    columns, needed = read_table(facts).names, {PLAIN: NEEDED_FACTS, LANGUAGE: SHEET}
+    columns, needed = read_table(facts).names, {NETWORKS: NEEDED_FACTS, LANGUAGE: SHEET}
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
     if len(answers) == 1:
