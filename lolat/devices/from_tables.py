@@ -100,11 +100,6 @@ class Timed:
         of = dict(zip(distinct, draw.permutation(len(distinct)) % FOLDS, strict=True))
         return np.array([*(draw.permutation(number) % FOLDS), *(of[name] for name in names)], int)
 
-    def trained(self) -> np.ndarray:
-        """(times,) whether each is of a training step."""
-        networks = [n.mode.training for n, _ in self.networks]
-        return np.array([False] * len(self.operations) + networks)
-
 
 def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
     """How most networks of tables were run; of operations alone, in float32 one after the other."""
@@ -125,7 +120,8 @@ def tables_document(
     """
     _check_enough(timed, facts)
     timed = replace(timed, operations=_thinned(timed.operations))
-    times, trained = timed.times, timed.trained()
+    times = timed.times
+    trained = times.trained
     known = facts or seen_facts(times, None if timed.is_cpu else find_gpu(device))
     if facts is not None:
         check_sheet(facts, times)
