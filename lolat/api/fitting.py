@@ -55,7 +55,7 @@ from lolat.model.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.model.learning import model_document
 from lolat.model.running import held_words, mode_of
 from lolat.readers import read as read_network
-from lolat.readers.children import Said
+from lolat.readers.children import OnProgress
 from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
@@ -89,7 +89,7 @@ def fit(
     name: str | None = None,
     facts: AnyPath | None = None,
     tensor_parallel: int | None = None,
-    said: Said | None = None,
+    on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
@@ -101,7 +101,7 @@ def fit(
     `name` alone, in `facts` or of a known GPU, then for language models too where it computes bfloat16.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called, also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served
-    model whose row or file does not say it. `said`: is told of each network that is counted (done, all,
+    model whose row or file does not say it. `on_progress`: called after each network is counted (done, all,
     name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
@@ -117,7 +117,7 @@ def fit(
     if not paths and facts is None and name is not None:
         sheet = listed_facts(name)
     if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
-        document = _of_tables(contents, stem, name, sheet, said, tell)
+        document = _of_tables(contents, stem, name, sheet, on_progress, tell)
         if facts is not None and name is not None:
             document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
         if not kinds and (facts is None or LANGUAGE in answers):
@@ -136,7 +136,7 @@ def fit(
     elif kinds == [BLOCKS]:
         document = _of_blocks(paths[0], stem, name, tell)
     elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
-        document = _of_model(contents, stem, name, said, tell)
+        document = _of_model(contents, stem, name, on_progress, tell)
     else:
         raise _not_together(contents)
     if output is not None and MODELS not in kinds:
@@ -329,7 +329,7 @@ def _of_tables(
     stem: str,
     device: str | None,
     sheet: Facts | None,
-    said: Said | None,
+    on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
     """The model file of a device from tables of operations and networks, or from its data sheet alone."""
@@ -342,7 +342,9 @@ def _of_tables(
         read_table(path).of_devices()  # InputError for times of several
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
-    networks = _once([row for table in tables for row in _counted(table, mode, said, warn)], warn)
+    networks = _once(
+        [row for table in tables for row in _counted(table, mode, on_progress, warn)], warn
+    )
     rows: list[TimedOperation | TimedNetwork] = [*operations]
     rows += [network for network, _ in networks]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
@@ -373,7 +375,7 @@ def _of_tables(
 
 
 def _counted(
-    table: Table, mode: Mode, said: Said | None, warn: Warn
+    table: Table, mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
     """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
     table.say_assumed(warn)
@@ -384,7 +386,7 @@ def _counted(
     if not rows:
         raise table.nothing()
     networks = []
-    for row, counts in zip(rows, counts_of(rows, said), strict=True):
+    for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
         if isinstance(counts, LolatError):
             table.left_out.network(row.name, row.network[0], counts)
         else:
@@ -404,7 +406,7 @@ def _once(
 
 
 def _of_model(
-    contents: Contents, stem: str, device: str | None, said: Said | None, warn: Warn
+    contents: Contents, stem: str, device: str | None, on_progress: OnProgress | None, warn: Warn
 ) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
@@ -418,7 +420,7 @@ def _of_model(
     if paths and not points and document.get("default") == Kernels.name:
         mode, devices = mode_of(document), _names_of(document, device)
         tables = [read_networks(path, devices, mode) for path in paths]
-        rows = _once([row for t in tables for row in _counted(t, mode, said, warn)], warn)
+        rows = _once([row for t in tables for row in _counted(t, mode, on_progress, warn)], warn)
         warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
         tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
         made = refined(document, rows, ", ".join(map(_name, paths)))

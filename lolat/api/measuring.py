@@ -40,7 +40,7 @@ from lolat.model import Model
 from lolat.model.figures import IntervalsKept, figures, intervals
 from lolat.model.running import mode_of
 from lolat.model.state import limit_of, write_check
-from lolat.readers.children import Said
+from lolat.readers.children import OnProgress
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
@@ -363,14 +363,14 @@ def evaluate_table(
     only: str | Collection[str] | None = None,
     predictor: str | None = None,
     training: bool = False,
-    said: Said | None = None,
+    on_progress: OnProgress | None = None,
     warn: Warn = lambda remark: None,
     precision: str | None = None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
 
-    `precision`: as of `Model.run_as`. `said`: is told of each network that is counted: (done, all, name);
-    `warn`: of what the table lacks.
+    `precision`: as of `Model.run_as`. `on_progress`: called after each network is counted (done, all,
+    name); `warn`: of what the table lacks.
     """
     columns = read_table(table).names if is_table(table) else ()
     if training and predictor:
@@ -401,7 +401,7 @@ def evaluate_table(
         return TableEvaluation(BLOCKS, of_blocks, left_out, columns)
     networks = read_networks(table, devices, mode=mode_of(model.inference))
     networks.say_assumed(warn)
-    compared = compare_table(model, networks, predictor, training, said)
+    compared = compare_table(model, networks, predictor, training, on_progress)
     return TableEvaluation(NETWORKS, compared, networks.left_out, columns)
 
 

@@ -99,8 +99,8 @@ def cost(
         ways = precision, launch
         question["replicas"] = replicas or ()
         with common.progress() as bar:
-            said = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(models, network, ways, batch_sizes, left_out, said, **question)
+            on_progress = common.counting(bar, "devices") if bar.on_terminal else None
+            several = compare(models, network, ways, batch_sizes, left_out, on_progress, **question)
         return _answer_several(several, as_json)
     from lolat.cli.predict import opened
 

@@ -79,7 +79,7 @@ def fit(
     with common.progress() as bar:
         made = lolat.fit(
             tables, output, name=name, facts=facts, tensor_parallel=tensor_parallel,
-            said=common.counting(bar), warn=common.say,
+            on_progress=common.counting(bar), warn=common.say,
         )  # fmt: skip
     common.warn(made.document.get("warnings", ()))
     if made.predictors and (errors_of(made.document, made.default).get("median") or 0.0) > BADLY:

@@ -38,7 +38,7 @@ from lolat.model.predicting import half_of, within
 from lolat.model.prediction import Prediction
 from lolat.model.running import is_measured, mode_of
 from lolat.readers import read
-from lolat.readers.children import Said
+from lolat.readers.children import OnProgress
 from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
 from lolat.training.model import Training, TrainingRun
@@ -108,7 +108,7 @@ def compare_table(
     table: Table,
     predictor: str | None = None,
     training: bool = False,
-    said: Said | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Compared]:
     """The rows of a table that the model can predict, as `Model.predict` does; others are in
     `table.left_out`.
@@ -124,7 +124,7 @@ def compare_table(
             table.left_out.add(_other_way(row.mode, mode), "mode")
     of_training = training_of(model.document, model.source) if training else None
     networks: dict[Network, list[int]] = {}
-    for at, known in enumerate(counts_of(rows, said)):
+    for at, known in enumerate(counts_of(rows, on_progress)):
         if isinstance(known, LolatError):
             table.left_out.network(rows[at].name, rows[at].network[0], known)
         else:

@@ -34,7 +34,7 @@ from lolat.io.tables import (
     Row,
     read_table,
 )
-from lolat.readers.children import Said, arrays_of
+from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APART
 from lolat.units import shortened
 
@@ -357,14 +357,16 @@ class Counted:
         return dict(zip(COUNTS, (int(v) for v in values), strict=True))
 
 
-def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Counted | LolatError]:
+def counts_of(
+    rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
+) -> list[Counted | LolatError]:
     """The counts of each row's network, or why there are none.
 
     Read in processes of their own where they are not kept on disk. Some networks of timm are timed with
     their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
     form is the one, if it is nearer.
     """
-    counts = _read([row.network for row in rows], said)
+    counts = _read([row.network for row in rows], on_progress)
     merged: dict[Network, Network] = {}
     for row in rows:
         spec, size, mode = row.network
@@ -385,14 +387,16 @@ def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
     return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
 
 
-def _read(networks: Collection[Network], said: Said | None) -> dict[Network, Counted | LolatError]:
+def _read(
+    networks: Collection[Network], on_progress: OnProgress | None
+) -> dict[Network, Counted | LolatError]:
     """The counts of networks, each once."""
     counted: dict[Network, Counted | LolatError] = {}
     for mode in sorted({mode for *_, mode in networks}, key=str):
         specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
         flags = (mode.fused, mode.channels_last, mode.training)
         name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
-        for network, array in arrays_of(specs, name, partial(_packed, mode), said):
+        for network, array in arrays_of(specs, name, partial(_packed, mode), on_progress):
             own = (*network, mode)
             counted[own] = array if isinstance(array, LolatError) else _unpacked(own, array)
     return counted

@@ -34,7 +34,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 Spec = tuple[str, int | None]
 """NETWORK and its input size."""
-Said = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
 """Progress: called with the number of networks that are done, of all, and the last one's name."""
 
 
@@ -74,7 +74,7 @@ def arrays_of(
     specs: Collection[Spec],
     name: str,
     of: Callable[[Graph], np.ndarray],
-    said: Said | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
     """For each of `specs`, which differ: the array `name` of the network, `of(graph)`; in any order.
 
@@ -102,8 +102,8 @@ def arrays_of(
         return array
 
     for done, (spec, array) in enumerate(results(), start=1):
-        if said is not None:
-            said(done, len(specs), spec[0])
+        if on_progress is not None:
+            on_progress(done, len(specs), spec[0])
         yield spec, array
 
 

@@ -15,7 +15,7 @@ from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.predicting import why_left_out
 from lolat.model.running import mode_of, name_of
-from lolat.readers.children import Said
+from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, check_limits, frontier
 from lolat.training.model import Limits
 from lolat.training.prices import rental_of
@@ -107,14 +107,14 @@ def compare(
     way: tuple[str | None, str | None],
     batch_sizes: Sequence[int | str],
     left_out: Mapping[str, str],
-    said: Said | None = None,
+    on_progress: OnProgress | None = None,
     **asked: Any,
 ) -> Costs:
     """The same training on several devices, with each batch size.
 
     `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
-    `left_out`: devices that cannot answer, and why; `said`: is told of each device (done, all, name);
-    `asked`: see `lolat.model.Model.cost`. InputError where no device can answer.
+    `left_out`: devices that cannot answer, and why; `on_progress`: called for each device (done, all,
+    name); `asked`: see `lolat.model.Model.cost`. InputError where no device can answer.
     """
     check_limits(**asked)
     graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
@@ -122,7 +122,7 @@ def compare(
     answers = [
         answer
         for size in batch_sizes
-        for answer in _answers(models, graph, way, size, left_out, asked, said)
+        for answer in _answers(models, graph, way, size, left_out, asked, on_progress)
     ]
     if not answers:
         reasons = by_text(left_out.items())
@@ -174,7 +174,7 @@ def _answers(
     batch_size: int | str,
     left_out: dict[str, str],
     asked: dict[str, Any],
-    said: Said | None,
+    on_progress: OnProgress | None,
 ) -> list[Cost]:
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
     least = asked.get("memory_gib")
@@ -183,8 +183,8 @@ def _answers(
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for number, model in enumerate(models, 1):
-        if said is not None:
-            said(number, len(models), model.label)
+        if on_progress is not None:
+            on_progress(number, len(models), model.label)
         if why := _too_small(model, least, asked.get("prices")):
             left_out[model.label] = why
             continue

@@ -28,7 +28,7 @@ OTHERS = {
     "table": "none.csv",
 }  # fmt: skip
 """Argument -> a value that differs from the usual one; else that of the option of that name."""
-TOLD = ("progress", "said", "warn")
+TOLD = ("progress", "on_progress", "warn")
 """Arguments that are told what goes on, which changes no answer."""
 ELSEWHERE = {
     "a graph network": "another one is another question",
