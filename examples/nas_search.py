@@ -1,6 +1,6 @@
 """A search for real: a small space, trained on images made on the spot, its front measured on this machine.
 
-    python examples/nas_search.py [--model MODEL] [--candidates N] [--scores FILE]
+    python examples/nas_search.py [--model MODEL] [--candidates N] [--accuracy FILE]
 
 Networks of three stages, each with a width, a depth and a kind of block of its own (1,728 in all), learn
 to tell sixteen gratings apart. LoLat says what each would take on the device of MODEL; the search trains
@@ -111,7 +111,7 @@ def main() -> None:
         "--model", default="epyc-2t", help="of this machine: a file, local or a name"
     )
     parser.add_argument("--candidates", type=int, default=10, help="networks that are trained")
-    parser.add_argument("--scores", help="a file of scores, which is read when run again")
+    parser.add_argument("--accuracy", help="a file of scores, which is read when run again")
     options = parser.parse_args()
     model = lolat.load(options.model)
     start = time.perf_counter()
@@ -119,7 +119,12 @@ def main() -> None:
     print(f"{space.size:,} networks. {space.decomposition} ({time.perf_counter() - start:.0f} s)\n")
     start = time.perf_counter()
     result = search(
-        space, model, accuracy, max_ms=MAX_MS, candidates=options.candidates, scores=options.scores
+        space,
+        model,
+        accuracy,
+        max_ms=MAX_MS,
+        candidates=options.candidates,
+        accuracy=options.accuracy,
     )
     print(f"{result.words()} ({time.perf_counter() - start:.0f} s)\n")
     with tempfile.TemporaryDirectory() as folder:

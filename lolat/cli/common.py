@@ -35,6 +35,8 @@ PARAMETERS = {
     "prices": "prices_file",
 }
 """Argument in Python -> parameter of a command, where they differ."""
+RENAMED = {"--scores": "--accuracy"}
+"""Former name of an option -> its name."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
@@ -74,6 +76,10 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         return words_of(error, command), error.exit_code
     if isinstance(error, click.UsageError):
         called = error.ctx.command_path if error.ctx is not None else name
+        if isinstance(error, click.NoSuchOption) and error.option_name in RENAMED:
+            option = RENAMED[error.option_name]
+            if error.ctx is None or any(option in p.opts for p in error.ctx.command.params):
+                return f"{error.option_name} is now {option}; see: {called} --help", 2
         return f"{error.format_message().rstrip('.')}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""

@@ -114,15 +114,15 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.launch_option
 @common.output_option(more="The front as CSV.")
 @common.option(
-    "--scores", type=click.Path(), metavar="FILE",
-    help="A CSV file that each score is added to at once, and that is read when the search is run again. "
-    "Beside --output (FRONT.scores.csv), or SPACE.scores.csv here, if not given.",
+    "--accuracy", type=click.Path(), metavar="FILE",
+    help="A CSV file to which each score of the callable is added at once; a later search reads it. "
+    "If not given: FRONT.scores.csv beside --output, or SPACE.scores.csv here.",
 )  # fmt: skip
 @common.json_option
 def search(
     space: str, model: str, objective: str, max_ms: float | None, candidates: int | None,
     seed: int | None, lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
-    output: Path | None, scores: str | None, as_json: bool,
+    output: Path | None, accuracy: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
@@ -135,11 +135,11 @@ def search(
         of_space = find_space(space, bar)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
-            scores = scores or beside or f"{of_space.name}.scores.csv"
+            accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
         result = pareto.search(
             of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
             lower_is_better=lower_is_better, batch_size=batch_size,
-            scores=scores, progress=bar,
+            accuracy=accuracy, progress=bar,
         )  # fmt: skip
     common.answer("nas-search", result, as_json, front_lines(result))
     if output is not None:

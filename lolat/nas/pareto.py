@@ -105,7 +105,7 @@ def search(
     lower_is_better: bool = False,
     batch_size: int = 1,
     predictor: str | None = None,
-    scores: AnyPath | None = None,
+    accuracy: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
     """The fastest candidates of a space at each score, and the best at each latency, on a device.
@@ -116,7 +116,7 @@ def search(
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
     that take at most this. `candidates`: how many a function scores (None: 200): all of a space that has no
     more, else the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
-    such as a loss. `scores`: of a function, a CSV file to which each score is added at once, and which is
+    such as a loss. `accuracy`: a CSV file to which each score of a function is added at once, and which is
     read when the search is run again; with more `candidates` only as many are scored as are missing.
 
     Raises AnswerIsNo where no candidate is within the time, or none has a score; InputError for a wrong
@@ -124,10 +124,10 @@ def search(
     """
     shown = progress or Progress()
     loaded = model if isinstance(model, Model) else load(model)
-    check_file(scores, "scores")
-    known = Scores(of_space := find_space(space, shown), objective, scores, shown)
+    check_file(accuracy, "accuracy")
+    known = Scores(of_space := find_space(space, shown), objective, accuracy, shown)
     if known.rows is not None:
-        _none_of(objective, scores=scores, candidates=candidates, seed=seed)
+        _none_of(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     scorer, most = of_space.scorer(loaded, batch_size, predictor, shown), candidates or CANDIDATES
     method, rows = _begun(of_space, scorer, known.rows, most)
     result = SearchResult(
@@ -142,7 +142,7 @@ def search(
     able = rows[times <= limit]
     if known.rows is None:
         if known.known:
-            shown.note(f"{len(known.known)} scores are in {scores} already{known.changed}")
+            shown.note(f"{len(known.known)} scores are in {accuracy} already{known.changed}")
         shown.start("scoring", most if method == EVOLUTIONARY else len(able))
     if method == EVOLUTIONARY:
         archive = _evolved(known, sign, scorer, able[0], most, limit, seed or 0)
@@ -300,12 +300,12 @@ class Scores:
             if self.path is not None and cells.get(OBJECTIVE, self._name) != self._name:
                 raise cells.refused(
                     f"a score by {cells[OBJECTIVE]}; expected scores by {self._name}: give another file "
-                    f"as {arg('scores')}, or remove this one"
+                    f"as {arg('accuracy')}, or remove this one"
                 )
             if self.path is not None and cells.get(CHOICES, fingerprint) != fingerprint:
                 raise cells.refused(
                     f"a score of before the choices or networks of {self.space.name} changed: {arch} is "
-                    f"another network now; give another file as {arg('scores')}, or remove this one"
+                    f"another network now; give another file as {arg('accuracy')}, or remove this one"
                 )
             if self.known.setdefault(self.space.arch(row), score) not in (
                 score,
@@ -372,4 +372,4 @@ def _append(path: AnyPath, cells: list[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise not_written(error, f"{arg('scores')} {shown_path(path)}") from error
+        raise not_written(error, f"{arg('accuracy')} {shown_path(path)}") from error

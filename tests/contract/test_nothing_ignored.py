@@ -29,6 +29,7 @@ from tests.contract import world
 LEAVES = dict(leaves(commands))
 VALUES = {
     "--accelerator": "V100",
+    "--accuracy": "new.csv",
     "--against": "small.json --max-ratio 1.0001",
     "--among": "archs.csv",
     "--backend": "torch",
@@ -84,7 +85,6 @@ VALUES = {
     "--replicas": "4",
     "--restart": "",
     "--samples": "5000",
-    "--scores": "new.csv",
     "--seed": "3",
     "--sure": "80",
     "--table": "networks.csv",

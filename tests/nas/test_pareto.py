@@ -234,10 +234,10 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         return score(candidate)
 
     with pytest.raises(KeyboardInterrupt):
-        search(SPACE, MODEL, interrupted, scores=path, **options)
+        search(SPACE, MODEL, interrupted, accuracy=path, **options)
     with open(path, newline="") as file:
         assert len(list(csv.DictReader(file))) == 16
-    assert search(SPACE, MODEL, interrupted, scores=path, **options) == whole
+    assert search(SPACE, MODEL, interrupted, accuracy=path, **options) == whole
     assert len(calls) == 31  # the interrupted one again, none of the others
     assert choices(search(SPACE, MODEL, str(path))) == choices(whole)
 
@@ -246,14 +246,14 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Path) -> None:
     """And none where there are more than that already; its front is of all that have a score."""
     path, recorder = tmp_path / "scores.csv", Recorder()
-    search(CELLS, MODEL, smooth, candidates=30, scores=path)
+    search(CELLS, MODEL, smooth, candidates=30, accuracy=path)
 
     def counted(candidate: tuple[int, ...]) -> float:
         recorder(candidate)
         return smooth(candidate)
 
     counted.__module__, counted.__qualname__ = smooth.__module__, smooth.__qualname__
-    result = search(CELLS, MODEL, counted, candidates=more, scores=path)
+    result = search(CELLS, MODEL, counted, candidates=more, accuracy=path)
     assert len(recorder.rows) == max(more - 30, 0)
     assert result.scored == max(more, 30)
     with open(path, newline="") as file:
@@ -276,11 +276,11 @@ def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) ->
 
 def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None:
     path, recorder = tmp_path / "scores.csv", Recorder()
-    found = search(SPACE, MODEL, without_some, scores=path)
+    found = search(SPACE, MODEL, without_some, accuracy=path)
     assert found.unscored == 36
-    assert search(SPACE, MODEL, without_some, scores=path) == found
+    assert search(SPACE, MODEL, without_some, accuracy=path) == found
     path.write_text(path.read_text().replace("without_some", "Recorder"))
-    assert search(SPACE, MODEL, recorder, scores=path) == found
+    assert search(SPACE, MODEL, recorder, accuracy=path) == found
     assert recorder.rows == []
 
 
@@ -290,14 +290,14 @@ def without_some(candidate: tuple[int, ...]) -> float:
 
 def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    search(SPACE, MODEL, score, scores=path, candidates=5)
+    search(SPACE, MODEL, score, accuracy=path, candidates=5)
     text = path.read_text()
     assert {row["objective"] for row in csv.DictReader(text.splitlines())} == {f"{__name__}:score"}
-    search(SPACE, MODEL, f"{__name__}:score", scores=path, candidates=5)
+    search(SPACE, MODEL, f"{__name__}:score", accuracy=path, candidates=5)
     with pytest.raises(
         InputError, match=r":score; expected scores by .*:smooth: give another file"
     ):
-        search(SPACE, MODEL, smooth, scores=path, candidates=5)
+        search(SPACE, MODEL, smooth, accuracy=path, candidates=5)
     assert path.read_text() == text
 
 

@@ -155,7 +155,7 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
     score, space = ("--objective", "searched:score"), "searched:unbuilt"
     for name, *rest in (
         ("search", "no-model", *score),
-        ("search", model, *score, "--scores", "no/s.csv"),
+        ("search", model, *score, "--accuracy", "no/s.csv"),
         ("search", model, "--objective", "searched:nothing"),
         ("search", model, "--objective", "searched:two"),
         ("search", model, "--objective", "wrong.csv"),
