@@ -40,8 +40,8 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 @common.option("--dtype", default="", metavar="TYPE",
                help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",
-               help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as the framework usually has it."
-               )  # fmt: skip
+               help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
+               "usual one.")  # fmt: skip
 @common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
                help="The longest time per output token.")  # fmt: skip
 @common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",

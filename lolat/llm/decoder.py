@@ -79,6 +79,8 @@ class Decoder:
     expert_dtype: str = "bfloat16"
     kv_dtype: str = ""
     """Of the cache, as published; "": not stated."""
+    cache_remark: str = ""
+    """A remark on the type of the cache, for a model known by name alone; "": none."""
 
     @property
     def kind(self) -> str:

@@ -48,6 +48,8 @@ OWN: Mapping[str, Mapping[str, Any]] = {
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 """Publishers of Qwen3 in FP8 with a scale a tensor or channel; Qwen's own has one for each block."""
 _4, _8 = r"(int4|4-?bits?)", r"(int8|8-?bits?)"
+FP8_CACHE = ("nvidia",)
+"""Publishers whose FP8 and FP4 models state an FP8 cache (hf_quant_config.json, kv_cache_quant_algo)."""
 SUFFIXES: Mapping[str, tuple[str, str]] = {
     "bf16|fp16|bfloat16|float16": ("bfloat16", ""),
     rf"(awq|gptq)(-{_4}|-w4a16)?(-g128|-128g)?|{_4}-(awq|gptq)|int4(-w4a16)?|(quantized\.)?w4a16(-g128)?":
@@ -130,8 +132,19 @@ def _quantized(
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR
     if dtype == "fp8" and (in_blocks or decoder.dtype == "fp8_block"):
         dtype = "fp8_block"
-    kv_dtype = "fp8" if rest.endswith("-kv") else ""
-    return replace(decoder, dtype=dtype, expert_dtype=dtype, kv_dtype=kv_dtype)
+    decoder = replace(decoder, dtype=dtype, expert_dtype=dtype)
+    if rest.endswith("-kv"):
+        return replace(decoder, kv_dtype="fp8")
+    if owner in FP8_CACHE and dtype in ("fp8", "fp8_block", "nvfp4"):
+        remark = f"the cache is FP8, as {owner} publishes this model; --kv-dtype bfloat16 changes it"
+        return replace(decoder, kv_dtype="fp8", cache_remark=remark)
+    if not owner and rest in ("fp8", "fp4", "nvfp4") and dtype != "fp8_block":
+        remark = (
+            f"the name {decoder.name} does not tell the type of the cache: NVIDIA's model has FP8 "
+            "(--kv-dtype fp8), those of most others bfloat16 (--kv-dtype bfloat16)"
+        )
+        return replace(decoder, cache_remark=remark)
+    return decoder
 
 
 @lru_cache(maxsize=1)

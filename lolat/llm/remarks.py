@@ -81,6 +81,8 @@ def remarks(
         )
     elif asked.dtype and row.tpot_ms is not None:
         yield from _faster(gpu, layout, row, asked)
+    if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
+        yield decoder.cache_remark
     yield from _not_timed(gpu, layout, row)
     if not section.served:
         yield (

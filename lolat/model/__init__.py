@@ -382,8 +382,9 @@ class Model(Result):
         all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
         `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
         "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16",
-        "fp8"); "": as the framework usually has it. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the `best` row is
-        then that of the cheapest tokens within them. `price_per_hour`: US$ of one GPU; else as of `cost`.
+        "fp8"); "": as published, else the framework's usual one. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the
+        `best` row is then that of the cheapest tokens within them. `price_per_hour`: US$ of one GPU; else
+        as of `cost`.
 
         Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
         what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no

@@ -244,7 +244,7 @@ TABS = {
         Field("dtype", "Data type of the weights", "",
               choices={"": "as published", **{t: t for t in DTYPES}}),
         Field("kv_dtype", "Data type of the cache", "",
-              choices={"": "as the framework usually has it", **{t: t for t in CACHE_BYTES}}),
+              choices={"": "as published, or the framework's usual one", **{t: t for t in CACHE_BYTES}}),
         Field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the cheapest tokens within it",
               _LIMIT, steps=("", *_steps(4, 128))),
         Field("max_ttft_ms", "At most, ms to the first token", "", "", _LIMIT,

@@ -6,7 +6,9 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.names import find_decoder, published
+from lolat.model import Model
 from lolat.web.form import language_model
+from tests.llm import known_gpu
 
 # Of model cards on Hugging Face: the id, tokens of context, window, words of the vocabulary.
 IDS = {
@@ -103,6 +105,39 @@ def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str] | Non
     else:
         decoder = find_decoder(name)
         assert (decoder.dtype, decoder.expert_dtype) == dtypes
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8"), ("nvidia/Llama-3.1-8B-Instruct-FP4", "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct-NVFP4", "fp8"), ("nvidia/Qwen3-8B-FP8", "fp8"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", ""), ("Qwen/Qwen3-8B-FP8", ""),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-KV", "fp8"), ("nvidia/Llama-3.1-8B-Instruct", ""),
+    ],
+)  # fmt: skip
+def test_nvidias_fp8_and_fp4_models_have_an_fp8_cache(name: str, cache: str) -> None:
+    """As their hf_quant_config.json says: kv_cache_quant_algo is FP8."""
+    assert find_decoder(name).kv_dtype == cache
+
+
+@pytest.mark.parametrize(
+    ("name", "cache", "told"),
+    [
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", "--kv-dtype bfloat16 changes it"),
+        ("llama-3.1-8b-instruct-fp8", "bfloat16", "does not tell the type of the cache"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", "bfloat16", ""),
+        ("Qwen3-8B-FP8", "bfloat16", ""), ("llama-3.1-8b-instruct", "bfloat16", ""),
+    ],
+)  # fmt: skip
+def test_the_answer_says_what_a_name_tells_of_the_cache(name: str, cache: str, told: str) -> None:
+    gpu = Model(known_gpu.document())
+    for asked, taken, expected in (("", cache, told), ("bfloat16", "bfloat16", "")):
+        answer = gpu.llm(name, 100, 100, 1, 1, kv_dtype=asked)
+        assert answer.chosen.kv_dtype == taken
+        remarks = [text for text in answer.warnings if "cache" in text]
+        assert len(remarks) == bool(expected)
+        assert all(expected in text and "--kv-dtype" in text for text in remarks)
 
 
 def test_metas_own_fp8_keeps_attention_and_the_outer_layers() -> None:
