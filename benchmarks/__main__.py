@@ -19,9 +19,9 @@ import click
 from benchmarks import runner, tables
 
 MODULES = (
-    "zoo.judge", "zoo.ablation", "zoo.kinds", "plain", "compare", "query", "nas", "nas_few",
-    "gpus", "networks", "learning_curve", "published_networks", "published_figures", "kernels_ablation",
-    "justus", "training_runs", "training_epochs", "training_estimate", "published", "llm",
+    "zoo.judge", "zoo.ablation", "plain", "compare", "query", "nas_few", "gpus", "networks",
+    "published_networks", "published_figures", "justus", "training_runs", "training_epochs",
+    "training_estimate", "published", "llm",
 )  # fmt: skip
 
 

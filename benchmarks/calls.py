@@ -1,4 +1,4 @@
-"""How many of LoLat's functions a command calls, in how many files, and how deep: to be kept small.
+"""Counts the functions of LoLat that a command calls, their files, and the depth of the stack.
 
 python benchmarks/calls.py predict epyc-2t keras:ResNet50
 """

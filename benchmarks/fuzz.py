@@ -22,8 +22,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
+import numpy as np
+import torch
+from onnxruntime import quantization as ort
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
 
 import lolat
 from lolat.errors import InputError, NetworkError
@@ -38,73 +47,60 @@ DEVICE = "v100-fp32"
 # ---- A network of PyTorch
 
 
-def module(draw: Draw, frozen: bool = False, plain: bool = False) -> tuple[Any, Any]:
-    """(a module on images, its input at batch size BATCH): convolutions, masks, several outputs.
+class Net(nn.Module):
+    """Convolutions, a normalization, attention with one of five masks, several outputs.
 
-    `frozen`: with some weights that are not trained; `plain`: one output and no attention, for an exporter.
+    `plain`: one output and no attention, for an exporter.
     """
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
 
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            width, self.convolutions = 3, nn.ModuleList()
-            for depth in range(draw.randrange(1, 5)):
-                groups = draw.choice([1, 1, width])
-                made = groups * draw.choice([1, 2, 8] if groups == 1 else [1, 2])
-                kernel = draw.choice([1, 3, 5])
-                options = {
-                    "stride": draw.choice([1, 1, 2]),
-                    "padding": draw.choice([0 if depth < 2 else kernel // 2, kernel // 2]),
-                }
-                self.convolutions.append(
-                    nn.Conv2d(
-                        width, made, kernel, groups=groups, bias=draw.random() < 0.5, **options
-                    )
-                )
-                width = made
-            self.norm = draw.choice([nn.BatchNorm2d(width), nn.Identity(), nn.GroupNorm(1, width)])
-            self.act = draw.choice([nn.ReLU(), nn.SiLU(), nn.GELU(), nn.Hardswish(), nn.Sigmoid()])
-            self.heads = draw.choice([1, 2, 4])
-            self.qkv = nn.Linear(width, 3 * 4 * self.heads)
-            self.mask = draw.choice(["", "bool", "float", "causal", "given"])
-            self.out = nn.ModuleList(
-                nn.Linear(width if plain else 4 * self.heads, draw.randrange(2, 9))
-                for _ in range(1 if plain else draw.randrange(1, 4))
+    def __init__(self, draw: Draw, plain: bool) -> None:
+        super().__init__()
+        width, self.convolutions, self.plain = 3, nn.ModuleList(), plain
+        for depth in range(draw.randrange(1, 5)):
+            groups = draw.choice([1, 1, width])
+            made = groups * draw.choice([1, 2, 8] if groups == 1 else [1, 2])
+            kernel, stride = draw.choice([1, 3, 5]), draw.choice([1, 1, 2])
+            padding = draw.choice([0 if depth < 2 else kernel // 2, kernel // 2])
+            bias = draw.random() < 0.5
+            self.convolutions.append(
+                nn.Conv2d(width, made, kernel, stride, padding, groups=groups, bias=bias)
             )
-            self.answer = draw.choice(["tuple", "dict", "list", "topk"])
+            width = made
+        self.norm = draw.choice([nn.BatchNorm2d(width), nn.Identity(), nn.GroupNorm(1, width)])
+        self.act = draw.choice([nn.ReLU(), nn.SiLU(), nn.GELU(), nn.Hardswish(), nn.Sigmoid()])
+        self.heads = draw.choice([1, 2, 4])
+        self.qkv = nn.Linear(width, 3 * 4 * self.heads)
+        self.mask = draw.choice(["", "bool", "float", "causal", "given"])
+        features, outputs = (width, 1) if plain else (4 * self.heads, draw.randrange(1, 4))
+        self.out = nn.ModuleList(nn.Linear(features, draw.randrange(2, 9)) for _ in range(outputs))
+        self.answer = draw.choice([tuple, list, "dict", "topk"])
 
-        def attend(self, x: Any) -> Any:
-            batch, steps, _ = x.shape
-            q, k, v = self.qkv(x).view(batch, steps, 3, self.heads, 4).permute(2, 0, 3, 1, 4)
-            pairs = torch.ones(steps, steps, dtype=torch.bool)
-            given = (x.mean(-1) > 0)[:, None, None, :] | torch.eye(steps, dtype=torch.bool)
-            masks = {"bool": pairs.tril(), "float": torch.zeros(steps, steps), "given": given}
-            causal = self.mask == "causal"
-            y = F.scaled_dot_product_attention(q, k, v, masks.get(self.mask), is_causal=causal)
-            return y.transpose(1, 2).reshape(batch, steps, -1)
+    def attend(self, x: Any) -> Any:
+        batch, steps, _ = x.shape
+        q, k, v = self.qkv(x).view(batch, steps, 3, self.heads, 4).permute(2, 0, 3, 1, 4)
+        pairs = torch.ones(steps, steps, dtype=torch.bool)
+        given = (x.mean(-1) > 0)[:, None, None, :] | torch.eye(steps, dtype=torch.bool)
+        masks = {"bool": pairs.tril(), "float": torch.zeros(steps, steps), "given": given}
+        causal = self.mask == "causal"
+        y = F.scaled_dot_product_attention(q, k, v, masks.get(self.mask), is_causal=causal)
+        return y.transpose(1, 2).reshape(batch, steps, -1)
 
-        def forward(self, x: Any) -> Any:
-            for convolution in self.convolutions:
-                x = self.act(convolution(x))
-            x = self.norm(x)
-            if plain:
-                return self.out[0](x.mean((2, 3)))
-            y = self.attend(x.flatten(2).transpose(1, 2))
-            made = [head(y.mean(1)) for head in self.out]
-            if self.answer == "topk":
-                made += [one.topk(2)[1] for one in made]
-            return (
-                dict(enumerate(made))
-                if self.answer == "dict"
-                else tuple(made)
-                if self.answer == "tuple"
-                else made
-            )
+    def forward(self, x: Any) -> Any:
+        for convolution in self.convolutions:
+            x = self.act(convolution(x))
+        x = self.norm(x)
+        if self.plain:
+            return self.out[0](x.mean((2, 3)))
+        y = self.attend(x.flatten(2).transpose(1, 2))
+        made = [head(y.mean(1)) for head in self.out]
+        if self.answer == "topk":
+            return made + [one.topk(2)[1] for one in made]
+        return dict(enumerate(made)) if self.answer == "dict" else self.answer(made)
 
-    net = Net().eval()
+
+def module(draw: Draw, frozen: bool = False, plain: bool = False) -> tuple[Any, Any]:
+    """(a module, images at batch size BATCH); `frozen`: some weights are not trained."""
+    net = Net(draw, plain).eval()
     if frozen:
         parameters = list(net.parameters())
         for parameter in draw.sample(parameters, draw.randrange(1, len(parameters) + 1)):
@@ -114,11 +110,6 @@ def module(draw: Draw, frozen: bool = False, plain: bool = False) -> tuple[Any, 
 
 def products(net: Any, x: Any) -> tuple[int, list[tuple[int, ...]]]:
     """(multiply-accumulates as PyTorch counts them, shapes of the outputs) of a run."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils import _pytree as pytree
-    from torch.utils.flop_counter import FlopCounterMode
-
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         made = pytree.tree_leaves(net(x))
     return counter.get_total_flops() // 2, [tuple(t.shape) for t in made]
@@ -165,10 +156,6 @@ def frozen(draw: Draw) -> None:
 
 def quantized(draw: Draw) -> None:
     """An exported network, quantized by ONNX Runtime in one of its forms, has as many products."""
-    import numpy as np
-    import torch
-    from onnxruntime import quantization as ort
-
     net, x = module(draw, plain=True)
     types, channel = draw.choice([ort.QuantType.QInt8, ort.QuantType.QUInt8]), draw.random() < 0.5
     with tempfile.TemporaryDirectory() as folder:
@@ -180,15 +167,10 @@ def quantized(draw: Draw) -> None:
             ort.quantize_dynamic(source, target, weight_type=types, per_channel=channel)
         else:
             some = iter([{"x": np.asarray(x[:1])}])
-            reader = type(
-                "Reader", (ort.CalibrationDataReader,), {"get_next": lambda _: next(some, None)}
-            )()
+            reader = mock.Mock(ort.CalibrationDataReader, get_next=lambda: next(some, None))
             form = draw.choice([ort.QuantFormat.QDQ, ort.QuantFormat.QOperator])
-            activation = (
-                ort.QuantType.QUInt8
-                if types == ort.QuantType.QUInt8
-                else draw.choice([ort.QuantType.QInt8, ort.QuantType.QUInt8])
-            )
+            # Signed weights go with either kind of activation, unsigned ones with unsigned.
+            activation = draw.choice([types, ort.QuantType.QUInt8])
             ort.quantize_static(
                 source, target, reader, form, activation_type=activation, weight_type=types,
                 per_channel=channel,
@@ -199,25 +181,11 @@ def quantized(draw: Draw) -> None:
 
 
 NAMES = [
-    *(
-        "resnet18",
-        "resnet50",
-        "mobilenetv2_100",
-        "mobilenetv3_small_100",
-        "ghostnet_100",
-        "test_vit",
-    ),
-    *("efficientnet_b0", "convnext_tiny", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"),
-    *(
-        "regnety_016",
-        "repvgg_a0",
-        "test_resnet",
-        "test_convnext",
-        "test_efficientnet",
-        "convnext_atto",
-    ),
-    *("mobilenetv3_large_100", "levit_128s"),
-]
+    "resnet18", "resnet50", "mobilenetv2_100", "mobilenetv3_small_100", "ghostnet_100", "test_vit",
+    "efficientnet_b0", "convnext_tiny", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224",
+    "regnety_016", "repvgg_a0", "test_resnet", "test_convnext", "test_efficientnet", "convnext_atto",
+    "mobilenetv3_large_100", "levit_128s",
+]  # fmt: skip
 
 
 def names(draw: Draw) -> None:
@@ -259,8 +227,6 @@ KINDS: dict[str, Callable[[Draw], None]] = {
 @click.option("--case", "again", multiple=True, metavar="KIND:SEED", help="These alone.")
 def main(cases: int, seed: int, again: tuple[str, ...]) -> None:
     """Run cases; exit code 1 where one fails."""
-    import torch
-
     os.environ["LOLAT_CACHE"] = "off"
     load_torchvision()
     warnings.simplefilter("ignore")

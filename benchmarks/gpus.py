@@ -27,8 +27,6 @@ PUBLISHED = {
     "h100-sxm-80gb": 6.1,
 }  # fmt: skip
 """NeuSight's mean errors in %, as the data's README has them."""
-
-
 HEADER = (
     "GPU", "networks", "mean error", "of the draws", "bias", "inside the 90 % interval", "its width",
     "NeuSight", "training steps",

@@ -78,7 +78,7 @@ def timm(checkout: Path, folder: Path) -> None:
 
 
 def device(name: str) -> str:
-    """What NeuSight calls a GPU, as the tables do: `Tesla V100-PCIE-32GB` is v100-pcie-32gb."""
+    """NeuSight's name of a GPU in the form of the tables: `Tesla V100-PCIE-32GB` is v100-pcie-32gb."""
     plain = re.sub(r"^(nvidia|tesla|amd instinct)[ _]", "", name.lower().replace("_", " "))
     plain = plain.replace(" ", "-")
     return NAMES.get(plain, plain)

@@ -29,13 +29,8 @@ GPUS = ("V100", "P100", "M60", "K80", "K40", "1080ti")
 RECIPES = ("paper", "best")
 LARGEST_BATCH = 32  # of the authors' models of several GPUs
 CONVOLUTION_MS = {
-    "V100": 1.73,
-    "P100": 3.32,
-    "M60": 6.07,
-    "K80": 7.84,
-    "K40": 11.90,
-    "1080ti": 2.55,
-}
+    "V100": 1.73, "P100": 3.32, "M60": 6.07, "K80": 7.84, "K40": 11.90, "1080ti": 2.55,
+}  # fmt: skip
 DENSE_MS = {"V100": 0.048, "P100": 0.033, "M60": 0.031, "K80": 0.145, "K40": 0.167, "1080ti": 0.034}
 """Test RMSE in ms of the models of one GPU, in the paper."""
 KEPT = Path("justus2018-results.json")

@@ -77,7 +77,7 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
 
 
 def by_type(lines: Sequence[Sequence[str]]) -> Table:
-    """The same by operation and data type, over GPUs and frameworks."""
+    """Medians by operation and data type, over GPUs and frameworks."""
     groups: dict[str, list[list[float]]] = {}
     for name, dtype, _, _, *cells in lines:
         numbers = [float(cell.removesuffix(" %")) for cell in cells]
@@ -115,7 +115,7 @@ class Off(NamedTuple):
 
 
 def errors(timed: calibration.Timed, ways: Ways, spread: tuple[float, float]) -> Off:
-    """Of served rows."""
+    """Errors of the predictions for served rows."""
     found = serve(ways, timed.steps, timed.load)
     off = found.tpot_ms / timed.tpot_ms - 1.0
     few = (timed.load.concurrency <= 8) & (timed.ttft_ms > 0)
@@ -131,7 +131,7 @@ def middle(off: np.ndarray, digits: int = 1) -> str:
 
 
 def figures(off: Off) -> list[str]:
-    """As cells."""
+    """Format errors as the cells of FIGURES."""
     return [
         middle(off.tpot), percent(float(np.mean(np.abs(off.tpot) < 0.1)), 0),
         f"{100 * np.median(off.tpot):+.1f} %", percent(float(np.mean(off.inside)), 0), middle(off.width, 0),

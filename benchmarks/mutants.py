@@ -46,11 +46,8 @@ GROUPS = {
 """Modules of lolat/, and the tests of them that are quick."""
 SLOWEST_S, MOST_S, CPU_S = 2.0, 3.0, 30  # of a test; of the tests, of all that are run for a mutant
 FEW = {
-    "deadline": None,
-    "derandomize": True,
-    "database": None,
-    "suppress_health_check": [*HealthCheck],
-}
+    "deadline": None, "derandomize": True, "database": None, "suppress_health_check": [*HealthCheck],
+}  # fmt: skip
 STRICT = re.compile(r",?\s*strict=\w+|,\s*(?=\))")  # of a zip: an assertion
 LEFT = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom, cst.SimpleString)
 

@@ -1,4 +1,4 @@
-"""How well a search space's latency on a new device is learned from a few measured networks.
+"""The latency of a search space on a new device, learned from a few measured networks.
 
 DATA holds the latencies that HELP (Lee et al., NeurIPS 2021) measured: a column `arch` and one column of
 milliseconds a device. Samples are drawn at random, the same number of times on every device, each device
@@ -22,13 +22,9 @@ from lolat.nas.fewshot import Samples, rounding
 from lolat.nas.spaces import SPACES
 
 HELP = {
-    "titan_rtx_256": 0.987,
-    "gold_6226": 0.989,
-    "pixel2": 0.802,
-    "raspi4": 0.890,
-    "eyeriss": 0.940,
+    "titan_rtx_256": 0.987, "gold_6226": 0.989, "pixel2": 0.802, "raspi4": 0.890, "eyeriss": 0.940,
     "fpga": 0.985,
-}
+}  # fmt: skip
 """HELP's Spearman with ten samples, on its six test devices (NAS-Bench-201)."""
 CHOSEN_ON = {
     "nasbench201": "1080ti_1 2080ti_256 essential_ph_1 pixel3 silver_4114 titanx_32 titan_rtx_1 "
@@ -110,13 +106,9 @@ def random_draws(table: Table, device: str, count: int, draws: int) -> list[np.n
 
 
 FIGURES = (
-    "ten, random",
-    "worst draw",
-    "twenty",
-    "fifty: Spearman",
-    "fifty: median error",
+    "ten, random", "worst draw", "twenty", "fifty: Spearman", "fifty: median error",
     "in 90 % interval (ten)",
-)
+)  # fmt: skip
 
 
 def lines(table: Table, draws: int) -> Iterator[list[str]]:

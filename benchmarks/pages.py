@@ -129,13 +129,9 @@ def published_devices() -> str:
 
 
 SIX = {
-    "acts": "ACTS",
-    "inp": "INP",
-    "flops": "FLOPs",
-    "traffic": "traffic",
-    "weights": "weights",
-    "ops": "ops",
-}
+    "acts": "ACTS", "inp": "INP", "flops": "FLOPs",
+    **{name: name for name in ("traffic", "weights", "ops")},
+}  # fmt: skip
 MADE_TABLES = {"answers": answers, "counts": counts, "published_devices": published_devices}
 
 

@@ -1,4 +1,4 @@
-"""What a user times: networks of keras.applications by a plain script, with no code of LoLat's timing.
+"""Times networks of keras.applications by a plain script, as a user would, without LoLat's timing.
 
     python benchmarks/plain.py OUT.json [NAME:PIXELS:BATCH ...] [--threads N]
     python -m benchmarks run plain model=local times=OUT.json

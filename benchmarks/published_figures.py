@@ -27,7 +27,7 @@ HEADER = (
 
 
 def with_channels_last(model: Model) -> Model:
-    """The same GPU with images in that order."""
+    """Return the model of a GPU that runs images channels last."""
     document: dict[str, Any] = {**model.document, "predictors": {**model.document["predictors"]}}
     kernels = {**document["predictors"]["kernels"]}
     kernels["mode"] = {**kernels["mode"], "channels_last": True}

@@ -154,12 +154,12 @@ class Judged:
 
     @property
     def off(self) -> float:
-        """How far off, relative."""
+        """The relative error."""
         return self.found.latency_ms / self.measured_ms - 1.0
 
     @property
     def inside(self) -> bool:
-        """Whether the interval has it."""
+        """True if the interval contains the measured time."""
         low, high = self.found.interval_ms or (0.0, np.inf)
         return bool(low <= self.measured_ms <= high)
 

@@ -1,4 +1,4 @@
-"""How fast a learned model answers, as ratios in one run.
+"""Speed of the answers of a learned model, as ratios in one run.
 
 Every ratio compares two things measured in turns; single times are given for scale only. A query of a
 network asks the model's default predictor, with its interval, domain and blocks.
@@ -120,7 +120,7 @@ def search(model: lolat.Model) -> list[str]:
 
 @benchmark("query", "speed", "extended")
 def query(model: str = str(ROOT / "models/epyc-2t.json")) -> Tables:
-    """How fast a model answers, beside `import numpy`, `X @ w` and fvcore."""
+    """Speed of answers, beside `import numpy`, `X @ w` and fvcore."""
     known = lolat.load(model)
     answer, plain = start_up(model)
     ours, theirs, memory = rows(known)

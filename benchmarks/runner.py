@@ -93,7 +93,7 @@ class Errors:
 
     @property
     def held(self) -> str:
-        """How many intervals hold the measured time."""
+        """The number of intervals that contain the measured time, of all."""
         return f"{sum(self.inside)} of {len(self.inside)}"
 
     @property

@@ -1,4 +1,4 @@
-"""How well a device's training time is learned from a table of epochs that somebody timed.
+"""A device's training time, learned from a table of epochs that somebody timed.
 
 DATA holds benchmarked_insights_epochs.csv, epochs of generated networks on one GPU (Keras, SGD with
 momentum 0.9): columns family, batch_size, samples, config (the network, as JSON), epoch_s_median. Rows are

@@ -29,7 +29,7 @@ QUANTILES = 39
 
 
 def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
-    """What the passes of a device take."""
+    """Fit forward and backward over inference, each as a constant and a slope in work per operation."""
     latency, sgd = load(device), optimizer_named("sgd")
     trained = training_of(latency.document, device)
     rows, passes = [], []

@@ -73,15 +73,9 @@ UNSEEN = (
     Run("keras:ResNet101", (64,), 32, 240, "adagrad"),
     Run("keras:NASNetMobile", (96,), 16, 120, "adadelta"),
     Run("generate:inception?input=32", (), 64, 1000, "adam"),
-    Run(
-        "generate:vgg?layers=1,1,2&filters=32,64,128&hidden=512&input=28,28,1",
-        (),
-        128,
-        2000,
-        "adam",
-    ),
+    Run("generate:vgg?layers=1,1,2&filters=32,64,128&hidden=512&input=28,28,1", (), 128, 2000, "adam"),
     Run("generate:fc?layers=2000,500&input=3072", (), 64, 10000, "adadelta"),
-)
+)  # fmt: skip
 PARTS = {"seen": SEEN, "unseen": UNSEEN}
 
 
@@ -167,7 +161,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the epoch."""
+        """The relative error of the predicted epoch."""
         return self.predicted_s / self.epoch_s - 1.0
 
 

@@ -1,4 +1,4 @@
-"""What each term of the default formula is worth on the zoo; nothing is measured.
+"""The accuracy of the default formula on the zoo without each of its terms; nothing is measured.
 
     python -m benchmarks run ablation            # some minutes
     python -m benchmarks run ablation eliminate=yes   # how the terms were chosen
@@ -37,7 +37,7 @@ TURNS = 8  # in which it is settled what takes longer
 
 @dataclass(frozen=True)
 class Jobs:
-    """What was timed: `rows`, (operations of all jobs, COLUMNS) counts; `of`: the job of each; `ms`."""
+    """Timed jobs. `rows`: (operations of all jobs, COLUMNS) counts; `of`: the job of each; `ms`."""
 
     rows: np.ndarray
     of: np.ndarray
@@ -56,14 +56,14 @@ class Jobs:
         return np.column_stack([*sums, np.ones(len(self.ms))])
 
     def some(self, chosen: np.ndarray) -> Jobs:
-        """Those of `chosen`, (jobs,) whether."""
+        """Select jobs by a mask, (jobs,) bool."""
         rows = chosen[self.of]
         return Jobs(self.rows[rows], (np.cumsum(chosen) - 1)[self.of[rows]], self.ms[chosen])
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a device is learned from, `whole` its networks; and by half the networks and cut blocks."""
+    """The jobs that a device is learned from (`whole`: networks); by half the networks and cut blocks."""
 
     points: Jobs
     names: list[str]
@@ -134,7 +134,7 @@ def relative(groups: Sequence[Sequence[str]]) -> Variant:
 
 
 def longer(device: Device) -> Predict:
-    """Of each operation the longer of computing and moving, and its start; and a call: as for GPUs.
+    """Sum over operations the longer of computing and moving, and a start; add a call: as for GPUs.
 
     Which is longer, and what it costs, are found in turns.
     """
@@ -233,11 +233,8 @@ def elimination(devices: Sequence[Device]) -> None:
         rest = {t: changed([o for o in terms if o != t]) for t in terms}
         least = min(rest, key=lambda t: rest[t])
         terms.remove(least)
-        print(
-            len(terms),
-            f"without {least}: changed by {rest[least]:.2%};",
-            *cells(drawn(terms), devices),
-        )
+        words = f"without {least}: changed by {rest[least]:.2%};"
+        print(len(terms), words, *cells(drawn(terms), devices))
 
 
 @benchmark("ablation", "accuracy", "extended")

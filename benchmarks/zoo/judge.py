@@ -130,7 +130,7 @@ def row(device: Device, half: str) -> tuple[list[str], Errors]:
 
 
 def tables(processor: Path) -> tuple[dict[str, Table], list[list[str]]]:
-    """By half, the table of a processor's devices; and the halves' rows of the summary."""
+    """Make the table of a processor's devices for each half, and the halves' rows of the summary."""
     with ProcessPoolExecutor() as pool:
         devices = list(pool.map(learn, sorted(processor.glob("*.json.xz"))))
     made: dict[str, Table] = {}

@@ -50,10 +50,8 @@ RECUT = (
     "examples.torch_networks:vit_tiny",
 )  # fmt: skip
 """Their blocks are cut in another way than when devices were measured: these times are left out."""
-FILLER_MS, LONG_MS = (
-    45,
-    150,
-)  # networks that blocks are measured after; those measured every other round
+FILLER_MS, LONG_MS = 45, 150
+"""Blocks are measured after networks that are shorter; longer networks are measured every other round."""
 
 
 def read_graphs() -> None:
@@ -76,7 +74,7 @@ def read_graphs() -> None:
 
 
 def graphs() -> dict[str, Any]:
-    """What `read_graphs` kept: name and size -> Graph."""
+    """Load the graphs that `read_graphs` kept: name and size -> Graph."""
     from lolat.graph import Graph
 
     return {
