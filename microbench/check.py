@@ -1,7 +1,7 @@
-"""Measures whole networks on this machine: those of a user, and some of a model's own again.
+"""Measures whole networks on this machine: a user's, and references that the device was learned from.
 
-A network is timed in a loop of its own, in rounds of random order. The model's own networks tell how fast
-the machine is: a ratio is the new over the learned time.
+A network is timed in a loop of its own, in rounds of random order. The references tell how fast the machine
+is now: a ratio is the new over the learned time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS = Settings(rounds=6)
 
 @dataclass(frozen=True)
 class NetworkAgain:
-    """A network of the model measured again, ms; `ratio`: new over learned time."""
+    """A reference measured again, ms; `ratio`: new over learned time."""
 
     name: str
     batch_size: int
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A case, measured: its latency on the machine as it was throughout the run."""
+    """A measured case: its latency on the machine as it was throughout the run."""
 
     case: Case
     graph: Graph
@@ -65,7 +65,7 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True)
 class Measured:
-    """Networks measured in one run; `failures`: a job's key -> the reason; `levels`: see `timing`."""
+    """The networks of one run; `failures`: a job's key -> the reason; `levels`: see `timing`."""
 
     networks: tuple[MeasuredNetwork, ...]
     again: tuple[NetworkAgain, ...]
@@ -76,7 +76,7 @@ class Measured:
 def read_cases(
     networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[int, ...] = ()
 ) -> list[tuple[Case, Graph]]:
-    """Every network at every batch size, none twice, read; what is raised, see `lolat.readers.read`."""
+    """Read every network, for every batch size, none twice; errors: see `lolat.readers.read`."""
     graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}
     sizes = dict.fromkeys(batch_sizes)
     return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]
@@ -85,7 +85,7 @@ def read_cases(
 def references_of(
     points: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """The points of `networks` (None: the REFERENCES), one of each, with Graphs as `backend` has them."""
+    """The first measurement of each of `networks` (None: the REFERENCES), with its Graph for `backend`."""
     known = {n.name: n for n in known_blocks(backend, networks or references())}
     first: dict[str, Point] = {}
     for point in points:
@@ -100,8 +100,8 @@ def measure(
     wanted: Sequence[tuple[Case, Graph]],
     references: Sequence[tuple[Point, Graph]],
 ) -> Measured:
-    """Measure networks as a user would, and a model's own in the same rounds; errors: `Runner.run`."""
-    jobs = []  # networks that their own framework's code builds
+    """Measure networks and references in the same rounds; errors: see `Runner.run`."""
+    jobs = []  # built by their own framework's code
     for c, graph in wanted:
         job = {"network": c.spec, "input_size": list(c.input_size), "batch_size": c.batch_size}
         jobs.append(Job(c.key, job, keep_bytes(graph, c.batch_size), whole=True))
@@ -125,9 +125,9 @@ def measure(
 def measure_again(
     points: Sequence[Point], backend: str, device: str, progress: Progress | None = None
 ) -> tuple[NetworkAgain, ...]:
-    """Some networks of `points` as a process of its own times them now, in some ten seconds.
+    """Time the references among `points` in a new process, in some ten seconds.
 
-    () where there are none among them. LolatError where they cannot be measured.
+    () without any. LolatError if they cannot be measured.
     """
     references = references_of(points, backend)
     if not references:
@@ -137,7 +137,7 @@ def measure_again(
 
 
 def as_run(backend: str, graph: Graph) -> Graph:
-    """`graph` in the data type that `backend` runs it in: float16 where it has the option `half`."""
+    """`graph` in the data type that `backend` runs it in: float16 with the option `half`."""
     if "half" not in backends.split(backend)[1]:
         return graph
     tensors = (replace(t, dtype=t.dtype.replace("float32", "float16")) for t in graph.tensors)
@@ -150,11 +150,10 @@ def median_ratio(again: Sequence[NetworkAgain]) -> float | None:
 
 
 def repeatability(again: Sequence[NetworkAgain], noise: Mapping[str, Any]) -> float:
-    """How far repeated times are apart, relative, as a standard deviation: at the end of learning, or from
-    moment to moment of it, whichever is more.
+    """The relative standard deviation of repeated times, at the end of learning or during it, if larger.
 
-    At the end: the root of the mean square of the logarithms of the ratios. From moment to moment: `quiet`
-    and `busy` of `noise` are the first and the last tenth of a normal distribution.
+    At the end: the root mean square of the logarithms of the ratios. During it: `quiet` and `busy` of
+    `noise` are the first and the last tenth of a normal distribution.
     """
     squares = [math.log(a.ratio) ** 2 for a in again]
     at_the_end = math.sqrt(statistics.fmean(squares)) if squares else 0.0

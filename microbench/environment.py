@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lolat.units import plural
+
 SYSTEM = Path("/")
 """The folder of /proc and /sys; another one in tests."""
 
@@ -29,9 +31,9 @@ IDENTITY = {
 
 
 def processor_facts(system: Path = SYSTEM) -> dict[str, Any]:
-    """The first processor, as JSON has it; a fact that the system does not state is left out.
+    """The first processor as JSON: `name`, `vendor`, `family`, `model`, `stepping` and `threads`.
 
-    `name`; `vendor`, `family`, `model`, `stepping`; `threads`: the processors that this process may use.
+    `threads`: the processors that this process may use. Facts that the system does not state are absent.
     """
     info = _text(system / "proc/cpuinfo")
     facts: dict[str, Any] = {"name": cpu_model(system), "threads": cpu_count()}
@@ -78,46 +80,30 @@ def cpu_model(system: Path = SYSTEM) -> str:
 
 
 def cpu_count(system: Path = SYSTEM) -> int:
-    """How many processors this process may use, and has the time of: a container may have less of it.
+    """The processors that this process may use, as loky counts: a quota of 1.5 processors' time is two.
 
-    A limit of 1.5 processors' time is two processors, as loky and joblib count.
+    The quota is the least of the process' control group and those above it: cpu.max in cgroup-v2.rst.
     """
-    return math.ceil(_quota(system))
+    top = system / "sys/fs/cgroup"
+    own = re.search(r"^0::/(.*)$", _text(system / "proc/self/cgroup"), re.MULTILINE)
+    group = top / (own[1] if own else "")
+    files = [f / "cpu.max" for f in (group, *group.parents) if f.is_relative_to(top)]
+    limits = [limit for f in files if (limit := _text(f).split()) and limit[0].isdigit()]
+    return math.ceil(min([scheduled_count(), *(int(us) / int(period) for us, period in limits)]))
 
 
 def scheduled_count() -> int:
-    """How many processors this process is scheduled on, whatever time it has of them.
-
-    TensorFlow and PyTorch start as many threads.
-    """
+    """The processors that this process is scheduled on: the threads of TensorFlow and PyTorch."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def core_count(system: Path = SYSTEM) -> int | None:
-    """How many cores the machine has, of which each may be several processors; None if not known.
-
-    ONNX Runtime starts as many threads, whatever this process may use.
-    """
-    ids = re.findall(
-        r"^(?:physical|core) id\s*:\s*(\d+)", _text(system / "proc/cpuinfo"), re.MULTILINE
-    )
+    """The cores of the machine: the threads of ONNX Runtime; None if unknown."""
+    info = _text(system / "proc/cpuinfo")
+    ids = re.findall(r"^(?:physical|core) id\s*:\s*(\d+)", info, re.MULTILINE)
     return len(set(zip(ids[::2], ids[1::2], strict=False))) or None
-
-
-def _quota(system: Path) -> float:
-    """Processors' time that the control group of this process may use, or one above it; all that are
-    there without a limit. See cpu.max in the kernel's cgroup-v2.rst.
-    """
-    top = system / "sys/fs/cgroup"
-    own = re.search(r"^0::/(.*)$", _text(system / "proc/self/cgroup"), re.MULTILINE)
-    group = top / (own[1] if own else "")
-    limits = [
-        _text(f / "cpu.max").split() for f in (group, *group.parents) if f.is_relative_to(top)
-    ]
-    shares = [int(limit[0]) / int(limit[1]) for limit in limits if limit and limit[0].isdigit()]
-    return min([float(scheduled_count()), *shares])
 
 
 def _text(path: Path) -> str:
@@ -150,7 +136,7 @@ def load() -> float | None:
 def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
     """Processor seconds that others than `pids` have used so far on the processors of this process.
 
-    None where the system does not say. Only differences mean something; they are in steps of 10 ms.
+    None if unknown. Only differences have a meaning; they are in steps of 10 ms.
     """
     try:
         ticks, able = os.sysconf("SC_CLK_TCK"), os.sched_getaffinity(0)
@@ -171,7 +157,7 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
 
 
 def others(seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep) -> float | None:
-    """How many processors other programs use now, watched for `seconds`; None if not known."""
+    """The number of processors that other programs use now, watched for `seconds`; None if unknown."""
     before, began = others_s((os.getpid(),)), time.monotonic()
     sleep(seconds)
     after, passed = others_s((os.getpid(),)), time.monotonic() - began
@@ -179,7 +165,7 @@ def others(seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep) 
 
 
 def available_bytes(system: Path = SYSTEM) -> int | None:
-    """Memory that is free without swapping, in this container if it is one; None if not known."""
+    """Memory that is free without swapping, within the container's limit; None if unknown."""
     size = re.fullmatch(r"(\d+) kB", _field(_text(system / "proc/meminfo"), "MemAvailable"))
     if not size:
         return None
@@ -197,12 +183,11 @@ def available_bytes(system: Path = SYSTEM) -> int | None:
 
 
 def describe(device: str) -> dict[str, Any]:
-    """The environment as stored in a model file, but for the backend's part."""
-    processor = processor_facts()
+    """The environment as stored in a model file, without the backend's part."""
     return {
         "device": device,
         "cpu": cpu_model(),
-        "processor": processor,
+        "processor": processor_facts(),
         "threads": cpu_count(),
         "available_bytes": available_bytes(),
         "load_at_start": load(),
@@ -215,7 +200,7 @@ def describe(device: str) -> dict[str, Any]:
 def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
     """This machine as `differences` takes it, before a backend is started.
 
-    A CPU has as many threads as the model asked for when it was learned, if there are as many.
+    A CPU has the threads that were asked for when the model was learned, as far as there are as many.
     """
     where = describe(device)
     if device == "cpu" and (threads := learned.get("threads_asked")):
@@ -225,17 +210,16 @@ def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
 
 
 def label_of(device: str, where: Mapping[str, Any]) -> str:
-    """A name for the measured device: the backend's `device_name`; of a CPU its kind and its threads.
+    """A name for the measured device: a CPU's kind and threads, or the backend's `device_name`.
 
-    `where`: an environment of this machine, of which `device_name` and `threads` count.
+    `where`: an environment of this machine, of which `device_name` and `threads` are used.
     """
     if device != "cpu":
         return str(where.get("device_name") or device)
     facts, threads = processor_facts(), where.get("threads") or cpu_count()
-    kind = ""
-    if "family" in facts and "model" in facts:
-        kind = f" (family {facts['family']} model {facts['model']})"
-    return f"{cpu_model()}{kind}, {threads} thread{'s' if threads != 1 else ''}"
+    known = "family" in facts and "model" in facts
+    kind = f" (family {facts['family']} model {facts['model']})" if known else ""
+    return f"{cpu_model()}{kind}, {plural(threads, 'thread')}"
 
 
 # ---- What makes times comparable: the one list for everything that measures for a model
@@ -251,9 +235,9 @@ OF_DEVICE = ("device", "processor", "threads_given")
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of the device or its framework that is not as it was when the model was learned.
+    """A field of the device or its framework that has changed since the model was learned.
 
-    `field`: one of FIELDS or OF_DEVICE; `now` is None for a device that is not there.
+    `field`: one of FIELDS or OF_DEVICE; `now`: None for an absent device.
     """
 
     field: str
@@ -262,11 +246,11 @@ class Difference:
 
     @property
     def of_device(self) -> bool:
-        """Whether it makes another device."""
+        """True if the change makes it another device."""
         return self.field in OF_DEVICE
 
     def __str__(self) -> str:
-        """In words, as a warning and `lolat doctor` have them."""
+        """A sentence for warnings and `lolat doctor`."""
         name = self.field.replace("_", " ")
         if self.field in ("device", "processor"):
             return (
@@ -279,11 +263,10 @@ class Difference:
 def differences(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """Where `now` is not as `learned`, the device first; a field that one of them lacks is left out.
+    """Compare two environments of a model file, the device first; fields that one lacks are skipped.
 
-    `label`: the model's device, compared for a GPU and where the environment does not name the processor.
-    `learned`, `now`: environments, as a model file has them. `now` need not have the backend's part;
-    `here` makes such a one.
+    `label`: the model's device, compared for a GPU and for an environment without processor. `now` may
+    lack the backend's part, as `here` returns it.
     """
     device = str(now["device"])
     if device == "cpu" and "processor" in learned:
@@ -297,7 +280,7 @@ def differences(
 def differences_of_device(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """The differences that make another device: a CPU's processor and threads, another device's name."""
+    """The differences that make it another device: processor and threads of a CPU, name of a GPU."""
     return tuple(d for d in differences(label, learned, now) if d.of_device)
 
 
@@ -314,14 +297,14 @@ def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
 def _fields(
     names: Iterable[str], learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """Fields that both have and that are not the same."""
+    """Fields that both have and that differ."""
     for name in names:
         if name in learned and name in now and learned[name] != now[name]:
             yield Difference(name, learned[name], now[name])
 
 
 def _kind(where: Mapping[str, Any]) -> str:
-    """A processor in words that tell two kinds of one name apart."""
+    """The processor's name and its identity numbers, which tell two kinds of one name apart."""
     facts = where["processor"]
     words = [f"{k} {facts[k]}" for k in ("vendor", *IDENTITY) if k in facts]
     return f"{where.get('cpu')} ({' '.join(words)})" if words else str(where.get("cpu"))

@@ -1,7 +1,7 @@
-"""The journal of a run: one JSON line a measurement, on disk before the next measurement starts.
+"""The journal of a run: one JSON line per measurement, on disk before the next measurement starts.
 
-A run that was killed goes on from its journal when everything that makes times comparable is the same and
-the journal is younger than a day. Otherwise it starts anew. One run at a time has it.
+A run that was killed goes on from its journal if all that makes times comparable is the same and the
+journal is younger than a day; else it starts anew. One run at a time has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Journal:
     ) -> None:
         """Open `path` and read its records if they are of the same run.
 
-        `key`: what makes times comparable, as JSON has it. `now`: seconds since the epoch. `restart` throws
+        `key`: all that makes times comparable, as JSON. `now`: seconds since the epoch. `restart` throws
         the records away. Raises InputError when the file cannot be written or another process has it,
         LolatError when the disk is full.
         """
@@ -55,7 +55,7 @@ class Journal:
                 self._put({"key": key, "started": now})
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; it is on disk when this returns. LolatError when the disk does not take it."""
+        """Add a record; it is on disk when this returns. LolatError if it cannot be written."""
         with self._writing():
             self._put(record)
         self.records.append(dict(record))
@@ -65,7 +65,7 @@ class Journal:
         self._file.close()
 
     def remove(self) -> None:
-        """The run succeeded: its journal is no longer needed."""
+        """Delete the file after the run has succeeded."""
         if fcntl is None:  # Windows removes no open file
             self.close()
         self.path.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ class Journal:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The header and the records of a journal; [] where there is none.
+    """The header and the records of a journal; [] if there is none.
 
     A line that is not whole, such as the last one of a run that was killed, is left out.
     """
@@ -118,7 +118,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _why_not(header: Mapping[str, Any], key: Mapping[str, Any], now: float) -> str:
-    """Why a journal is not of the run with `key`; "" if it is."""
+    """The reason why a journal is not of the run with `key`; "" if it is."""
     other = [name for name, value in key.items() if header["key"].get(name) != value]
     if other:
         return f"it was measured with other {', '.join(other)}"
@@ -127,7 +127,7 @@ def _why_not(header: Mapping[str, Any], key: Mapping[str, Any], now: float) -> s
 
 @contextlib.contextmanager
 def interruptible(journal_path: Path) -> Iterator[None]:
-    """Ctrl-C says whether something was measured, and how to go on."""
+    """Reword Ctrl-C: whether something was measured, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
 from microbench.journal import Journal
 from microbench.timing import Visit, loops
-from microbench.worker import WorkerProcess
+from microbench.worker import WorkerProcess, ask_environment
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 3
@@ -41,9 +41,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """How often: each of `rounds` visits every job once.
+    """The number of rounds, each of which visits every job once.
 
-    More rounds follow, up to `most_rounds` in all, as long as all rounds fit into `enough_s` seconds.
+    More than `rounds` follow, up to `most_rounds`, while all of them fit into `enough_s` seconds.
     """
 
     rounds: int
@@ -54,13 +54,12 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """Raw times: a job's visits by its key; failures: a job's key -> the reason. With their journal."""
+    """Raw times by a job's key: visits, and times that are taken once; the reasons of failed jobs."""
 
     journal: Journal | None = None
     visits: dict[str, list[Visit]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     once_ms: dict[str, float] = field(default_factory=dict)
-    """Times that are taken once."""
     environment: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,22 +102,20 @@ def keep_bytes(graph: Graph, batch_size: int) -> int:
 
 
 def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
-    """Jobs that are held in memory at the same time: at most half of the available memory, or one job."""
+    """Split jobs into groups that take at most half of the available memory, or are one job."""
     result: list[list[Job]] = [[]]
-    held = 0
     for job in jobs:
-        held += job.keep_bytes
-        if result[-1] and available_bytes is not None and held > available_bytes / 2:
+        taken = sum(j.keep_bytes for j in result[-1]) + job.keep_bytes
+        if result[-1] and available_bytes is not None and taken > available_bytes / 2:
             result.append([])
-            held = job.keep_bytes
         result[-1].append(job)
     return result
 
 
 def rounds_in_time(jobs: Sequence[Job], settings: Settings, outcome: Outcome, share: float) -> int:
-    """How many rounds over `jobs` to measure, from the times of the first ones; `share` of the time.
+    """The number of rounds over `jobs` that fit into `share` of the time, by the times of the first ones.
 
-    The times are those of the visits, so that a run that was interrupted has as many rounds.
+    The times are those of the visits: a run that was interrupted has as many rounds.
     """
     visits = [outcome.visits.get(job.key, [])[: settings.rounds] for job in jobs]
     round_s = sum(sum(v.seconds for v in one) / len(one) for one in visits if one)
@@ -137,15 +134,15 @@ class Runner:
         self.estimates_ms: dict[str, float] = {}
         """Rough times of the jobs that the present worker has prepared."""
         self.deaths = 0
-        self.turn = 0  # which network a block is measured after
+        self.turn = 0  # of the networks that blocks are measured after
         try:
-            answer = self.ask({"do": "environment"})
-        except (ProcessDied, RequestFailed) as problem:
+            answer = ask_environment(self.worker)
+        except BaseException:
             self.worker.close()
-            raise MeasuringError(f"no answer from the backend: {problem}") from problem
+            raise
         self.environment: dict[str, Any] = answer["environment"]
         self.available_bytes: int | None = answer["available_bytes"]
-        """Memory that jobs can have: a GPU's own where the backend knows it, else the host's."""
+        """Memory for jobs: a GPU's own if the backend knows it, else the host's."""
 
     def __enter__(self) -> Runner:
         return self
@@ -165,11 +162,11 @@ class Runner:
         settings: Settings,
         journal: Journal | None = None,
     ) -> Outcome:
-        """Measure all jobs. The visits in the journal are not measured again.
+        """Measure all jobs, but for the visits in the journal and the jobs that failed there.
 
-        `networks`: whole ones, of which one in turns runs before each sample of a job that is no whole
-        network. A job is prepared right before its first visit. A job that failed stays out, also when the
-        run goes on later. Raises MeasuringError when nothing could be measured or MOST_DEATHS workers died.
+        `networks`: whole networks, one of which in turn runs before each sample of any other job. A job is
+        prepared right before its first visit. Raises MeasuringError when nothing could be measured or
+        MOST_DEATHS workers died.
         """
         outcome = Outcome(journal)
         for key, reason in outcome.failures.items():
@@ -188,7 +185,7 @@ class Runner:
         return outcome
 
     def once(self, key: str, request: dict[str, Any], outcome: Outcome) -> float | None:
-        """A time that is taken once, ms; None where it failed."""
+        """A time that is taken once, ms; None if it failed."""
 
         def measure() -> None:
             outcome.add({"key": key, "once_ms": round(float(self.ask(request)["once_ms"]), 3)})
@@ -202,21 +199,21 @@ class Runner:
     ) -> Iterator[tuple[int, Job]]:
         """(round, job) for all rounds, each in another random order, the same for the same seed."""
         generator = random.Random(settings.seed)
-        wanted, number = settings.rounds, 0
-        self.progress.start("building and measuring", wanted * len(group))
-        while number < wanted:
-            for job in generator.sample(group, len(group)):
-                self.progress.step()
-                yield number, job
-            number += 1
-            if number == settings.rounds:
-                wanted = rounds_in_time(group, settings, outcome, 1 / parts)
-                if wanted > number:
-                    more = (wanted - number) * len(group)
-                    self.progress.start("measuring on, while there is time", more)
+
+        def take(text: str, numbers: range) -> Iterator[tuple[int, Job]]:
+            self.progress.start(text, len(numbers) * len(group))
+            for number in numbers:
+                for job in generator.sample(group, len(group)):
+                    self.progress.step()
+                    yield number, job
+
+        yield from take("building and measuring", range(settings.rounds))
+        wanted = rounds_in_time(group, settings, outcome, 1 / parts)
+        if wanted > settings.rounds:
+            yield from take("measuring on, while there is time", range(settings.rounds, wanted))
 
     def _visit(self, job: Job, networks: Sequence[Job], outcome: Outcome) -> None:
-        """Take samples of a job as it is in use: a network in a loop, anything else after a network."""
+        """Take samples of a job: of a network in a loop, of anything else after a network."""
         before = "" if job.whole else self._network(networks, outcome)
         estimate = self._prepare(job)
         calls = loops(estimate) if job.whole else 1
@@ -224,7 +221,7 @@ class Runner:
         outcome.add({"key": job.key, "visit": visit})
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
-        """The key of the network in turn, prepared; one that cannot be prepared is left out."""
+        """Prepare the network in turn and return its key; one that cannot be prepared is left out."""
         while able := [n for n in networks if n.key not in outcome.failures]:
             self.turn += 1
             network = able[self.turn % len(able)]
@@ -234,7 +231,7 @@ class Runner:
         raise MeasuringError("no network to measure blocks after can be run")
 
     def _prepare(self, job: Job) -> float:
-        """The rough time of a job in ms; the worker prepares it first unless it has."""
+        """The rough time of a job, ms; the worker prepares it unless it has."""
         if job.key not in self.estimates_ms:
             answer = self.ask({"do": "prepare", "key": job.key, "job": job.payload})
             self.estimates_ms[job.key] = answer["estimate_ms"]
@@ -258,7 +255,7 @@ class Runner:
             self._replace_worker()
 
     def _replace_worker(self) -> None:
-        """A new process; the jobs that the old one had prepared are gone."""
+        """Start a new process, which has prepared nothing yet."""
         self.worker.close()
         self.estimates_ms = {}
         self.worker = self._start()

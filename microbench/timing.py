@@ -1,7 +1,7 @@
-"""Times a call as it is in use, and says which latencies are behind the times.
+"""Times calls as they are in use, and estimates the latencies behind the times.
 
-Blocks are timed as they run inside a network: after a network has run, not in a hot loop of their own,
-which would find its weights in the caches. The network is timed too: it tells how slow the machine is.
+A block is timed right after a network, not in a loop of its own, which would find its weights in the
+caches. The network is timed too: it tells how slow the machine is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Visit:
 
     @property
     def seconds(self) -> float:
-        """How long the calls of the visit took; a loop has one call that is not timed."""
+        """Duration of the calls of the visit, with the first call of a loop, which is not timed."""
         total_ms = sum(self.samples_ms) + sum(self.reference_ms)
         if self.samples_ms and not self.reference_ms:
             total_ms += self.samples_ms[0]
@@ -58,12 +58,11 @@ def sample(
     clock: Clock,
     now: Clock,
 ) -> Visit:
-    """`count` samples of `call` as in use.
+    """Take `count` samples of `call` as it is in use.
 
-    Something smaller than a network runs once after the network `before`, which leaves caches and
-    threads as a network does, with its input read (`touch`) as if just written. Without `before` it is a
-    network in a loop of its own, whose first call, after something else, does not count. `now`: seconds
-    since the epoch.
+    A block runs after the network `before`, which sets caches and threads, with its input read (`touch`)
+    as if just written. A network has no `before`: it runs in a loop, whose first call does not count.
+    `now`: seconds since the epoch.
     """
     samples, references, moments = [], [], []
     if before is None:
@@ -84,10 +83,9 @@ def warm_up(
     tolerance: float = 0.1,
     most: int = 20,
 ) -> float:
-    """Call until two times in a row agree within `tolerance` (or `limit_s` or `most` is reached).
+    """Call until two times in a row agree within `tolerance`, or `limit_s` or `most` is reached.
 
-    The first call, which compiles and allocates, is not compared. Returns the last time in
-    milliseconds: what one call costs, roughly.
+    The first call, which compiles and allocates, is not compared. Returns the last time, ms.
     """
     start = clock()
     call()
@@ -103,31 +101,29 @@ def warm_up(
 
 
 def loops(estimate_ms: float) -> int:
-    """How many calls of a network are timed in a row: for LOOP_S seconds or so."""
+    """The number of calls of a network that are timed in a row, for about LOOP_S seconds."""
     return max(1, min(MOST_LOOPS, int(LOOP_S * 1e3 / max(estimate_ms, 1e-6))))
 
 
 # ---- From raw samples to the latency of every job, with the state of the machine taken out
 #
-# A shared machine's speed changes from second to second, and with it everything that runs. So the samples
-# of a run are taken in rounds of random order, and are put down to two things: what was run, and how slow
-# the machine was just then, as the samples around it say:
+# The speed of a shared machine changes from second to second. Samples are taken in rounds of random order
+# and split into the job and the state of the machine, which the samples around it tell:
 #
-#     log(sample) = job + slowness(moment)
+#     log(sample) = job + drift(moment)
 #
-# It is fitted in turns by medians (Tukey's median polish, along time instead of in a table). Slowness is 0
-# at the run's middle: what comes out is the latency on the machine as it usually was in the run, with the
-# other programs that ran on it then.
+# The fit is Tukey's median polish along time. The median drift is 0, so a job's latency is that on the
+# machine as it usually was in the run, with the other programs that ran on it.
 
-NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
+NEIGHBORS = 4  # samples on either side that tell the drift: about half a second
 TURNS = 25  # until it changes no more, also where a job has most of the samples
-LEAST_SAMPLES = 4  # of which halves are compared
+LEAST_SAMPLES = 4  # whose halves are compared
 QUIET, BUSY = 0.1, 0.9
 
 
 @dataclass(frozen=True)
 class Level:
-    """A job's latency as the machine usually was, ms; `spread`: how far two halves are apart, relative."""
+    """A job's latency on the machine as it usually was, ms; `spread`: relative difference of two halves."""
 
     latency_ms: float
     spread: float | None
@@ -135,11 +131,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Levels:
-    """Every job's level by key, and how slow the machine was.
+    """Every job's level by key, and the drift of the machine.
 
-    `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
-    factors of the usual; `others`: how many processors other programs used; `trend`: the last quarter of
-    the run over the first.
+    `quiet`, `busy`: time in the calmest and the most disturbed tenth of the run over the usual one;
+    `others`: processors that other programs used; `trend`: time in the last quarter over the first.
     """
 
     jobs: Mapping[str, Level]
@@ -150,16 +145,15 @@ class Levels:
 
     @property
     def floor(self) -> float:
-        """What measuring again gives: the median of the jobs' spreads."""
+        """The median of the jobs' spreads: the noise of a repeated measurement."""
         known = [level.spread for level in self.jobs.values() if level.spread is not None]
         return statistics.median(known) if known else 0.0
 
 
 def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
-    """The levels of jobs by key, from their visits (`timing.sample`).
+    """The levels of jobs by key, from their visits (`timing.sample`); at least one sample is needed.
 
-    A network that ran before a block is a sample too, of that network in a loop that is broken up, and
-    tells about the moment alone. ValueError without any sample.
+    The network that ran before a block is a sample of a job of its own, which tells the drift alone.
     """
     rows = [
         row
@@ -167,40 +161,30 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
         for number, visit in enumerate(taken)
         for row in _rows(key, visit, number)
     ]
-    if not rows:
-        raise ValueError("levels() needs at least one sample")
     rows.sort(key=lambda row: row[1])
-    names = list(dict.fromkeys(row[0] for row in rows))
-    of = np.array([names.index(row[0]) for row in rows])
-    log_ms = np.log(np.maximum([row[2] for row in rows], 1e-9))
-    visit = np.array([row[3] for row in rows])
-    members = [np.flatnonzero(of == i) for i in range(len(names))]
-    slowness = np.zeros(len(rows))
-    job = np.zeros(len(names))
+    names, _, times, numbers = zip(*rows, strict=True)
+    places = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    of, visit = np.array([places[name] for name in names]), np.array(numbers)
+    log_ms = np.log(np.maximum(times, 1e-9))
+    members = [np.flatnonzero(of == i) for i in range(len(places))]
+    drift = np.zeros(len(rows))
     for _ in range(TURNS):
-        for i, at in enumerate(members):
-            job[i] = np.median(log_ms[at] - slowness[at])
-        slowness = _around(log_ms - job[of])
-    for i, at in enumerate(members):
-        job[i] = np.median(log_ms[at] - slowness[at])
+        job = np.array([np.median(log_ms[at] - drift[at]) for at in members])
+        drift = _around(log_ms - job[of])
+    steady = log_ms - drift
     jobs = {
-        name[0]: Level(math.exp(job[i]), _spread((log_ms - slowness)[at], visit[at]))
-        for i, (name, at) in enumerate(zip(names, members, strict=True))
-        if name[1]
+        key: Level(math.exp(np.median(steady[at])), _spread(steady[at], visit[at]))
+        for (key, is_own), at in zip(places, members, strict=True)
+        if is_own
     }
-    low, high = np.exp(np.quantile(slowness, (QUIET, BUSY))).tolist()
-    others = _others([v for taken in visits.values() for v in taken])
-    return Levels(jobs, low, high, others, _trend(slowness))
-
-
-def _trend(slowness: np.ndarray) -> float:
-    """The last quarter of a run over its first; `slowness`: logarithms in the order of time."""
-    part = max(len(slowness) // 4, 1)
-    return float(np.exp(np.median(slowness[-part:]) - np.median(slowness[:part])))
+    low, high = np.exp(np.quantile(drift, (QUIET, BUSY))).tolist()
+    part = max(len(drift) // 4, 1)
+    trend = float(np.exp(np.median(drift[-part:]) - np.median(drift[:part])))
+    return Levels(jobs, low, high, _others([v for vs in visits.values() for v in vs]), trend)
 
 
 def _others(visits: Sequence[Visit]) -> float:
-    """How many processors other programs used: the median between one visit and the next; 0 if unknown."""
+    """The processors that other programs used: the median from visit to visit; 0 if unknown."""
     seen = sorted(
         (v.at_s[-1] + v.samples_ms[-1] / 1e3, v.others_s)
         for v in visits
@@ -212,32 +196,28 @@ def _others(visits: Sequence[Visit]) -> float:
 
 
 def _rows(key: str, visit: Visit, number: int) -> list[tuple[tuple[str, bool], float, float, int]]:
-    """((key, whether it is a sample of the job itself), moment, ms, number of the visit) of a visit."""
-    times = zip(visit.at_s, visit.samples_ms, strict=True)
-    rows = [((key, True), at, ms, number) for at, ms in times]
-    if visit.before:
-        rows += [
-            ((visit.before, False), at - ms / 1e3, ms, number)
-            for at, ms in zip(visit.at_s, visit.reference_ms, strict=True)
-        ]
-    return rows
+    """((key, True if of the job itself), moment, ms, number of the visit) for each time of a visit."""
+    own = zip(visit.at_s, visit.samples_ms, strict=True)
+    others = zip(visit.at_s, visit.reference_ms, strict=True) if visit.before else ()
+    return [((key, True), at, ms, number) for at, ms in own] + [
+        ((visit.before, False), at - ms / 1e3, ms, number) for at, ms in others
+    ]
 
 
 def _around(rest: np.ndarray) -> np.ndarray:
-    """(samples,) the median of the NEIGHBORS on either side of each, itself left out; 0 in the middle."""
-    padded = np.concatenate([np.full(NEIGHBORS, np.nan), rest, np.full(NEIGHBORS, np.nan)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBORS + 1)
-    others = np.delete(windows, NEIGHBORS, axis=1)
+    """(samples,) the median of the NEIGHBORS on either side of each, without itself; 0 at the median."""
     if len(rest) == 1:
         return np.zeros(1)
-    medians = np.nanmedian(others, axis=1)
+    padded = np.pad(rest, NEIGHBORS, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBORS + 1)
+    medians = np.nanmedian(np.delete(windows, NEIGHBORS, axis=1), axis=1)
     return medians - np.median(medians)
 
 
 def _spread(values: np.ndarray, visit: np.ndarray) -> float | None:
-    """How far the medians of every other visit's values are apart; None for too few of either.
+    """Relative difference between the medians of odd and even visits; None for too few of either.
 
-    Calls of one visit follow each other, and say nothing of how the next visit differs.
+    Calls of one visit follow each other, and tell nothing about the next visit.
     """
     odd = visit % 2 == 1
     if len(values) < LEAST_SAMPLES or odd.all() or not odd.any():

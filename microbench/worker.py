@@ -55,7 +55,7 @@ class Worker:
                 raise ValueError(f"unknown request {other!r}")
 
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
-        """A job is a part of training, a Graph at a batch size, or a user's NETWORK at a batch size."""
+        """Make the call of a job: a part of training, a Graph, or a user's NETWORK at a batch size."""
         if "training" in job:
             ((part, arguments),) = job["training"].items()  # a method of `Training`
             if "graph" in arguments:
@@ -67,18 +67,13 @@ class Worker:
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A `timing.Visit` of a job, after a network or in a loop of its own; no garbage is collected."""
+        """A `timing.Visit` of a job, after a network or in a loop; no garbage is collected meanwhile."""
         call, before = self.calls[request["key"]], request["before"]
+        network = self.calls[before] if before else None
+        touch = getattr(call, "touch", lambda: None)
         gc.disable()
         try:
-            visit = sample(
-                call,
-                self.calls[before] if before else None,
-                getattr(call, "touch", lambda: None),
-                request["calls"],
-                time.perf_counter,
-                time.time,
-            )
+            visit = sample(call, network, touch, request["calls"], time.perf_counter, time.time)
         finally:
             gc.enable()
         others = environment.others_s((os.getpid(), os.getppid()))
@@ -110,6 +105,15 @@ class WorkerProcess(Child):
             raise
 
 
+def ask_environment(worker: WorkerProcess) -> dict[str, Any]:
+    """A worker's `environment` and `available_bytes`; MeasuringError if it does not tell them."""
+    try:
+        answer: dict[str, Any] = worker.request({"do": "environment"}, START_LIMIT_S)
+    except (ProcessDied, RequestFailed) as problem:
+        raise MeasuringError(f"no answer from the backend: {problem}") from None
+    return answer
+
+
 # ---- The choice of a backend: the first that is installed and, for a GPU, finds one
 
 PACKAGES = {"tensorflow": ("keras", "tensorflow"), "torch": ("torch",)}
@@ -121,18 +125,14 @@ ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 def look(backend: str, device: str) -> dict[str, Any]:
     """The environment of a backend on a device, from a process of its own; LolatError if refused."""
     with WorkerProcess(backend, device) as process:
-        try:
-            found: dict[str, Any] = process.request({"do": "environment"}, START_LIMIT_S)
-        except (ProcessDied, RequestFailed) as problem:
-            raise MeasuringError(f"no answer from the backend: {problem}") from None
-        return dict(found["environment"])
+        return dict(ask_environment(process)["environment"])
 
 
 def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
-    """(backend with `options`, a remark on the choice; "" for the usual one, the environment of a GPU).
+    """(backend with `options`, a remark on an unusual choice or "", the environment of a GPU).
 
-    A GPU is looked for in a process of its own. Raises InputError when no backend has these options,
-    MissingPackageError where none is installed, DeviceError or MeasuringError where none finds a GPU.
+    A GPU is looked for in a process of its own. Raises InputError if no backend has these options,
+    MissingPackageError if none is installed, DeviceError or MeasuringError if none finds a GPU.
     """
     able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
     if not able:
