@@ -105,7 +105,7 @@ class WorkerProcess(Child):
             raise
 
 
-def ask_environment(worker: WorkerProcess) -> dict[str, Any]:
+def ask_environment(worker: Child) -> dict[str, Any]:
     """A worker's `environment` and `available_bytes`; MeasuringError if it does not tell them."""
     try:
         answer: dict[str, Any] = worker.request({"do": "environment"}, START_LIMIT_S)

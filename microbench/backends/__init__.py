@@ -1,4 +1,4 @@
-"""Backends: a block or a network -> something that runs, and how to wait for it. One package each.
+"""Backends: each makes calls of blocks and networks that run once and wait for the result.
 
 A backend is written as its name and its options: `torch`, `torch+compile+threads=2`. Options change times,
 so they are part of the name of a run and of the environment that it records.
@@ -35,42 +35,35 @@ TRAINING = {
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
 """Backend -> its options; each is a field of its environment, true or false. All have threads=N."""
 THREADS = "threads="
-"""The option of a number of threads; without it a framework takes as many as there are processors."""
+"""The option of a number of threads; without it a framework chooses."""
 LEARNING_RATE = 1e-4
-"""So small that the numbers stay as they are, however often a step of training is timed."""
-MOMENTUM = 0.9
+"""So small that the weights hardly change, however often a step of training is timed."""
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": MOMENTUM}),
-    "adadelta": ("Adadelta", {}),
-    "adagrad": ("Adagrad", {}),
-    "adam": ("Adam", {}),
-    "rmsprop": ("RMSprop", {}),
-}
-"""Optimizer -> its class and options in both frameworks; the rest is as a user gets it."""
+    "sgd": ("SGD", {}), "momentum": ("SGD", {"momentum": 0.9}), "adadelta": ("Adadelta", {}),
+    "adagrad": ("Adagrad", {}), "adam": ("Adam", {}), "rmsprop": ("RMSprop", {}),
+}  # fmt: skip
+"""Optimizer -> its class and options in both frameworks; the other options are the usual ones."""
 FLAGS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_PROC_BIND",
     "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
     "ONEDNN_DEFAULT_FPMATH_MODE", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS",
     "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF",
 )  # fmt: skip
-"""Environment variables that make times different."""
+"""Environment variables that change times."""
 CLASSES = 10
-"""Of the networks that are timed for the loop around them."""
+"""Classes of the networks that are timed for the loop around them."""
 WAKING_ELEMENTS = 2**15
-"""Elements a thread of the tensor that wakes the threads: the least that PyTorch gives a thread."""
+"""Elements per thread of the tensor that wakes the threads: the least that PyTorch gives a thread."""
 KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
-"""oneDNN makes code for each shape when it first meets it, and keeps 1024 pieces. The blocks and networks
-of a run need more in one process (PyTorch: 1150), so that a block would pay for code that was thrown away:
-some 0.3 ms for each convolution, up to three times the block. A user's network alone needs fewer."""
+"""oneDNN makes code for each shape and keeps 1024 pieces. A run needs more in one process (PyTorch: 1150),
+so a block would pay for code that was thrown away: 0.3 ms a convolution, up to three times the block."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that runs something once and waits for the result.
+    """A call that runs a block or network once and waits for the result.
 
-    `inputs`: its inputs where they lie on the host. `wake`: something short that all of the framework's
-    threads compute.
+    `inputs`: those that lie on the host. `wake`: a short computation by all threads of the framework.
     """
 
     run: Callable[[], object]
@@ -82,10 +75,10 @@ class Prepared:
         self.run()
 
     def touch(self) -> None:
-        """Leave caches and threads as if something had just written the inputs.
+        """Leave caches and threads as if the inputs had just been written.
 
-        Reading them puts them into a cache. Meanwhile the framework's threads fall asleep; inside a network
-        they do not, and to wake them takes longer than a small block.
+        Reading puts them into a cache. Meanwhile the framework's threads fall asleep, unlike inside a
+        network; waking them takes longer than a small block.
         """
         for values in self.inputs:
             values.max()
@@ -93,22 +86,22 @@ class Prepared:
 
 
 class Backend(Protocol):
-    """What a backend can do; made with the device's name (cpu or gpu) and its options."""
+    """The interface of all backends; made with the device's name (cpu or gpu) and its options."""
 
     name: str
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads, flags, options: what makes times comparable; `device_name` where known."""
+        """Versions, threads, flags and options, all that makes times comparable; `device_name` if known."""
 
     def available_bytes(self) -> int | None:
-        """Free memory of a device that has its own; None where it is the host's, or not known."""
+        """Free memory of a device that has its own; None if it is the host's, or unknown."""
         return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs a block once on inputs that lie on the device, and waits for the result."""
 
     def prepare_network(self, spec: str, input_size: Shape, batch_size: int) -> Prepared:
-        """The same for a user's NETWORK."""
+        """A call that runs a user's NETWORK once, in the same way."""
 
 
 # ---- Names and options
@@ -121,12 +114,12 @@ def with_dashes(option: str) -> str:
 
 
 def has(name: str, option: str) -> bool:
-    """Whether a backend has an option, such as `half` or `threads=2`."""
+    """True if a backend has an option, such as `half` or `threads=2`."""
     return option in OPTIONS.get(name, ()) or option.startswith(THREADS)
 
 
 def joined(name: str, options: Collection[str] = ()) -> str:
-    """A backend with options, as `create` takes it. InputError when there is no such thing."""
+    """A backend with options, in the form that `create` takes. InputError if there is none."""
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
@@ -153,7 +146,7 @@ def of_model(environment: Mapping[str, Any]) -> str:
 
 
 def threads_of(backend: str) -> int | None:
-    """How many threads `backend` is to use; None where that was not asked for."""
+    """The number of threads in a backend's options; None if not given."""
     for option in split(backend)[1]:
         if option.startswith(THREADS):
             digits = option.removeprefix(THREADS)
@@ -164,7 +157,7 @@ def threads_of(backend: str) -> int | None:
 
 
 def check_threads(threads: int | None, device: str) -> None:
-    """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for)."""
+    """InputError if `device` (cpu or gpu) cannot have so many `threads` (None: not given)."""
     if threads is not None and (device != "cpu" or not 1 <= threads <= cpu_count()):
         raise InputError(
             f"{arg('threads')} {threads}: expected a number of this process' processors, 1 to "
@@ -187,17 +180,14 @@ def create(backend: str, device: str) -> Backend:
 
 
 def check_trains(backend: str) -> None:
-    """InputError where `backend` (its name and options) trains nothing."""
+    """InputError if `backend` (name and options) cannot train."""
     name, _ = split(backend)
     if name not in TRAINING:
         raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
 
 
 def training_of(backend: Backend) -> Any:
-    """`passes`, `update`, `epoch`, `start` of a backend; InputError where it trains nothing.
-
-    See the classes of TRAINING, whose methods take the same arguments.
-    """
+    """The object with a backend's `passes`, `update`, `epoch`, `start`; InputError if it cannot train."""
     check_trains(backend.name)
     return pkgutil.resolve_name(TRAINING[backend.name])(backend)
 
@@ -206,7 +196,7 @@ def training_of(backend: Backend) -> Any:
 
 
 def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: str) -> Any:
-    """A user's network; NetworkError where it is none of the framework of the backend `name`."""
+    """A user's network; NetworkError if it is of another framework than the backend `name`."""
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):
         raise NetworkError(
@@ -217,15 +207,13 @@ def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: st
 
 
 def environment_of(asked: int | None, used: int) -> dict[str, Any]:
-    """The fields that every backend's environment has: FLAGS that are set, and the threads of one
-    operation, `used` and `asked` for.
-    """
+    """Fields of every environment: FLAGS that are set; threads per operation, used and asked for."""
     fields = {"flags": {n: os.environ[n] for n in FLAGS if n in os.environ}, "threads": used}
     return fields if asked is None else {**fields, "threads_asked": asked}
 
 
 def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Shape:
-    """The shape of a tensor at a batch size; `shape`: at batch size 1, in another order of the axes."""
+    """The shape of a tensor at a batch size; `shape`: at batch size 1, with the axes in another order."""
     shape = tensor.shape if shape is None else shape
     batch = tensor.batch_axis if shape == tensor.shape else 0
     return tuple(
@@ -234,7 +222,7 @@ def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Sha
 
 
 def check_kinds(graph: Graph, built: Collection[str], backend: str) -> None:
-    """MeasuringError where a block has an operation that `backend` does not build."""
+    """MeasuringError if a block has an operation that `backend` does not build."""
     for operation in graph.operations:
         if operation.kind not in built:
             raise MeasuringError(

@@ -20,12 +20,12 @@ from microbench.environment import core_count, cpu_count
 
 
 class OnnxRuntimeBackend(Backend):
-    """Graph -> something that runs, and how to wait for it, with ONNX Runtime."""
+    """The backend that runs sessions of ONNX Runtime."""
 
     name = "onnxruntime"
 
     def __init__(self, device: str, threads: int | None = None) -> None:
-        """`threads`: None for the usual number. DeviceError: a GPU; MissingPackageError: not there."""
+        """`threads`: None for the usual number. DeviceError for a GPU, MissingPackageError."""
         if device == "gpu":
             raise DeviceError("the onnxruntime backend measures a cpu alone: use --backend torch")
         try:
@@ -47,7 +47,7 @@ class OnnxRuntimeBackend(Backend):
             runtime.set_global_thread_pool_sizes(*self.pools)
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads and flags: what makes times comparable."""
+        """See `Backend.environment`."""
         return {
             "framework": "onnxruntime", "framework_version": self.runtime.__version__,
             "inter_op_threads": self.pools[1],
@@ -55,7 +55,7 @@ class OnnxRuntimeBackend(Backend):
         }  # fmt: skip
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """A block as one call."""
+        """See `Backend.prepare_graph`."""
         return self._call(*self.exported(graph, batch_size))
 
     def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -72,7 +72,7 @@ class OnnxRuntimeBackend(Backend):
         return model.getvalue(), named
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
-        """An `.onnx` file as one call; NetworkError for anything else."""
+        """See `Backend.prepare_network`; NetworkError for anything but an `.onnx` file."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
         inputs = read_inputs(spec, input_size)
@@ -82,7 +82,7 @@ class OnnxRuntimeBackend(Backend):
         return self._call(spec, values)
 
     def _call(self, model: str | bytes, inputs: dict[str, np.ndarray]) -> Prepared:
-        """A run on inputs that lie where the session reads them; what comes out stays with it."""
+        """A run on inputs that lie where the session reads them; its outputs stay there."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
         # Versions that have no threads of all sessions have threads for each.

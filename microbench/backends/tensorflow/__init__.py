@@ -1,4 +1,4 @@
-"""Builds a Graph, or opens a Keras network, as one compiled TensorFlow call, and waits for its result."""
+"""Makes one compiled TensorFlow call of a Graph or a Keras network, which waits for its result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from microbench.environment import scheduled_count
 
 
 class TensorFlowBackend(Backend):
-    """Graph -> something that runs, and how to wait for it, with TensorFlow and Keras layers."""
+    """The backend that runs Keras layers with TensorFlow."""
 
     name = "tensorflow"
 
     def __init__(self, device: str, jit: bool = False, threads: int | None = None) -> None:
         """`device`: cpu or gpu; `jit`: compiled by XLA; `threads`: None for as many as processors.
 
-        DeviceError when TensorFlow has no such device.
+        DeviceError if TensorFlow has no such device.
         """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -50,10 +50,10 @@ class TensorFlowBackend(Backend):
         self.jit = jit
         self.wake: Callable[[], None] | None = None
         self.models: dict[bytes, Any] = {}
-        """The model of each block, which its batch sizes share: half of the time of building is Keras'."""
+        """The model of each block, shared by its batch sizes: Keras takes half of the time of building."""
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads and flags: what makes times comparable."""
+        """See `Backend.environment`."""
         threading = self.tf.config.threading
         details = self.tf.config.experimental.get_device_details if self.is_gpu else lambda _: {}
         name = details(self.physical).get("device_name")
@@ -68,12 +68,12 @@ class TensorFlowBackend(Backend):
         }
 
     def threads_used(self) -> int:
-        """How many threads compute an operation: as set, or one a processor."""
+        """The threads of an operation: as set, or one per processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
         return set_here or scheduled_count()
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """A block as one call."""
+        """See `Backend.prepare_graph`."""
         key = msgspec.json.encode(graph.to_dict())
         with self.tf.device(self.device):
             if key not in self.models:
@@ -81,14 +81,14 @@ class TensorFlowBackend(Backend):
             return self._call(self.models[key], batch_size, graph)
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
-        """A user's network as one call."""
+        """See `Backend.prepare_network`."""
         # A Keras model is a layer.
         network = opened(spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name)
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())
 
     def _call(self, model: Any, batch_size: int, graph: Graph) -> Prepared:
-        """The compiled forward pass on inputs that lie on the device already."""
+        """The compiled forward pass on inputs that lie on the device."""
         inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
         arguments = inputs[0] if len(inputs) == 1 else inputs
         if (structure := getattr(model, "_inputs_struct", None)) is not None:

@@ -31,10 +31,7 @@ class Call:
 
 
 def build_graph(keras: Any, graph: Graph) -> Any:
-    """A Keras model of `graph` (float32) with random weights.
-
-    MeasuringError names an operation that this backend does not build.
-    """
+    """A Keras model of `graph` (float32) with random weights. MeasuringError: see `check_kinds`."""
     check_kinds(graph, MAKERS, "tensorflow")
     values = {i: keras.Input(graph.tensors[i].shape[1:]) for i in graph.inputs}
     inputs = list(values.values())
@@ -74,12 +71,12 @@ def _reshape(c: Call) -> Any:
 
 
 def _matmul(c: Call) -> Any:
-    """Values weighed by scores: one product of matrices. Scores of queries and keys: see below."""
+    """The product of scores and values, or of queries and keys."""
     ops, (left, right) = c.keras.ops, c.operands
     contracted = c.operation.attributes["contracted"]
     if right.shape[-2] == contracted:
         return ops.matmul(left, right)
-    # The keys would have to be transposed: the elements are taken as they lie, which is as much work.
+    # Instead of transposing the keys, take the elements as they lie, which is as much work.
     rows, columns = left.shape[-2], right.shape[-2]
     product = ops.matmul(
         ops.reshape(left, (-1, rows, contracted)), ops.reshape(right, (-1, contracted, columns))

@@ -21,7 +21,7 @@ def optimizer_of(keras: Any, name: str) -> Any:
 
 
 class Training:
-    """Parts of training with TensorFlow; each call waits for its end. Shapes have no batch unless said."""
+    """The parts of training with TensorFlow; each call waits for its end. Shapes exclude the batch."""
 
     def __init__(self, backend: TensorFlowBackend) -> None:
         self.backend, self.tf, self.keras = backend, backend.tf, backend.keras
@@ -29,8 +29,10 @@ class Training:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass: the gradients of the
-        weights and, with `of_inputs`, of the inputs. What comes back from the layers behind is made up.
+        """The forward pass of a block in training mode, with `backward` also the backward pass.
+
+        It gives the gradients of the weights and, with `of_inputs`, of the inputs; those of the outputs are
+        random.
         """
         tf = self.tf
         with tf.device(self.backend.device):
@@ -44,14 +46,12 @@ class Training:
 
             def train(x: Any, flowing: Any) -> Any:
                 sources = [v.value for v in variables]
-                floating = [t for t in tf.nest.flatten(x) if t.dtype.is_floating]
-                watched = floating if of_inputs else []
+                watched = [t for t in tf.nest.flatten(x) if of_inputs and t.dtype.is_floating]
                 with tf.GradientTape() as tape:
                     tape.watch(watched)
                     out = tf.nest.flatten(model(x, training=True))
-                gradients = tape.gradient(out, [*sources, *watched], output_gradients=flowing)
-                # The output too: what no gradient needs would not be computed otherwise.
-                return out, gradients
+                # The output too, or what no gradient needs would not be computed.
+                return out, tape.gradient(out, [*sources, *watched], output_gradients=flowing)
 
             return self.backend.compiled(train, argument, behind)
 
@@ -71,7 +71,7 @@ class Training:
             return self.backend.compiled(apply, gradients)
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
-        """An epoch of Keras' `fit` with next to nothing to compute: what the loop itself takes."""
+        """An epoch of Keras' `fit` with next to nothing to compute: the time of the loop itself."""
         keras = self.keras
         with self.tf.device(self.backend.device):
             image = keras.Input(tuple(shape))
@@ -80,7 +80,7 @@ class Training:
         return self._fit(model, "sgd", _samples(shape, batch_size * steps), batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
-        """From a network made anew to the end of the first step of Keras' `fit`, ms."""
+        """Time from a new network to the end of the first step of Keras' `fit`, ms."""
         with self.tf.device(self.backend.device):
             model = build_graph(self.keras, graph)
         samples = _samples(graph.tensors[graph.inputs[0]].shape[1:], batch_size)
@@ -92,13 +92,10 @@ class Training:
         self, model: Any, optimizer: str, samples: tuple[np.ndarray, np.ndarray], batch_size: int
     ) -> Callable[[], None]:
         """An epoch over the samples, as Keras' users write it."""
-        losses = self.keras.losses
         with self.tf.device(self.backend.device):
-            model.compile(
-                optimizer_of(self.keras, optimizer),
-                losses.SparseCategoricalCrossentropy(from_logits=True),
-                jit_compile=self.backend.jit or "auto",
-            )
+            loss = self.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            made, jit = optimizer_of(self.keras, optimizer), self.backend.jit or "auto"
+            model.compile(made, loss, jit_compile=jit)
 
         def call() -> None:
             with self.tf.device(self.backend.device):

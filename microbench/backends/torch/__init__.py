@@ -1,4 +1,4 @@
-"""Builds a Graph, or opens a PyTorch network, as one call without gradients, and waits for its result."""
+"""Makes one call without gradients of a Graph or a PyTorch network, which waits for its result."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, envi
 from microbench.backends.torch.layers import block_module
 
 PLACE = "cuda:0"
-"""The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
+"""The device that is measured (AMD's is CUDA to PyTorch too); CUDA_VISIBLE_DEVICES chooses it."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+"""Versions of the same code that torch.compile may hold; beyond, it silently runs it uncompiled."""
 LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
           "accumulated_cache_size_limit")  # fmt: skip
-"""What PyTorch's versions call that."""
+"""The names of this limit in the versions of PyTorch."""
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed instead of giving it back, where it has such a switch.
+    """Have glibc keep freed memory instead of giving it back to the system.
 
-    PyTorch asks for the memory of every result anew. By default glibc gives large pieces back to the
-    system when they are freed, or does not, depending on the sizes seen so far in the process; getting
-    them again costs a page fault for every 4 KiB. Here the same block took up to twice as long in one
-    process as in another.
+    PyTorch asks for the memory of every result anew. By default glibc gives large pieces back or not,
+    depending on the sizes seen so far in the process; getting them again costs a page fault for every
+    4 KiB. The same block took up to twice as long in one process as in another.
     """
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has none
@@ -42,7 +41,7 @@ def keep_freed_memory() -> None:
 
 
 class TorchBackend:
-    """Graph -> something that runs, and how to wait for it, with PyTorch."""
+    """The backend that runs PyTorch modules."""
 
     name = "torch"
 
@@ -50,10 +49,9 @@ class TorchBackend:
         self, device: str, compile: bool = False, channels_last: bool = False, half: bool = False,
         threads: int | None = None,
     ) -> None:  # fmt: skip
-        """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16.
+        """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16, threads.
 
-        `threads`: None for as many as PyTorch takes by itself.
-        Raises MissingPackageError without PyTorch, DeviceError when it finds no such device.
+        Raises MissingPackageError without PyTorch, DeviceError if it finds no such device.
         """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -70,7 +68,7 @@ class TorchBackend:
             self.torch.set_num_threads(threads)
             self.torch.set_num_interop_threads(threads)
         self.options = {"compile": compile, "channels_last": channels_last, "half": half}
-        # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
+        # Untrained weights give numbers so small that they are slow; trained ones do not.
         self.torch.set_flush_denormal(True)
         keep_freed_memory()
         for limit in LIMITS if compile else ():
@@ -78,7 +76,7 @@ class TorchBackend:
                 setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads, flags and options: what makes times comparable."""
+        """See `Backend.environment`."""
         torch, gpu = self.torch, {}
         if self.cuda is not None:
             version = torch.version.cuda or getattr(torch.version, "hip", None)
@@ -93,31 +91,31 @@ class TorchBackend:
         }
 
     def available_bytes(self) -> int | None:
-        """Free memory of the CUDA device, with what PyTorch holds unused; None for the host."""
+        """Free memory of the CUDA device, with the unused part of PyTorch's; None for the host."""
         if self.cuda is None:
             return None
         held = self.cuda.memory_reserved(PLACE) - self.cuda.memory_allocated(PLACE)
         return int(self.cuda.mem_get_info(PLACE)[0] + held)
 
     def wait(self) -> None:
-        """Until the device has done everything that it was asked for."""
+        """Wait until the device has finished."""
         if self.cuda is not None:
             self.cuda.synchronize(PLACE)
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """A block as one call."""
+        """See `Backend.prepare_graph`."""
         module, inputs = self.block(graph, batch_size)
         return self._call(self.with_options(module), inputs)
 
     def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
-        """(the module of a block on the device, its inputs there)."""
+        """(the module of a block, its inputs), both on the device."""
         with self.torch.device(self.place):
             module, shapes = block_module(self.torch, graph)
         inputs = zip(graph.inputs, shapes, strict=True)
         return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
-        """A user's network as one call; NetworkError when it is none of PyTorch."""
+        """See `Backend.prepare_network`; NetworkError if it is not of PyTorch."""
         network = opened(spec, input_size, is_network, self.name)
         graph = network.graph()
         module = network.model.eval().to(self.place)
@@ -126,14 +124,13 @@ class TorchBackend:
         return self._call(self.with_options(module), inputs)
 
     def with_options(self, module: Any) -> Any:
-        """A module with the options: precision, memory format, compiled."""
+        """Apply the options to a module: precision, memory format, torch.compile."""
         if self.options["half"]:
             module = module.half()
         if self.options["channels_last"]:
             module = module.to(memory_format=self.torch.channels_last)
         if self.options["compile"]:
-            # For each batch size by itself, as blocks and networks alike are.
-            module = self.torch.compile(module, dynamic=False)
+            module = self.torch.compile(module, dynamic=False)  # for each batch size by itself
         return module
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
@@ -145,7 +142,7 @@ class TorchBackend:
         return self.on_device(torch.randn(grown, dtype=dtype, device=self.place))
 
     def on_device(self, x: Any) -> Any:
-        """Values on the device, as the options have them."""
+        """Move values to the device and apply the options."""
         if self.options["half"] and x.is_floating_point():
             x = x.half()
         x = x.to(self.place)
@@ -169,7 +166,7 @@ class TorchBackend:
         return Prepared(call, host, lambda: waking.add_(1.0))
 
     def array(self, x: Any) -> np.ndarray:
-        """The memory of a tensor on the host; of a type that NumPy lacks (bfloat16) as integers."""
+        """The memory of a tensor on the host; types that NumPy lacks (bfloat16) as integers."""
         try:
             found: np.ndarray = x.numpy()
         except TypeError:

@@ -1,8 +1,8 @@
 """Builds a block as a PyTorch module: the layers that a PyTorch network of the same operations has.
 
-A block is written channels last, PyTorch's images are channels first. So a tensor lies channels first from
-convolution to convolution, and is permuted where an operation works along the channels (a dense layer, a
-layer norm), as in PyTorch's own ConvNeXt.
+A block is written channels last, PyTorch's images are channels first. A tensor lies channels first from
+convolution to convolution, and is permuted for an operation along the channels (a dense layer, a layer
+norm), as in PyTorch's own ConvNeXt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHARING = {*AS_IT_LIES, "dropout"}
 
 @dataclass(frozen=True)
 class Value:
-    """A node of the FX graph; its shape at batch size 1, as the block has it (channels last)."""
+    """A node of the FX graph; `shape`: that of the block at batch size 1, channels last."""
 
     node: Any
     shape: Shape
@@ -46,7 +46,7 @@ class Value:
 class Call:
     """An operation to write into an FX graph.
 
-    `result`: its value, without the node. `in_place`: whether its first operand may be overwritten.
+    `result`: its value, without the node. `in_place`: its first operand may be overwritten.
     """
 
     torch: Any
@@ -79,10 +79,7 @@ class Call:
         return self.graph.call_function(getattr(self.torch, name), arguments, options)
 
     def window(self) -> tuple[Any, Any, Shape]:
-        """(kernel, strides, padding on both sides) of each spatial axis.
-
-        As much is padded as the size of the result needs; PyTorch's networks pad both sides alike.
-        """
+        """(kernel, strides, padding on both sides) of each spatial axis, by the size of the result."""
         kernels, strides = self.attributes["kernel"], self.attributes["strides"]
         sizes = zip(self.operands[0].shape[1:], self.result.shape[1:], strict=True)
         missing = [
@@ -93,12 +90,11 @@ class Call:
 
 
 def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any, list[Shape]]:
-    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie).
+    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie in memory).
 
-    The weights are random and are made on torch's default device. The module returns a tuple. The code
-    that FX generates frees a tensor after its last use, as a network's own code does, and is a code object
-    of its own, so that torch.compile treats blocks as different networks. MeasuringError names `backend`
-    and an operation that it does not build.
+    The weights are random, on torch's default device. The module returns a tuple. FX's code frees a tensor
+    after its last use, as a network's own does, and is a code object of its own, so that torch.compile
+    treats blocks as different networks. MeasuringError: see `check_kinds`.
     """
     check_kinds(graph, MAKERS, backend)
     root, fx, readers = torch.nn.Module(), torch.fx.Graph(), graph.consumers()
@@ -127,7 +123,7 @@ def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any,
 
 
 def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
-    """Whether the result of an operation lies channels first."""
+    """True if the result of an operation lies channels first."""
     if kind in AS_IT_LIES:  # an image of one position lies in both orders
         return len(out) > 3 and all(n == 1 for n in out[1:-1])
     if kind in EITHER:
@@ -136,7 +132,7 @@ def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
 
 
 def _permuted(torch: Any, fx: Any, value: Value, channels_first: bool) -> Value:
-    """The value with its channels first, or last."""
+    """Permute a value so that its channels are first, or last."""
     rank = len(value.shape)
     if value.channels_first is channels_first or (channels_first and rank < 3):
         return value
@@ -157,7 +153,7 @@ def _convolution(c: Call) -> Any:
 
 
 def _transposed(c: Call) -> Any:
-    """Of a kernel as large as the stride: nothing is padded."""
+    """The kernel is as large as the stride: nothing is padded."""
     a = c.attributes
     channels = a["in_channels"], a["out_channels"]
     return c.layer("ConvTranspose{}", *channels, a["kernel"], a["strides"], bias=a["bias"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lolat.graph import Graph
@@ -13,40 +14,28 @@ from microbench.backends.torch.layers import block_module
 
 
 def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:
-    """An optimizer; PyTorch decides whether it updates the variables one by one or together."""
+    """An optimizer of PyTorch, with its defaults."""
     kind, options = OPTIMIZERS[name]
     return getattr(torch.optim, kind)(parameters, LEARNING_RATE, **options)
 
 
 class Training:
-    """Parts of training with PyTorch; each call waits for its end. Shapes have no batch unless said."""
+    """The parts of training with PyTorch; each call waits for its end. Shapes exclude the batch."""
 
     def __init__(self, backend: TorchBackend) -> None:
         self.backend, self.torch = backend, backend.torch
-
-    def passes(
-        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
-    ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass: the gradients of the
-        weights and, with `of_inputs`, of the inputs. What comes back from the layers behind is made up.
-        """
-        return Passes(self.backend, graph, batch_size, backward, of_inputs)
-
-    def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
-        """An update of variables of these shapes by `optimizer`, their gradients given."""
-        return Update(self.backend, optimizer, shapes)
+        self.passes, self.update = partial(Passes, backend), partial(Update, backend)
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
-        """An epoch of the loop below with next to nothing to compute: what the loop itself takes."""
+        """An epoch of `Loop` with next to nothing to compute: the time of the loop itself."""
         nn = self.torch.nn
         x = self.torch.randn((batch_size * steps, shape[-1], *shape[:-1]))
-        network = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
-        )
-        return Loop(self.backend, network.to(self.backend.place), "sgd", [x], batch_size)
+        layers = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
+        network = nn.Sequential(*layers).to(self.backend.place)
+        return Loop(self.backend, network, "sgd", [x], batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
-        """From a network made anew to the end of the first step of the loop below, ms."""
+        """Time from a new network to the end of the first step of `Loop`, ms."""
         with self.torch.device(self.backend.place):
             module, shapes = block_module(self.torch, graph)
         data = [self.torch.randn((batch_size, *shape[1:])) for shape in shapes]
@@ -57,11 +46,10 @@ class Training:
 
 
 class Passes:
-    """A block in training mode, its input, and what comes back from the layers behind it, made up.
+    """The forward pass of a block in training mode, with `backward` also the backward pass.
 
-    A call computes the outputs, and keeps for the backward pass what that needs, whether or not it
-    follows; with `backward` it leaves the gradients of the weights and, with `of_inputs`, of what the block
-    reads where a network's own backward pass leaves them.
+    The gradients of the outputs are random. Those of the weights and, with `of_inputs`, of the inputs are
+    left where a network's own backward pass leaves them.
     """
 
     def __init__(
@@ -78,7 +66,7 @@ class Passes:
         self.flowing: list[Any] | None = None  # until the shapes of the outputs are seen
 
     def __call__(self) -> None:
-        """Run once and wait for the result."""
+        """Run once and wait for the end."""
         if not self.backward:
             self.module(*self.inputs)
             self.backend.wait()
@@ -94,22 +82,21 @@ class Passes:
 
 
 class Update:
-    """Variables of given shapes with their gradients, and an optimizer; a call updates them and waits."""
+    """An update of variables of these shapes by an optimizer, their gradients given."""
 
     def __init__(
         self, backend: TorchBackend, optimizer: str, shapes: Sequence[Sequence[int]]
     ) -> None:
         torch, self.backend = backend.torch, backend
         dtype = torch.float16 if backend.options["half"] else torch.float32
-        self.variables = []
-        for shape in shapes:
-            ones = torch.ones(tuple(shape), dtype=dtype, device=self.backend.place)
-            self.variables.append(torch.nn.Parameter(ones))
-            self.variables[-1].grad = torch.full_like(ones, 1e-3)
+        ones = [torch.ones(tuple(s), dtype=dtype, device=backend.place) for s in shapes]
+        self.variables = [torch.nn.Parameter(one) for one in ones]
+        for variable in self.variables:
+            variable.grad = torch.full_like(variable, 1e-3)
         self.optimizer = optimizer_of(torch, optimizer, self.variables)
 
     def __call__(self) -> None:
-        """Run once and wait for the result."""
+        """Run once and wait for the end."""
         self.optimizer.step()
         self.backend.wait()
 
@@ -117,7 +104,7 @@ class Update:
 class Loop:
     """An epoch as PyTorch's users write it; `data`: the inputs of all samples, in the host's memory.
 
-    `network` lies on the device and gives scores of classes, or a tuple of which these are the first. All
+    `network` lies on the device and returns scores of classes, or a tuple that begins with them. All
     samples are of class 0, which every network has.
     """
 
@@ -132,7 +119,7 @@ class Loop:
         self.loader = torch.utils.data.DataLoader(samples, batch_size, shuffle=True)
 
     def __call__(self) -> None:
-        """Run once; every step waits for its loss."""
+        """Run an epoch; every step waits for its loss."""
         self.network.train()
         for *inputs, labels in self.loader:
             self.optimizer.zero_grad()
